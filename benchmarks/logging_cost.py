@@ -7,14 +7,11 @@ of seconds come from the same process and the same minutes, so the shares hold o
 from __future__ import annotations
 
 import tempfile
-from pathlib import Path
 
-import torch
-
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
-from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.lifecycle import train
 
 
@@ -26,9 +23,8 @@ def main() -> None:
         for task in ("adding", "copying"):
             for model in ("scornn", "lstm"):
                 config = resolve(catalog, task, model, {}, "quick")
-                checkpoints = CheckpointFolder(Path(folder), config.spec.key)
                 # A checkpoint every two seconds is fifteen times what a run makes by itself.
-                run = train(config, store, checkpoints, torch.device("cpu"), checkpoint_every=2.0)
+                run = train(config, store, RunOptions(device="cpu", checkpoint_every=2.0, keep_weights="none"))
                 probes = sum(spent for what, spent in run.seconds.items() if what.startswith("probe "))
                 seconds = run.seconds | {"probe": probes}
                 shares = [seconds.get(part, 0.0) / seconds["train"] for part in parts]

@@ -13,12 +13,12 @@ import argparse
 import tempfile
 import time
 from contextlib import nullcontext
-from pathlib import Path
 
 import torch
 
 from orthobench.execution.job import Job
 from orthobench.execution.processes import ProcessExecutor
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
@@ -39,7 +39,7 @@ def measure(task: str, model: str, settings: dict[str, str], at_once: int, count
     with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/r.db", create=True) as store:
         config = [resolve(Catalog(), task, model, settings, seed=seed) for seed in range(count)]
         jobs = [
-            Job(run_config.spec, str(run_config.spec.seed), f"{folder}/r.db", str(Path(folder, "c")))
+            Job(run_config.spec, str(run_config.spec.seed), f"{folder}/r.db", RunOptions(keep_weights="none"))
             for run_config in config
         ]
         executor = ProcessExecutor(

@@ -9,20 +9,18 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
+from orthobench.arguments import is_none
 from orthobench.errors import UsageError, unknown
 
-Preset = Literal["paper", "quick"]
-"""The paper's settings, or a small version for a minute or two."""
 SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
 """Settings by the papers' symbols, which users may write instead."""
 CHECKSUM = "_md5"
 """The end of the name of a checksum: a setting `NAME` that names a file or folder has `NAME_md5` next to it."""
-_NONE = ("none", "null")
 
 
 class Settings(BaseModel):
@@ -165,11 +163,6 @@ def unknown_setting(kind: str, name: str, known: Collection[str]) -> UsageError:
     return unknown(kind, name, known)
 
 
-def is_none(value: Any) -> bool:
-    """Return whether a value is None, or text that stands for it."""
-    return value is None or (isinstance(value, str) and value.lower() in _NONE)
-
-
 def whole_path(path: str) -> str:
     """Return the absolute path of a file or folder that the user names, with links and ~ resolved."""
     return os.path.realpath(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for an unknown user
@@ -220,19 +213,6 @@ def same(recorded: Any, value: Any) -> bool:
 
 _READERS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (bool, int, float)}
 """By type, what reads the values of a setting of this type. A truth value is also an int, so its type is the first."""
-
-
-def check_tag(tag: Any) -> str:
-    """Return a tag without the spaces around it.
-
-    Raises:
-        ValueError: the tag is empty, is too long, has a comma or a control character, or is the word for no tag.
-    """
-    if not isinstance(tag, str) or not tag.strip() or "," in tag or not tag.isprintable() or len(tag) > 64:
-        raise ValueError(f"{tag!r:.80}: a tag is a word or a few, of up to 64 characters and without commas")
-    if is_none(tag.strip()):
-        raise ValueError(f"{tag}: this word selects runs without a tag; choose another tag")
-    return tag.strip()
 
 
 def read_toml(file: Path, named: str = "") -> dict[str, Any]:

@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from orthobench.arguments import Preset
 from orthobench.assignments import given_twice
 from orthobench.errors import UsageError
 from orthobench.model import Model, ModelSettings
 from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog, Plugin, Sources
 from orthobench.probe import Probe
-from orthobench.settings import SHORT_NAMES, Preset, Settings, merged_settings, run_names, same, unknown_setting
+from orthobench.settings import SHORT_NAMES, Settings, merged_settings, run_names, same, unknown_setting
 from orthobench.task import Task, TrainingSettings
 
 

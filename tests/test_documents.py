@@ -83,7 +83,7 @@ def test_the_gradient_norms_of_the_examples_loop_are_those_of_the_equation(write
 
 def test_the_examples_train_together(write_example, tiny, tmp_path):
     files = tuple(write_example(name) for name in ("leaky_rnn", "parity", "singular_values"))
-    options, db = ob.ExecutionOptions(plugins=files), str(tmp_path / "r.db")
+    options, db = ob.RunOptions(plugins=files), str(tmp_path / "r.db")
     small = {"train_size": 200, "test_size": 20, "hidden_size": 8, "epochs": 2}
     own = ob.run("parity", "leaky_rnn", settings=small, db=db, options=options)
     assert own.spec["training"]["batch_size"] == 100  # the protocol

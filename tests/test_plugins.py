@@ -10,7 +10,7 @@ import pytest
 
 from orthobench import api
 from orthobench.errors import UsageError
-from orthobench.execution.options import ExecutionOptions
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.testing import problems
 
@@ -151,7 +151,7 @@ def test_relative_imports_of_a_copied_file_are_refused_with_the_absolute_ones(or
 
 
 def test_the_python_api_refuses_a_name_that_is_taken(write):
-    options = ExecutionOptions(plugins=(write("lstm.py", GOOD_MODEL),))
+    options = RunOptions(plugins=(write("lstm.py", GOOD_MODEL),))
     for call in (
         lambda: api.run("adding", "lstm", options=options),
         lambda: api.sweep("adding", ["lstm"], options=options),

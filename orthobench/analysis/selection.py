@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 from orthobench.analysis.variants import settings_of
+from orthobench.arguments import Preset
 from orthobench.assignments import Conditions, narrow
 from orthobench.plugins import Catalog, PluginKind
-from orthobench.settings import Preset, text
+from orthobench.settings import text
 from orthobench.store import Run, Status
 
 COLUMNS = ("task", "model", "seed", "preset", "status", "device", "backend", "tag", "key", "variant", "condition")

@@ -26,25 +26,26 @@ if TYPE_CHECKING:
     from orthobench.api.trained import evaluate, export, load_model
     from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
     from orthobench.execution.display import Display, JobsDisplay
-    from orthobench.execution.options import ExecutionOptions
     from orthobench.execution.session import SweepResult
     from orthobench.execution.stop import Stopped
     from orthobench.execution.tuner import TuningResult
+    from orthobench.options import RunOptions, SweepOptions
     from orthobench.training.events import EventSink
 
 __all__ = [
     "CheckResult",
     "Display",
     "EventSink",
-    "ExecutionOptions",
     "JobsDisplay",
     "OrthobenchError",
     "Results",
     "RunLockedError",
+    "RunOptions",
     "SmallResult",
     "Stopped",
     "StorageError",
     "StudyResult",
+    "SweepOptions",
     "SweepResult",
     "TuningResult",
     "UsageError",
@@ -82,7 +83,7 @@ NAMES = {
     "api.trained": ("evaluate", "export", "load_model"),
     "errors": ("OrthobenchError", "RunLockedError", "StorageError", "UsageError"),
     "execution.display": ("Display", "JobsDisplay"),
-    "execution.options": ("ExecutionOptions",),
+    "options": ("RunOptions", "SweepOptions"),
     "execution.session": ("SweepResult",),
     "execution.stop": ("Stopped",),
     "execution.tuner": ("TuningResult",),

@@ -10,14 +10,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from orthobench import environment
+from orthobench.api.arguments import checked
+from orthobench.arguments import A_COUNT
 from orthobench.errors import MissingDataError, UsageError
-from orthobench.execution.arguments import A_COUNT, checked
 from orthobench.execution.display import Display
 from orthobench.execution.job import Ending, Job
 from orthobench.execution.open import open_session
-from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.session import Session
 from orthobench.execution.stop import Stopped, stop_on_signals
+from orthobench.options import RunOptions, SweepOptions
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
@@ -93,7 +94,7 @@ def check(
     db_only: bool = False,
     for_update: bool = False,
     fail_on_speed: bool = False,
-    options: ExecutionOptions | None = None,
+    options: RunOptions | None = None,
     display: Display | None = None,
 ) -> CheckResult:
     """Train the runs of a baseline in this process, and compare them with the baseline's values.
@@ -119,7 +120,7 @@ def check(
     baseline = Path(baseline)
     content = read_baseline(baseline)
     selected = content.select(only)
-    options = replace(options or ExecutionOptions(), jobs=0, keep_weights="none")
+    options = replace(SweepOptions.of(options), jobs=0, keep_weights="none")
     catalog = Catalog(options.plugins)
     checked = [_with_seeds(run, seeds, first_seed) for run in selected]
     configs = {run.name: _resolve(catalog, run) for run in checked}
@@ -179,7 +180,7 @@ def _without_data(
 
 @contextmanager
 def _check_session(
-    db: str | Path | None, db_only: bool, options: ExecutionOptions, display: Display | None
+    db: str | Path | None, db_only: bool, options: SweepOptions, display: Display | None
 ) -> Iterator[tuple[Store, Session | None]]:
     """Open the database, and a session unless nothing trains. Without a name the database is temporary."""
     if db_only:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from orthobench.api.arguments import checked
 from orthobench.errors import UsageError, unknown
-from orthobench.execution.arguments import checked
 from orthobench.papers.citations import cited, references
 from orthobench.plugins import Catalog, PluginKind
 from orthobench.settings import merged_settings

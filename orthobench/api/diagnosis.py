@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orthobench.api.arguments import checked
 from orthobench.data import use_data_folder
-from orthobench.execution.arguments import checked
 
 if TYPE_CHECKING:
     from orthobench.diagnosis import Diagnosis

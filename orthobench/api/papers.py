@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench import environment
+from orthobench.api.arguments import A_MAPPING, checked
 from orthobench.api.runs import seed_list, train, with_jobs
+from orthobench.arguments import Preset
 from orthobench.errors import UsageError
-from orthobench.execution.arguments import A_MAPPING, checked
 from orthobench.execution.display import Display
 from orthobench.execution.open import open_session
-from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.session import Session, SweepResult
+from orthobench.options import RunOptions
 from orthobench.papers import Study, find_paper, find_study, papers
 from orthobench.planning.paper import built_in_models, resolve_experiments, restrict, small_runs
 from orthobench.planning.paper_file import runs_in
 from orthobench.planning.plan import SweepRun, with_seeds
 from orthobench.plugins import Catalog
-from orthobench.settings import Preset, text
+from orthobench.settings import text
 from orthobench.spec import resolve
 from orthobench.store import Run, open_store
 from orthobench.store.default import named_or_default
@@ -45,7 +46,7 @@ def reproduce(
     seeds: int | Sequence[int] = 1,
     db: str | Path | None = None,
     jobs: int | None = None,
-    options: ExecutionOptions | None = None,
+    options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
 ) -> SweepResult:
@@ -76,7 +77,7 @@ def reproduce_file(
     *,
     db: str | Path | None = None,
     jobs: int | None = None,
-    options: ExecutionOptions | None = None,
+    options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
 ) -> SweepResult:
@@ -146,7 +147,7 @@ def reproduce_small(
     seeds: int | Sequence[int] = 1,
     db: str | Path | None = None,
     jobs: int | None = None,
-    options: ExecutionOptions | None = None,
+    options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
 ) -> SmallResult:
@@ -206,7 +207,7 @@ def study(
     out: Path | None = None,
     db: str | Path | None = None,
     jobs: int | None = None,
-    options: ExecutionOptions | None = None,
+    options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
 ) -> StudyResult:

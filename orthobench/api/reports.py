@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from orthobench.api.arguments import checked
 from orthobench.api.results import Results
-from orthobench.execution.arguments import checked
 from orthobench.training.locks import status_in
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from orthobench.api.arguments import checked
 from orthobench.errors import UsageError, unknown
-from orthobench.execution.arguments import checked
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Weights, open_store
 from orthobench.store.backup import back_up_beside

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from orthobench.api.arguments import checked
+from orthobench.arguments import A_COUNT, Preset
 from orthobench.data import use_data_folder
 from orthobench.errors import UsageError
-from orthobench.execution.arguments import A_COUNT, checked
 from orthobench.execution.display import Display
 from orthobench.execution.open import open_session
-from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.session import Session, SweepResult
 from orthobench.execution.tuner import Tuning, TuningResult, check_optuna
+from orthobench.options import OPTIONS, RunOptions, SweepOptions, names_of
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import Axis, read_grid
 from orthobench.planning.match import MatchedSize, target_count, with_equal_parameters
@@ -23,7 +24,7 @@ from orthobench.planning.requests import request_of
 from orthobench.planning.search import Search
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
-from orthobench.settings import Preset, text
+from orthobench.settings import text
 from orthobench.spec import resolve
 from orthobench.store import Run, Status
 
@@ -46,7 +47,7 @@ def run(
     force: bool = False,
     extend: bool = False,
     settings: Mapping[str, Any] | None = None,
-    options: ExecutionOptions | None = None,
+    options: RunOptions | None = None,
     display: Display | None = None,
     **overrides: Any,
 ) -> Run:
@@ -73,7 +74,7 @@ def run(
         Stopped: the user pressed Ctrl-C; the same call resumes the run.
     """
     settings = _merge(settings, overrides)
-    options = options or ExecutionOptions()
+    options = options or RunOptions()
     catalog = Catalog(options.plugins)
     config = resolve(catalog, task, model, settings, preset, seed)
     with open_session(db, options, display, runs=[[config]]) as session:
@@ -94,7 +95,7 @@ def sweep(
     preset: Preset = "paper",
     db: str | Path | None = None,
     jobs: int | None = None,
-    options: ExecutionOptions | None = None,
+    options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
 ) -> SweepResult:
@@ -132,7 +133,7 @@ def sweep_file(
     seeds: int | None = None,
     db: str | Path | None = None,
     jobs: int | None = None,
-    options: ExecutionOptions | None = None,
+    options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
 ) -> SweepResult:
@@ -173,7 +174,7 @@ def tune(
     preset: Preset = "paper",
     db: str | Path | None = None,
     jobs: int | None = None,
-    options: ExecutionOptions | None = None,
+    options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
 ) -> list[TuningResult]:
@@ -217,7 +218,7 @@ def tune(
 def train(
     runs: Sequence[SweepRun],
     db: str | Path | None,
-    options: ExecutionOptions,
+    options: SweepOptions,
     dry_run: bool,
     display: Display | None,
     sizes: Sequence[MatchedSize] = (),
@@ -251,9 +252,9 @@ def _keep_requests(session: Session, runs: Sequence[Run], requests: Mapping[str,
     )
 
 
-def with_jobs(options: ExecutionOptions | None, jobs: int | None) -> ExecutionOptions:
-    """Return the options with this number of jobs; None keeps theirs."""
-    options = options or ExecutionOptions()
+def with_jobs(options: RunOptions | None, jobs: int | None) -> SweepOptions:
+    """Return the options of a sweep with this number of jobs; None keeps theirs."""
+    options = SweepOptions.of(options)
     return options if jobs is None else replace(options, jobs=jobs)
 
 
@@ -278,7 +279,7 @@ class _GridRuns(NamedTuple):
 
 
 def _grid_runs(
-    options: ExecutionOptions,
+    options: SweepOptions,
     task: str,
     models: Sequence[str],
     overrides: Mapping[str, Any],
@@ -312,8 +313,9 @@ def _merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> 
         UsageError: an override is an execution option, or both have the same name.
     """
     for name in overrides:
-        if name in {field.name for field in fields(ExecutionOptions)}:
-            raise UsageError(f"{name} is an execution option: pass options=ExecutionOptions({name}=...)")
+        if name in OPTIONS:
+            record = "RunOptions" if name in names_of(RunOptions) else "SweepOptions"
+            raise UsageError(f"{name} is an execution option: pass options={record}({name}=...)")
         if name in (settings or {}):
             raise UsageError(f"{name} is given twice: leave it out of settings, or of the arguments")
     return {**(settings or {}), **overrides}

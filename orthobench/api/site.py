@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orthobench.api.arguments import checked
 from orthobench.errors import UsageError
-from orthobench.execution.arguments import checked
 from orthobench.store.default import named_or_default
 from orthobench.store.location import is_same
 from orthobench.store.merge import reading

@@ -7,19 +7,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orthobench.api.arguments import checked
 from orthobench.api.results import Results
+from orthobench.arguments import BackendName, DeviceName
 from orthobench.data import use_data_folder
 from orthobench.errors import UsageError
-from orthobench.execution.arguments import checked
 from orthobench.store import Run
 from orthobench.store.default import named_or_default
-from orthobench.training.devices import BackendName, DeviceName, pick_device
+from orthobench.training.devices import pick_device
 
 if TYPE_CHECKING:
+    from orthobench.arguments import WhichWeights
     from orthobench.trained.evaluate import EvaluationResult
     from orthobench.trained.export import Exported, ExportFormat
     from orthobench.trained.load import TrainedModel
-    from orthobench.weights.content import WhichWeights
 
 
 @checked()

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from orthobench.arguments import LARGEST_SEED
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
-from orthobench.cli.options import LARGEST_SEED, Backend, DataFolder, Device, Json, PluginFiles
+from orthobench.cli.options import Json, with_options
+from orthobench.options import RunOptions
 from orthobench.planning import MAX_SEEDS
 
 COLUMNS = {"name", "task", "model", "preset"}
@@ -16,6 +18,7 @@ COLUMNS = {"name", "task", "model", "preset"}
 
 
 @filtered("task", "model", "preset")
+@with_options(RunOptions, "device", "backend", "data_folder", "plugins")
 def command(
     baseline: Annotated[Path, typer.Argument(help="The file of the baseline.")] = Path("checks/baseline.toml"),
     only: Annotated[
@@ -53,10 +56,8 @@ def command(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the result as a Markdown table.")
     ] = None,
-    data_dir: DataFolder = None,
-    device: Device = "auto",
-    backend: Backend = "auto",
-    plugin: PluginFiles = None,
+    *,
+    options: RunOptions,
     json: Json = False,
 ) -> None:
     """Train the baseline's runs and compare the results with it.
@@ -92,7 +93,6 @@ def command(
         runs = narrow(
             runs, selected, lambda run: run.settings | run.model_dump(include=COLUMNS), possible=possible_values
         )
-    options = api.ExecutionOptions(device=device, backend=backend, plugins=tuple(plugin or ()), data_folder=data_dir)
     with resumable(hint="; the same command resumes" if db else "") as display:
         result = api.check(
             baseline,

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from orthobench.arguments import LARGEST_SEED
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
-    LARGEST_SEED,
     Backend,
     Database,
     DataFolder,

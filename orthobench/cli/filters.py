@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orthobench.cli import completion
+from orthobench.cli.options import with_parameters
 
 if TYPE_CHECKING:
     from orthobench.assignments import Conditions
@@ -58,23 +58,12 @@ def filtered(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]
     """
     selected = names or tuple(SHORT_FORMS)
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def with_options(**values: Any) -> None:
-            texts = {name: values.pop(f"filter_{name}") for name in selected}
-            columns = {name: ",".join(alternatives) if alternatives else None for name, alternatives in texts.items()}
-            command(filters=Filters(columns, values.pop("filter_where") or ()), **values)
+    def read(values: dict[str, Any]) -> Filters:
+        texts = {name: values[f"filter_{name}"] for name in selected}
+        columns = {name: ",".join(alternatives) if alternatives else None for name, alternatives in texts.items()}
+        return Filters(columns, values["filter_where"] or ())
 
-        signature = inspect.signature(command, eval_str=True)
-        parameters: list[inspect.Parameter] = []
-        for parameter in signature.parameters.values():
-            parameters += _options(selected) if parameter.name == "filters" else [parameter]
-        by_keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-        with_options.__signature__ = signature.replace(parameters=by_keyword)  # type: ignore[attr-defined]
-        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return with_options
-
-    return decorate
+    return with_parameters("filters", _options(selected), read)
 
 
 def _options(names: Sequence[str]) -> list[inspect.Parameter]:

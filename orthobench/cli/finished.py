@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 import typer
 
+from orthobench.arguments import Preset
 from orthobench.plugins import Catalog
-from orthobench.settings import Preset
 
 if TYPE_CHECKING:
     from orthobench.store import Run

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
+from orthobench.arguments import BackendName, DeviceName, Preset, WhichWeights
 from orthobench.cli import completion
-from orthobench.execution import LARGEST_SEED as LARGEST_SEED
+from orthobench.options import OPTIONS, RunOptions, names_of
 
 DEFAULT_DATABASE = "results.db"
 
@@ -39,10 +42,6 @@ DATABASE_HELP = "Database of runs: a file or an SQLAlchemy URL."
 Database = Annotated[str, typer.Option("--db", callback=_read_default, help=DATABASE_HELP)]
 WrittenDatabase = Annotated[str, typer.Option("--db", callback=_write_default, help=DATABASE_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-PluginFiles = Annotated[
-    list[Path] | None,
-    typer.Option("--plugin", metavar="FILE", help="A Python file with a task, model or probe of yours."),
-]
 Given = Annotated[
     list[str] | None,
     typer.Option(
@@ -54,48 +53,7 @@ Given = Annotated[
     ),
 ]
 PresetName = Annotated[
-    Literal["paper", "quick"],
-    typer.Option("--preset", help="paper: the paper's settings; quick: a small version for a minute or two."),
-]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
-CheckpointEvery = Annotated[
-    float, typer.Option("--checkpoint-every", min=0, metavar="SECONDS", help="Time between checkpoints.")
-]
-
-
-def _check_tags(tags: list[str] | None) -> list[str]:
-    from orthobench.errors import UsageError
-    from orthobench.settings import check_tag
-
-    try:
-        return list(dict.fromkeys(map(check_tag, tags or ())))
-    except ValueError as error:
-        raise UsageError(f"--tag {error}") from error
-
-
-Tags = Annotated[
-    list[str] | None,
-    typer.Option("--tag", metavar="NAME", callback=_check_tags, help="A name for the runs; may be repeated."),
-]
-CheckpointPlace = Annotated[
-    str | None,
-    typer.Option(
-        "--checkpoints", metavar="PLACE", help="With a database server: folder or URL that all its machines see."
-    ),
-]
-KeepWeights = Annotated[
-    Literal["none", "last", "best", "both"],
-    typer.Option(
-        "--keep-weights",
-        help="Weights that a finished run keeps: those of its best test, the last ones with the training state that "
-        "a longer run continues from, both, or none.",
-    ),
-]
-WeightsAt = Annotated[
-    str | None,
-    typer.Option(
-        "--weights-at", metavar="PLACE", help="Folder or URL of kept weights; else the folder beside the database."
-    ),
+    Preset, typer.Option("--preset", help="paper: the paper's settings; quick: a small version for a minute or two.")
 ]
 WeightsPlace = Annotated[
     str | None,
@@ -114,7 +72,7 @@ TrainedRun = Annotated[
     ),
 ]
 Which = Annotated[
-    Literal["best", "last"] | None,
+    WhichWeights | None,
     typer.Option("--weights", help="Which of the run's weights [the best ones, if they are kept]."),
 ]
 MatchParameters = Annotated[
@@ -126,88 +84,7 @@ MatchParameters = Annotated[
         "models at its own settings.",
     ),
 ]
-OnDivergence = Annotated[
-    Literal["stop", "continue"],
-    typer.Option("--on-divergence", help="stop: a run that diverges ends; continue: only when its weights are NaN."),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        "-j",
-        "--jobs",
-        min=0,
-        envvar="ORTHOBENCH_JOBS",
-        help="Runs at once, each in a process of its own; 0: in this process. Else as many as cores, or GPUs times "
-        "their share.",
-    ),
-]
-GpuShare = Annotated[
-    int,
-    typer.Option(
-        "--gpu-share", min=1, metavar="K", help="Runs on one GPU at once; without NVIDIA's MPS they take turns on it."
-    ),
-]
-ExecutorName = Annotated[
-    str,
-    typer.Option(
-        "--executor",
-        metavar="local|ray|ray://HOST:PORT|slurm",
-        help="Where runs train: in processes here, on the Ray cluster of this machine or another one, or on SLURM.",
-    ),
-]
-Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="On a cluster: threads, and CPUs, of each run [1].")
-]
-SlurmOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--slurm",
-        metavar="KEY=VALUE,...|FILE.toml",
-        help="With SLURM: options of sbatch, such as partition=gpu,time=2:00:00; may be repeated; see docs/slurm.md.",
-    ),
-]
-GroupMinutes = Annotated[
-    float | None,
-    typer.Option("--group-minutes", metavar="N", help="With SLURM: minutes of estimated training in one task [60]."),
-]
-BudgetTime = Annotated[
-    str | None,
-    typer.Option("--budget", metavar="TIME", help="Train the runs that fit into 8h, 90m or 1h30m, by priority."),
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the runs and their estimates, and train nothing.")]
-NoProfile = Annotated[
-    bool, typer.Option("--no-profile", help="Estimate from the database's runs alone; try no steps of new runs.")
-]
-
-
-def _check_destinations(texts: list[str] | None) -> list[str] | None:
-    from orthobench.sinks.targets import parse_target
-
-    for text in texts or ():
-        parse_target(text)
-    return texts
-
-
-LogTo = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--log-to",
-        metavar="DESTINATION",
-        callback=_check_destinations,
-        help="Send the runs while they train to tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]; may be repeated.",
-    ),
-]
-Backend = Annotated[
-    Literal["auto", "reference", "cpu", "cuda"],
-    typer.Option("--backend", help="Kernels of the recurrence; auto: the fastest that serve."),
-]
-CudaGraph = Annotated[
-    Literal["auto", "on", "off"],
-    typer.Option(
-        "--cuda-graph",
-        help="Record a training step on CUDA once and replay it, with the same numbers; auto: where the model allows.",
-    ),
-]
 
 
 def _use_data_folder(context: typer.Context, folder: Path | None) -> Path | None:
@@ -220,15 +97,104 @@ def _use_data_folder(context: typer.Context, folder: Path | None) -> Path | None
     return folder
 
 
-DataFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
-        callback=_use_data_folder,
-        help="Folder of the data sets; else $ORTHOBENCH_DATA, else the user's cache folder.",
-    ),
-]
+def _check_destinations(texts: list[str] | None) -> list[str] | None:
+    from orthobench.sinks.targets import parse_target
+
+    for text in texts or ():
+        parse_target(text)
+    return texts
+
+
+CALLBACKS: dict[str, Callable[..., Any]] = {"data_folder": _use_data_folder, "log_to": _check_destinations}
+"""What the command line does with an option as soon as it has read it."""
+
+
+def flag(name: str) -> Any:
+    """Return an option of the records as typer takes it: the metadata of a parameter's type."""
+    option = OPTIONS[name][1]
+    return typer.Option(
+        *(option.flags or (f"--{name.replace('_', '-')}",)),
+        metavar=option.metavar,
+        help=option.help,
+        min=option.least,
+        envvar=option.variable,
+        callback=CALLBACKS.get(name),
+    )
+
+
+Device = Annotated[DeviceName, flag("device")]
+Backend = Annotated[BackendName, flag("backend")]
+DataFolder = Annotated[Path | None, flag("data_folder")]
+PluginFiles = Annotated[list[Path] | None, flag("plugins")]
+
+
+def with_options(record: type[RunOptions], *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a command the fields of a record, in place of its parameter `options`.
+
+    Args:
+        names: the fields with an option; all if none is named.
+    """
+
+    def parameter(name: str) -> inspect.Parameter:
+        values, option = OPTIONS[name]
+        default = getattr(record, name)
+        if get_origin(values) is tuple:
+            values, default = list[get_args(values)[0]] | None, None  # type: ignore[misc]
+        elif option.parse is not None:
+            values = str | None
+        annotation: Any = Annotated[values, flag(name)]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+    parameters = [parameter(name) for name in names or names_of(record)]
+    return with_parameters("options", parameters, lambda values: _read(record, values))
+
+
+def _read(record: type[RunOptions], texts: Mapping[str, Any]) -> RunOptions:
+    """Return the record of the values that the command line was given.
+
+    Raises:
+        UsageError: a value is invalid, or the options contradict each other.
+    """
+    from orthobench.errors import UsageError
+
+    values = {name: value for name, value in texts.items() if value is not None}
+    for name, value in values.items():
+        option = OPTIONS[name][1]
+        if option.parse is not None:
+            try:
+                values[name] = list(map(option.parse, value)) if isinstance(value, list) else option.parse(value)
+            except ValueError as error:
+                raise UsageError(f"{option.flags[0] if option.flags else '--' + name} {error}") from error
+    return record(**values)
+
+
+def with_parameters(
+    name: str, parameters: Sequence[inspect.Parameter], read: Callable[[dict[str, Any]], Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that replaces one parameter of a command by several.
+
+    Args:
+        name: the command's parameter.
+        parameters: the parameters in its place.
+        read: returns the value of the command's parameter from theirs, by name.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def replaced(**values: Any) -> None:
+            own = {parameter.name: values.pop(parameter.name) for parameter in parameters}
+            command(**{name: read(own)}, **values)
+
+        signature = inspect.signature(command, eval_str=True)
+        every: list[inspect.Parameter] = []
+        for parameter in signature.parameters.values():
+            every += parameters if parameter.name == name else [parameter]
+        every = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in every]
+        replaced.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
+        replaced.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+        return replaced
+
+    return decorate
 
 
 def print_help(context: typer.Context) -> None:

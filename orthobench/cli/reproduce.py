@@ -9,37 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orthobench.cli import completion
-from orthobench.cli.options import (
-    DEFAULT_DATABASE,
-    Backend,
-    BudgetTime,
-    CheckpointEvery,
-    CheckpointPlace,
-    CudaGraph,
-    DataFolder,
-    Device,
-    DryRun,
-    ExecutorName,
-    GpuShare,
-    GroupMinutes,
-    Jobs,
-    KeepWeights,
-    LogTo,
-    NoProfile,
-    OnDivergence,
-    PluginFiles,
-    SlurmOptions,
-    Tags,
-    Threads,
-    WeightsAt,
-    WrittenDatabase,
-)
+from orthobench.cli.options import DEFAULT_DATABASE, DryRun, WrittenDatabase, with_options
+from orthobench.options import SweepOptions
 from orthobench.planning import MAX_SEEDS
 
 if TYPE_CHECKING:
     from orthobench.api import SmallResult
 
 
+@with_options(SweepOptions)
 def command(
     paper: Annotated[
         str | None,
@@ -76,28 +54,10 @@ def command(
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds: 0, 1, 2, ... [1].")
     ] = None,
-    device: Device = "auto",
-    backend: Backend = "auto",
-    cuda_graph: CudaGraph = "auto",
     db: WrittenDatabase = DEFAULT_DATABASE,
-    data_dir: DataFolder = None,
-    plugin: PluginFiles = None,
-    tag: Tags = None,
-    log_to: LogTo = None,
-    checkpoints: CheckpointPlace = None,
-    checkpoint_every: CheckpointEvery = 30.0,
-    keep_weights: KeepWeights = "best",
-    weights_at: WeightsAt = None,
-    executor: ExecutorName = "local",
-    threads: Threads = None,
-    slurm: SlurmOptions = None,
-    group_minutes: GroupMinutes = None,
-    jobs: Jobs = None,
-    gpu_share: GpuShare = 1,
-    on_divergence: OnDivergence = "stop",
-    budget: BudgetTime = None,
+    *,
+    options: SweepOptions,
     dry_run: DryRun = False,
-    no_profile: NoProfile = False,
 ) -> None:
     """Train what a paper ran, or the runs that a file lists. Options restrict a paper to a table or figure.
 
@@ -115,7 +75,6 @@ def command(
     from orthobench.cli.options import split_names
     from orthobench.cli.summaries import print_summary
     from orthobench.errors import UsageError
-    from orthobench.execution.budget import parse_duration
 
     restricted = table or figure or models or where or scale != 1
     if small and restricted:
@@ -127,28 +86,6 @@ def command(
             "name a paper, for example `orthobench reproduce helfrich2018`; "
             "the quick check of all figures is `orthobench reproduce --small`"
         )
-    options = api.ExecutionOptions(
-        device=device,
-        backend=backend,
-        cuda_graph=cuda_graph,
-        executor=executor,
-        jobs=jobs,
-        gpu_share=gpu_share,
-        threads=threads,
-        slurm=tuple(slurm or ()),
-        group_minutes=group_minutes,
-        checkpoint_every=checkpoint_every,
-        on_divergence=on_divergence,
-        tags=tuple(tag or ()),
-        log_to=tuple(log_to or ()),
-        plugins=tuple(plugin or ()),
-        checkpoints=checkpoints,
-        keep_weights=keep_weights,
-        weights=weights_at,
-        data_folder=data_dir,
-        budget=None if budget is None else parse_duration(budget),
-        profile=not no_profile,
-    )
     with resumable() as display:
         if small:
             checked = api.reproduce_small(

@@ -6,30 +6,21 @@ from typing import Annotated
 
 import typer
 
+from orthobench.arguments import LARGEST_SEED
 from orthobench.cli import completion
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
-    LARGEST_SEED,
-    Backend,
-    CheckpointEvery,
-    CheckpointPlace,
-    CudaGraph,
-    DataFolder,
-    Device,
     Given,
-    KeepWeights,
-    LogTo,
-    OnDivergence,
-    PluginFiles,
     PresetName,
-    Tags,
-    WeightsAt,
     WrittenDatabase,
     asks_for_results_alone,
     check_names,
+    with_options,
 )
+from orthobench.options import RunOptions
 
 
+@with_options(RunOptions)
 def command(
     context: typer.Context,
     task: Annotated[
@@ -49,26 +40,16 @@ def command(
             "kept its training state.",
         ),
     ] = None,
-    device: Device = "auto",
-    backend: Backend = "auto",
-    cuda_graph: CudaGraph = "auto",
     db: WrittenDatabase = DEFAULT_DATABASE,
-    data_dir: DataFolder = None,
-    plugin: PluginFiles = None,
-    tag: Tags = None,
-    log_to: LogTo = None,
-    checkpoints: CheckpointPlace = None,
-    checkpoint_every: CheckpointEvery = 30.0,
-    keep_weights: KeepWeights = "best",
-    weights_at: WeightsAt = None,
-    on_divergence: OnDivergence = "stop",
+    *,
+    options: RunOptions,
     force: Annotated[bool, typer.Option("--force", help="Delete the run's results and train it again.")] = False,
 ) -> None:
     """Train one model on one task, as its paper did.
 
     The same command shows a finished run, and resumes an interrupted one.
     """
-    check_names(task, [model], plugin)
+    check_names(task, [model], options.plugins)
 
     from orthobench.assignments import parse_assignments
 
@@ -83,20 +64,6 @@ def command(
     from orthobench.cli.display import resumable
     from orthobench.cli.summaries import describe
 
-    options = api.ExecutionOptions(
-        device=device,
-        backend=backend,
-        cuda_graph=cuda_graph,
-        checkpoint_every=checkpoint_every,
-        on_divergence=on_divergence,
-        tags=tuple(tag or ()),
-        log_to=tuple(log_to or ()),
-        plugins=tuple(plugin or ()),
-        checkpoints=checkpoints,
-        keep_weights=keep_weights,
-        weights=weights_at,
-        data_folder=data_dir,
-    )
     with resumable() as display:
         run = api.run(
             task,

@@ -7,30 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orthobench.cli.options import (
-    DEFAULT_DATABASE,
-    Backend,
-    CheckpointEvery,
-    CudaGraph,
-    DataFolder,
-    Device,
-    DryRun,
-    GpuShare,
-    Jobs,
-    Json,
-    KeepWeights,
-    PluginFiles,
-    PresetName,
-    Tags,
-    WeightsAt,
-    WrittenDatabase,
-)
+from orthobench.cli.options import DEFAULT_DATABASE, DryRun, Json, PresetName, WrittenDatabase, with_options
+from orthobench.options import SweepOptions
 from orthobench.planning import MAX_SEEDS
 
 if TYPE_CHECKING:
     from orthobench.papers import Study
 
 
+@with_options(SweepOptions)
 def command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The study; --list names them.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the studies.")] = False,
@@ -39,18 +24,9 @@ def command(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="The page [reports/study-NAME.html].")
     ] = None,
-    device: Device = "auto",
-    backend: Backend = "auto",
-    cuda_graph: CudaGraph = "auto",
     db: WrittenDatabase = DEFAULT_DATABASE,
-    data_dir: DataFolder = None,
-    plugin: PluginFiles = None,
-    tag: Tags = None,
-    checkpoint_every: CheckpointEvery = 30.0,
-    keep_weights: KeepWeights = "best",
-    weights_at: WeightsAt = None,
-    jobs: Jobs = None,
-    gpu_share: GpuShare = 1,
+    *,
+    options: SweepOptions,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
@@ -69,20 +45,6 @@ def command(
     from orthobench import api
     from orthobench.cli.display import report_sweep, resumable
 
-    options = api.ExecutionOptions(
-        device=device,
-        backend=backend,
-        cuda_graph=cuda_graph,
-        jobs=jobs,
-        gpu_share=gpu_share,
-        checkpoint_every=checkpoint_every,
-        keep_weights=keep_weights,
-        weights=weights_at,
-        tags=tuple(tag or ()),
-        plugins=tuple(plugin or ()),
-        data_folder=data_dir,
-        profile=False,
-    )
     with resumable() as display:
         result = api.study(
             name,

@@ -10,35 +10,17 @@ import typer
 from orthobench.cli import completion
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
-    Backend,
-    BudgetTime,
-    CheckpointEvery,
-    CheckpointPlace,
-    CudaGraph,
-    DataFolder,
-    Device,
     DryRun,
-    ExecutorName,
     Given,
-    GpuShare,
-    GroupMinutes,
-    Jobs,
-    KeepWeights,
-    LogTo,
     MatchParameters,
-    NoProfile,
-    OnDivergence,
-    PluginFiles,
     PresetName,
-    SlurmOptions,
-    Tags,
-    Threads,
-    WeightsAt,
     WrittenDatabase,
     asks_for_results_alone,
     check_names,
     split_names,
+    with_options,
 )
+from orthobench.options import SweepOptions
 from orthobench.planning import MAX_SEEDS
 
 
@@ -50,6 +32,7 @@ def _print_schema(requested: bool) -> None:
         raise typer.Exit
 
 
+@with_options(SweepOptions)
 def command(
     context: typer.Context,
     task: Annotated[
@@ -80,28 +63,10 @@ def command(
     ] = None,
     match_parameters: MatchParameters = None,
     preset: PresetName = "paper",
-    device: Device = "auto",
-    backend: Backend = "auto",
-    cuda_graph: CudaGraph = "auto",
     db: WrittenDatabase = DEFAULT_DATABASE,
-    data_dir: DataFolder = None,
-    plugin: PluginFiles = None,
-    tag: Tags = None,
-    log_to: LogTo = None,
-    checkpoints: CheckpointPlace = None,
-    checkpoint_every: CheckpointEvery = 30.0,
-    keep_weights: KeepWeights = "best",
-    weights_at: WeightsAt = None,
-    executor: ExecutorName = "local",
-    threads: Threads = None,
-    slurm: SlurmOptions = None,
-    group_minutes: GroupMinutes = None,
-    jobs: Jobs = None,
-    gpu_share: GpuShare = 1,
-    on_divergence: OnDivergence = "stop",
-    budget: BudgetTime = None,
+    *,
+    options: SweepOptions,
     dry_run: DryRun = False,
-    no_profile: NoProfile = False,
     schema: Annotated[
         bool, typer.Option("--schema", callback=_print_schema, is_eager=True, help="Print the files' JSON schema.")
     ] = False,
@@ -112,12 +77,12 @@ def command(
     Exit code 1: runs failed; 3: another process trains runs of the sweep and has not finished them.
     """
     names = split_names(models) if models else []
-    check_names(task, names, plugin)
+    check_names(task, names, options.plugins)
 
     from orthobench.assignments import parse_assignments
 
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
-    known = ("task", "models", "grid", "set_", "seeds", "preset", "db", *(() if jobs else ("jobs",)))
+    known = ("task", "models", "grid", "set_", "seeds", "preset", "db", *(() if options.jobs else ("jobs",)))
     if task and names and asks_for_results_alone(context, *known):
         from orthobench.cli.finished import answer_sweep
 
@@ -129,30 +94,7 @@ def command(
     from orthobench.cli.display import report_sweep, resumable
     from orthobench.cli.summaries import print_summary
     from orthobench.errors import UsageError
-    from orthobench.execution.budget import parse_duration
 
-    options = api.ExecutionOptions(
-        device=device,
-        backend=backend,
-        cuda_graph=cuda_graph,
-        executor=executor,
-        jobs=jobs,
-        gpu_share=gpu_share,
-        threads=threads,
-        slurm=tuple(slurm or ()),
-        group_minutes=group_minutes,
-        checkpoint_every=checkpoint_every,
-        on_divergence=on_divergence,
-        tags=tuple(tag or ()),
-        log_to=tuple(log_to or ()),
-        plugins=tuple(plugin or ()),
-        checkpoints=checkpoints,
-        keep_weights=keep_weights,
-        weights=weights_at,
-        data_folder=data_dir,
-        budget=None if budget is None else parse_duration(budget),
-        profile=not no_profile,
-    )
     with resumable() as display:
         if file is not None:
             if task or models or grid or set_ or match_parameters or preset != "paper":

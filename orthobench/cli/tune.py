@@ -9,43 +9,25 @@ import typer
 from orthobench.cli import completion
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
-    Backend,
-    BudgetTime,
-    CheckpointEvery,
-    CheckpointPlace,
-    CudaGraph,
-    DataFolder,
-    Device,
     DryRun,
-    ExecutorName,
     Given,
-    GpuShare,
-    GroupMinutes,
-    Jobs,
-    KeepWeights,
-    LogTo,
     MatchParameters,
-    NoProfile,
-    OnDivergence,
-    PluginFiles,
     PresetName,
-    SlurmOptions,
-    Tags,
-    Threads,
-    WeightsAt,
     WrittenDatabase,
     check_names,
     split_names,
+    with_options,
 )
+from orthobench.options import SweepOptions
 
 if TYPE_CHECKING:
-    from orthobench.execution.options import ExecutionOptions
     from orthobench.execution.tuner import TuningResult
 
 SEEDS = 5
 """Number of seeds in the command for the best trial."""
 
 
+@with_options(SweepOptions)
 def command(
     task: Annotated[
         str | None, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
@@ -74,28 +56,10 @@ def command(
     set_: Given = None,
     match_parameters: MatchParameters = None,
     preset: PresetName = "paper",
-    device: Device = "auto",
-    backend: Backend = "auto",
-    cuda_graph: CudaGraph = "auto",
     db: WrittenDatabase = DEFAULT_DATABASE,
-    data_dir: DataFolder = None,
-    plugin: PluginFiles = None,
-    tag: Tags = None,
-    log_to: LogTo = None,
-    checkpoints: CheckpointPlace = None,
-    checkpoint_every: CheckpointEvery = 30.0,
-    keep_weights: KeepWeights = "best",
-    weights_at: WeightsAt = None,
-    executor: ExecutorName = "local",
-    threads: Threads = None,
-    slurm: SlurmOptions = None,
-    group_minutes: GroupMinutes = None,
-    jobs: Jobs = None,
-    gpu_share: GpuShare = 1,
-    on_divergence: OnDivergence = "stop",
-    budget: BudgetTime = None,
+    *,
+    options: SweepOptions,
     dry_run: DryRun = False,
-    no_profile: NoProfile = False,
 ) -> None:
     """Search good settings by trials.
 
@@ -103,38 +67,15 @@ def command(
     see docs/search.md.
     """
     names = split_names(models) if models else []
-    check_names(task, names, plugin)
+    check_names(task, names, options.plugins)
 
     from orthobench import api
     from orthobench.assignments import parse_assignments
     from orthobench.cli.display import TerminalDisplay, print_trials, report_failures, resumable
     from orthobench.errors import UsageError
-    from orthobench.execution.budget import parse_duration
 
     if task is None or not models:
         raise UsageError("say what to run: a task and --models scornn,lstm")
-    options = api.ExecutionOptions(
-        device=device,
-        backend=backend,
-        cuda_graph=cuda_graph,
-        executor=executor,
-        jobs=jobs,
-        gpu_share=gpu_share,
-        threads=threads,
-        slurm=tuple(slurm or ()),
-        group_minutes=group_minutes,
-        checkpoint_every=checkpoint_every,
-        on_divergence=on_divergence,
-        tags=tuple(tag or ()),
-        log_to=tuple(log_to or ()),
-        plugins=tuple(plugin or ()),
-        checkpoints=checkpoints,
-        keep_weights=keep_weights,
-        weights=weights_at,
-        data_folder=data_dir,
-        budget=None if budget is None else parse_duration(budget),
-        profile=not no_profile,
-    )
 
     class TuneDisplay(TerminalDisplay):
         def on_search_end(self, result: TuningResult) -> None:
@@ -159,7 +100,7 @@ def command(
         report_failures(sum(len(result.failed) for result in results), sum(len(result.trials) for result in results))
 
 
-def _best_command(result: TuningResult, options: ExecutionOptions, db: str) -> str:
+def _best_command(result: TuningResult, options: SweepOptions, db: str) -> str:
     """Return the command that trains the best trial with more seeds; empty without a finished trial."""
     from orthobench.errors import shell_command, without_passwords
     from orthobench.store.default import default_database

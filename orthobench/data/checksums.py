@@ -11,10 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from orthobench.arguments import is_none
 from orthobench.data.dataset import data_folder
 from orthobench.data.download import md5
 from orthobench.errors import UsageError
-from orthobench.settings import CHECKSUM, is_none, whole_path
+from orthobench.settings import CHECKSUM, whole_path
 from orthobench.store.atomic import write_bytes
 
 SETTLED_SECONDS = 2.0

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 import heapq
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from orthobench.errors import UsageError
+from orthobench.arguments import UNITS
 from orthobench.execution.estimate import Estimate
 from orthobench.planning.plan import PlannedRun
-
-UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-DURATION = "".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in UNITS)
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds of a text such as 8h, 90m, 1h30m or 2d.
-
-    Raises:
-        UsageError: the text is not a duration, or the duration is zero.
-    """
-    match = re.fullmatch(DURATION, text.strip().replace(" ", ""))
-    counts = match.groups(default="0") if match else ()
-    seconds = sum(float(count) * size for count, size in zip(counts, UNITS.values(), strict=False))
-    if not seconds:
-        raise UsageError(f"--budget '{text}' is not a time: write 8h, 90m or 1h30m")
-    return seconds
 
 
 def show_duration(seconds: float) -> str:

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, TypeGuard, cast
 
 import torch
 
 from orthobench import environment
+from orthobench.arguments import KeepWeights
 from orthobench.data import use_data_folder
 from orthobench.errors import OrthobenchError, UsageError, one_line
 from orthobench.execution.job import Job
@@ -33,7 +33,6 @@ from orthobench.spec import RunConfig
 from orthobench.store import Run, Store
 from orthobench.store.result import CPU_SECONDS
 from orthobench.training.devices import pick_device
-from orthobench.training.keep import KeepWeights
 from orthobench.training.profiling import RunProfile, profile_run
 
 NEAR = math.log(2)
@@ -276,9 +275,9 @@ def _send_profile(job: Job, sender: Connection) -> None:
     try:
         if job.threads is not None:
             torch.set_num_threads(job.threads)
-        with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
+        with use_data_folder(job.options.data_folder):
             config = job.resolve()
-            message = profile_run(config, pick_device(job.device), job.backend, job.cuda_graph)
+            message = profile_run(config, pick_device(job.options.device), job.options.backend, job.options.cuda_graph)
     except OrthobenchError as error:
         message = UsageError(str(error))
     except Exception as error:

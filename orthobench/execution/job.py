@@ -11,29 +11,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
+from orthobench.arguments import Preset
 from orthobench.data import use_data_folder
 from orthobench.errors import OrthobenchError, RunLockedError, one_line
 from orthobench.execution.pruning import Pruned, PruningSink
+from orthobench.options import RunOptions
 from orthobench.planning.objective import Median
 from orthobench.plugins import Catalog, Sources
-from orthobench.settings import Preset
 from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.training.checkpoint import checkpoints_at
-from orthobench.training.devices import BackendName, DeviceName, pick_device
+from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
 from orthobench.training.events import EventSink, RunStart
-from orthobench.training.graph import GraphMode
-from orthobench.training.keep import KeepWeights, WeightsKeeper
-from orthobench.training.lifecycle import OutOfMemory, train
+from orthobench.training.lifecycle import DEFAULTS, OutOfMemory, train
 from orthobench.training.locks import lock
-from orthobench.training.loop import Interrupted, OnDivergence
+from orthobench.training.loop import Interrupted
 from orthobench.training.recording import DatabaseSink
-from orthobench.weights.folder import weights_folder
 
 
 @dataclass(frozen=True)
@@ -42,11 +38,8 @@ class Job:
 
     Attributes:
         database: a file's absolute path, or a URL, whose password no representation shows.
-        checkpoints: the folder or URL of all runs' checkpoints.
+        options: how the run trains.
         plugins: the user's plugin files with their text: another machine or a later edit does not change the run.
-        data_folder: None for the usual folder.
-        keep_weights: which weights the run keeps at its end.
-        weights: the folder or URL of kept weights; None for the usual place.
         threads: None for torch's own number.
         rule: the rule by which a search prunes the run.
         config: the resolved run, for use in this process; a pickled job loses it.
@@ -55,21 +48,17 @@ class Job:
     spec: RunSpec
     label: str
     database: str = field(repr=False)
-    checkpoints: str
+    options: RunOptions = DEFAULTS
     plugins: tuple[Sources, ...] = ()
-    data_folder: str | None = None
-    device: DeviceName = "cpu"
-    backend: BackendName = "auto"
-    cuda_graph: GraphMode = "auto"
-    keep_weights: KeepWeights = "none"
-    weights: str | None = None
     threads: int | None = None
-    checkpoint_every: float = 30.0
-    on_divergence: OnDivergence = "stop"
-    tags: tuple[str, ...] = ()
     rule: Median | None = None
     preset: Preset = "paper"
     config: RunConfig | None = None
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints of the run."""
+        return checkpoints_at(checkpoint_root(self.database, self.options.checkpoints), self.spec.key)
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"config": None}
@@ -144,29 +133,21 @@ def train_job(
     """
     if job.threads is not None:
         torch.set_num_threads(job.threads)
-    with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
+    with use_data_folder(job.options.data_folder):
         config = job.resolve()
-        checkpoints = checkpoints_at(job.checkpoints, job.spec.key)
         opened = nullcontext(store) if store else open_store(job.database, create=True, stop_waiting=should_stop)
         with opened as database:
             pruning = None if job.rule is None else PruningSink(job.rule, database, job.spec.key)
             if pruning is not None and pruning.pruned_at is not None:  # killed between an evaluation and its verdict
-                with lock(database, checkpoints):
+                with lock(database, job.checkpoints):
                     pruning.raise_if_pruned()
             try:
                 return train(
                     config,
                     database,
-                    checkpoints,
-                    pick_device(job.device),
-                    sinks=[sink] if pruning is None else [sink, pruning],
-                    should_stop=lambda: (pruning is not None and pruning.pruned_at is not None) or should_stop(),
-                    checkpoint_every=job.checkpoint_every,
-                    backend=job.backend,
-                    cuda_graph=job.cuda_graph,
-                    on_divergence=job.on_divergence,
-                    tags=job.tags,
-                    keeper=WeightsKeeper(job.keep_weights, weights_folder(job.database, job.weights, job.checkpoints)),
+                    job.options,
+                    [sink] if pruning is None else [sink, pruning],
+                    lambda: (pruning is not None and pruning.pruned_at is not None) or should_stop(),
                 )
             except Interrupted:
                 if pruning is not None:
@@ -203,12 +184,12 @@ def record_failure(store: Store, job: Job, cause: str) -> None:
 
     Nothing is recorded where another process trains the run by now, or where an installed plugin has changed.
     """
-    with suppress(OrthobenchError), lock(store, checkpoints_at(job.checkpoints, job.spec.key)):
+    with suppress(OrthobenchError), lock(store, job.checkpoints):
         run = store.find(job.spec.key)
         if run is None:
             config = job.resolve()
             database = DatabaseSink(store, torch.device("cpu"), config.sources)
-            database.on_start(RunStart.of(config, job.device))
+            database.on_start(RunStart.of(config, job.options.device))
             run = database.run
             assert run is not None
         if not Status(run.status).is_final:  # a failure after the end leaves the result

@@ -11,13 +11,13 @@ import torch
 from orthobench.data import use_data_folder
 from orthobench.execution.budget import Budget
 from orthobench.execution.display import Display
-from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.processes import worker_slots
 from orthobench.execution.ray import RayCluster
 from orthobench.execution.session import Session
 from orthobench.execution.slurm import SlurmCluster
-from orthobench.execution.slurm_settings import read_settings
+from orthobench.options import RunOptions, SweepOptions
 from orthobench.sinks.live import LiveSinks
+from orthobench.sinks.targets import parse_target
 from orthobench.spec import RunConfig
 from orthobench.store import Store, open_store
 from orthobench.store.default import named_or_default
@@ -34,7 +34,7 @@ from orthobench.weights.folder import weights_folder
 @contextmanager
 def open_session(
     database: str | Path | None,
-    options: ExecutionOptions,
+    options: RunOptions,
     display: Display | None = None,
     dry_run: bool = False,
     runs: Iterable[Iterable[RunConfig]] = (),
@@ -48,10 +48,11 @@ def open_session(
             group; the machines of a cluster have data of their own.
 
     Raises:
-        UsageError: an option does not fit this machine, the cluster or database cannot be used, or no run of a group
-            can start.
+        UsageError: an option does not fit this machine, the cluster or database cannot be used, a destination of
+            `log_to` is unknown, or no run of a group can start.
     """
-    database = named_or_default(database, writes=True)
+    database, options = named_or_default(database, writes=True), SweepOptions.of(options)
+    destinations = list(dict.fromkeys(map(parse_target, options.log_to)))
     with ExitStack() as stack:
         stack.enter_context(use_data_folder(options.data_folder))
         checkpoints = checkpoint_root(database, options.checkpoints)
@@ -59,7 +60,7 @@ def open_session(
             weights_folder(database, options.weights, checkpoints).check()
         cluster = None
         if options.executor != "local" and not dry_run:
-            cluster = _connect(database, options)
+            cluster = (SlurmCluster if options.executor == "slurm" else RayCluster)(database, options)
         device = pick_device(options.device) if cluster is None else torch.device(cluster.device)
         if cluster is None:
             check_backend(options.backend, device)
@@ -85,36 +86,5 @@ def open_session(
         budget = None if options.budget is None else Budget(options.budget)
         logs = None
         if options.log_to and not dry_run and store is not None:
-            logs = stack.enter_context(LiveSinks(store, options.destinations()))
+            logs = stack.enter_context(LiveSinks(store, destinations))
         yield Session(store, database, options, device, at_once, display or Display(), cluster, budget, logs)
-
-
-def _connect(database: str, options: ExecutionOptions) -> RayCluster | SlurmCluster:
-    """Connect to the options' cluster.
-
-    Raises:
-        UsageError: there is no cluster, or its machines cannot share the database or the checkpoints.
-    """
-    if options.executor == "slurm":
-        return SlurmCluster(
-            read_settings(options.slurm),
-            database,
-            options.checkpoints,
-            checkpoint_root(database, options.checkpoints),
-            options.device,
-            options.threads or 1,
-            options.gpu_share,
-            options.jobs,
-            options.data_folder,
-            options.group_minutes or 60.0,
-        )
-    return RayCluster(
-        None if options.executor == "ray" else options.executor,
-        database,
-        options.checkpoints,
-        options.device,
-        options.threads or 1,
-        options.gpu_share,
-        options.jobs,
-        options.data_folder,
-    )

@@ -29,7 +29,6 @@ from orthobench.errors import UsageError
 from orthobench.execution.job import Ending, Job, Outcome, SinkFactory, record_failure
 from orthobench.execution.signals import REQUESTS
 from orthobench.store import Status, Store
-from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.events import EventSink, replay
 from orthobench.training.lifecycle import is_settled
 from orthobench.training.locks import is_locked
@@ -164,11 +163,10 @@ class ProcessExecutor:
 
     def _settled_outcome(self, job: Job) -> Outcome | None:
         """Return the outcome of a job that another process trains, or has finished meanwhile."""
-        checkpoints = checkpoints_at(job.checkpoints, job.spec.key)
-        if is_locked(self.store, checkpoints):
+        if is_locked(self.store, job.checkpoints):
             return Outcome(job, Ending.BUSY, f"run {job.spec.key} is being trained by another process")
         run = self.store.find(job.spec.key)
-        if run is not None and is_settled(run, checkpoints, job.on_divergence):
+        if run is not None and is_settled(run, job.checkpoints, job.options.on_divergence):
             return Outcome(job, Ending(run.status), run.message or "")
         return None
 

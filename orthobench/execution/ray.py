@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,9 +25,10 @@ from orthobench.execution.cluster import LOCK_GRACE, WatchedJob, check_shared, s
 from orthobench.store.location import is_server
 
 if TYPE_CHECKING:
+    from orthobench.arguments import DeviceName
     from orthobench.execution.job import Job, Outcome, SinkFactory
+    from orthobench.options import SweepOptions
     from orthobench.store import Store
-    from orthobench.training.devices import DeviceName
 
 POLL_SECONDS = 0.5
 """Time between two looks at the tasks and their progress."""
@@ -41,27 +41,10 @@ class RayCluster:
         device: the kind of device that trains the runs.
     """
 
-    def __init__(
-        self,
-        address: str | None,
-        database: str,
-        checkpoints: str | None,
-        device: DeviceName = "auto",
-        threads: int = 1,
-        gpu_share: int = 1,
-        at_once: int | None = None,
-        data_folder: Path | None = None,
-    ) -> None:
+    def __init__(self, database: str, options: SweepOptions) -> None:
         """Connect to a cluster, and check that its machines can share the database and the checkpoints.
 
-        Args:
-            address: "ray://host:port"; None for the cluster of this machine, which starts if it does not run.
-            checkpoints: folder or URL of the checkpoints, if the user named it.
-            device: "auto" takes the GPUs, if the cluster has any.
-            threads: threads of each run, and the CPUs that it asks for.
-            gpu_share: runs on one GPU at once.
-            at_once: largest number of runs under way; None for all that the cluster has room for.
-            data_folder: folder of the data sets on every machine; None for each machine's usual one.
+        The cluster of this machine starts if it does not run. The device "auto" takes the GPUs, if there are any.
 
         Raises:
             UsageError: Ray is not installed, there is no cluster, or its machines cannot share the files.
@@ -72,17 +55,18 @@ class RayCluster:
         except ImportError as error:
             raise needs_extra("--executor ray (executor=)", "Ray", "ray") from error
         try:
+            address = None if options.executor == "ray" else options.executor
             ray.init(address, logging_level=logging.WARNING, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UsageError(f"there is no Ray cluster at {address or 'this machine'}: {error}") from error
         self.ray = ray
-        self.threads, self.gpu_share, self.at_once, self.data_folder = threads, gpu_share, at_once, data_folder
+        self.options, self.threads = options, options.threads or 1
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        self.device: DeviceName = device
-        if device == "auto":
+        self.device: DeviceName = options.device
+        if options.device == "auto":
             self.device = "cuda" if any(resources.get("GPU") for resources in nodes) else "cpu"
         try:
-            self._check(database, checkpoints, several=len(nodes) > 1 or address is not None)
+            self._check(database, several=len(nodes) > 1 or address is not None)
         except OrthobenchError:
             ray.shutdown()
             raise
@@ -98,29 +82,33 @@ class RayCluster:
         """Return how many runs fit on the cluster's present machines at once."""
         resources = self.ray.cluster_resources()
         if self.device == "cuda":
-            slots = int(resources.get("GPU", 0) * self.gpu_share)
+            slots = int(resources.get("GPU", 0) * self.options.gpu_share)
         else:
             slots = int(resources.get("CPU", 0) // self.threads)
-        return max(1, min(slots, self.at_once or slots))
+        return max(1, min(slots, self.options.jobs or slots))
 
-    def _check(self, database: str, checkpoints: str | None, *, several: bool) -> None:
+    def _check(self, database: str, *, several: bool) -> None:
         if several:
-            check_shared(database, checkpoints)
-        if self.device == "cpu" and self.gpu_share > 1:
+            check_shared(database, self.options.checkpoints)
+        if self.device == "cpu" and self.options.gpu_share > 1:
             raise UsageError("--gpu-share is for runs on GPUs (gpu_share=): leave it out, or give --device cuda")
 
     def submit(self, job: Job, resumed: bool) -> Any:
         """Start a job on the cluster, and return the reference to its outcome."""
-        options: dict[str, Any] = {"num_cpus": self.threads, "max_retries": 0, "max_calls": 1, "name": job.label}
+        resources: dict[str, Any] = {"num_cpus": self.threads, "max_retries": 0, "max_calls": 1, "name": job.label}
         if self.device == "cuda":
-            options["num_gpus"] = 1 / self.gpu_share
+            resources["num_gpus"] = 1 / self.options.gpu_share
         if self.here is not None:  # the database is a file of this machine
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(self.here, soft=False)
-        folder = None if self.data_folder is None else str(self.data_folder.absolute())
-        job = replace(job, device=self.device, threads=self.threads, data_folder=folder)
-        return self.ray.remote(**options)(train_remotely).remote(job, resumed)
+            resources["scheduling_strategy"] = NodeAffinitySchedulingStrategy(self.here, soft=False)
+        folder = self.options.data_folder
+        job = replace(
+            job,
+            options=replace(job.options, device=self.device, data_folder=folder and folder.absolute()),
+            threads=self.threads,
+        )
+        return self.ray.remote(**resources)(train_remotely).remote(job, resumed)
 
 
 class RayExecutor:
@@ -158,7 +146,7 @@ class RayExecutor:
                     for reference, task in tasks.items():
                         if task.sink is None:  # it waits for a slot
                             self.ray.cancel(reference, force=False)
-                while waiting and (self.cluster.at_once is None or len(tasks) < self.cluster.at_once):
+                while waiting and (self.cluster.options.jobs is None or len(tasks) < self.cluster.options.jobs):
                     job = waiting.popleft()
                     tasks[self.cluster.submit(job, resumed=False)] = WatchedJob(job)
                 if not tasks:

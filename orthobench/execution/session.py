@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -19,7 +19,6 @@ from orthobench.execution.budget import Budget, by_priority
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.execution.estimate import Estimate, Estimator, profile_job
 from orthobench.execution.job import Ending, Executor, Job, Outcome, SinkFactory, train_job
-from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.planner import SweepPlan, make_plan
 from orthobench.execution.processes import ProcessExecutor, worker_slots
 from orthobench.execution.ray import RayCluster, RayExecutor
@@ -27,11 +26,13 @@ from orthobench.execution.serial import SerialExecutor
 from orthobench.execution.slurm import SlurmCluster
 from orthobench.execution.slurm_executor import SlurmExecutor
 from orthobench.execution.stop import Stopped, StopRequest, stop_on_signals
+from orthobench.options import SweepOptions
 from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
 from orthobench.sinks.live import LiveSinks
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
+from orthobench.store.location import sqlite_file
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 from orthobench.training.events import EventSink, Tee
 from orthobench.training.locks import lock
@@ -85,7 +86,7 @@ class Session:
 
     store: Store | None
     database: str = field(repr=False)
-    options: ExecutionOptions
+    options: SweepOptions
     device: torch.device
     at_once: int
     display: Display = field(default_factory=Display)
@@ -206,25 +207,16 @@ class Session:
 
     def job(self, config: RunConfig, label: str) -> Job:
         """Return a run as another process can train it."""
-        options, checkpoints = self.options, self.checkpoints
-        return Job(
-            config.spec,
-            label,
-            self.database if "://" in self.database else str(Path(self.database).absolute()),
-            checkpoints if isinstance(checkpoints, str) else str(checkpoints.absolute()),
-            preset=config.preset,
-            plugins=config.plugin_files,
-            data_folder=str(data_folder().absolute()),
+        options = replace(
+            self.options,
             device="cuda" if self.device.type == "cuda" else "cpu",
-            backend=options.backend,
-            cuda_graph=options.cuda_graph,
-            checkpoint_every=options.checkpoint_every,
-            on_divergence=options.on_divergence,
+            data_folder=data_folder().absolute(),
             tags=self._tags(config),
-            keep_weights=options.keep_weights,
-            weights=options.weights,
-            config=config,
+            log_to=(),  # the session sends the events
+            checkpoints=self._absolute_checkpoints,
         )
+        database = self.database if "://" in self.database else str(Path(self.database).absolute())
+        return Job(config.spec, label, database, options, config.plugin_files, preset=config.preset, config=config)
 
     def train_jobs(self, jobs: Sequence[Job], at_once: int | None = None) -> list[Outcome]:
         """Train jobs; a failing job does not end the others. Once the budget is spent, no further job starts.
@@ -302,6 +294,13 @@ class Session:
             self.open_store.tag(keys, tags)
 
     @property
+    def _absolute_checkpoints(self) -> str | None:
+        """The folder or URL of a server's checkpoints, as every process finds it; None beside a database file."""
+        if sqlite_file(self.database) is not None:
+            return None
+        return self.checkpoints if isinstance(self.checkpoints, str) else str(self.checkpoints.absolute())
+
+    @property
     def _weights_place(self) -> str:
         """The folder or URL in which this session keeps weights."""
         return weights_folder(self.database, self.options.weights, self.checkpoints).root
@@ -315,20 +314,7 @@ class Session:
 
         def profile(run: PlannedRun) -> RunProfile:
             self.display.on_profile(run)
-            return profile_job(
-                Job(
-                    run.config.spec,
-                    run.label,
-                    database="",
-                    checkpoints="",
-                    plugins=run.config.plugin_files,
-                    data_folder=str(data_folder().absolute()),
-                    device="cuda" if self.device.type == "cuda" else "cpu",
-                    backend=self.options.backend,
-                    cuda_graph=self.options.cuda_graph,
-                    threads=threads,
-                )
-            )
+            return profile_job(replace(self.job(run.config, run.label), threads=threads))
 
         can_profile = self.options.profile and (self.device.type == "cpu" or torch.cuda.is_available())
         profiler = profile if can_profile else None

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.errors import UsageError, needs_extra
 from orthobench.execution.cluster import check_shared
-from orthobench.execution.slurm_settings import SlurmSettings
+from orthobench.execution.slurm_settings import read_settings
 from orthobench.execution.slurm_task import Group
+from orthobench.training.checkpoint import checkpoint_root
 
 if TYPE_CHECKING:
+    from orthobench.arguments import DeviceName
     from orthobench.execution.job import Job
-    from orthobench.training.devices import DeviceName
+    from orthobench.options import SweepOptions
 
 WARNING_SECONDS = 90
 """Seconds before the time limit at which SLURM asks the runs for their checkpoints."""
@@ -40,30 +42,11 @@ class SlurmCluster:
         group_minutes: minutes of estimated training in one task.
     """
 
-    def __init__(
-        self,
-        settings: SlurmSettings,
-        database: str,
-        checkpoints: str | None,
-        checkpoint_folder: Path | str,
-        device: DeviceName = "auto",
-        threads: int = 1,
-        gpu_share: int = 1,
-        at_once: int | None = None,
-        data_folder: Path | None = None,
-        group_minutes: float = 60.0,
-    ) -> None:
+    def __init__(self, database: str, options: SweepOptions) -> None:
         """Check that SLURM would accept the runs, and that its machines can share the database and the checkpoints.
 
-        Args:
-            settings: options of sbatch.
-            checkpoints: folder or URL of the checkpoints, if the user named it.
-            checkpoint_folder: folder or URL of the checkpoints.
-            device: "auto" takes a GPU if the settings ask for one.
-            threads: threads of each run, and the CPUs of a task if the settings name no other number.
-            gpu_share: runs on one GPU at once.
-            at_once: largest number of tasks under way; None for all that the cluster has room for.
-            data_folder: folder of the data sets on every machine; None for each machine's usual one.
+        The CPUs of a task are the threads of a run, unless the options of sbatch name a number. The device "auto"
+        takes a GPU if they ask for one.
 
         Raises:
             UsageError: submitit or SLURM is missing, SLURM refuses the options, or the machines cannot share the files.
@@ -79,24 +62,25 @@ class SlurmCluster:
                     "command on a login node of the cluster"
                 )
         self.submitit = submitit
-        self.threads, self.gpu_share, self.at_once, self.data_folder = threads, gpu_share, at_once, data_folder
-        self.group_minutes = group_minutes
-        options = {"cpus_per_task": str(threads), "job_name": "orthobench", **settings.options}
-        self.device: DeviceName = device
-        if device == "auto":
+        self.options, self.threads, settings = options, options.threads or 1, read_settings(options.slurm)
+        self.group_minutes = options.group_minutes or 60.0
+        requested = {"cpus_per_task": str(self.threads), "job_name": "orthobench", **settings.options}
+        self.device: DeviceName = options.device
+        if options.device == "auto":
             self.device = "cuda" if settings.asks_for_gpus else "cpu"
         if self.device == "cuda" and not settings.asks_for_gpus:
-            options["gpus_per_node"] = "1"
+            requested["gpus_per_node"] = "1"
         if self.device == "cpu" and settings.asks_for_gpus:
             raise UsageError("--device cpu uses no GPU: leave it out, or the GPUs of --slurm")
-        if self.device == "cpu" and gpu_share > 1:
+        if self.device == "cpu" and options.gpu_share > 1:
             raise UsageError("--gpu-share is for runs on GPUs (gpu_share=): leave it out, or give --device cuda")
-        self.settings = replace(settings, options=options)
+        self.settings = replace(settings, options=requested)
         nodes = self._nodes()
         if nodes != {socket.gethostname().partition(".")[0]}:
-            check_shared(database, checkpoints)
+            check_shared(database, options.checkpoints)
         self._check_options()
-        usual = Path("slurm") if "://" in str(checkpoint_folder) else Path(checkpoint_folder, "slurm")
+        checkpoints = checkpoint_root(database, options.checkpoints)
+        usual = Path("slurm") if isinstance(checkpoints, str) else checkpoints / "slurm"
         self.folder = (settings.folder or usual).absolute()
 
     def __enter__(self) -> Self:
@@ -107,7 +91,7 @@ class SlurmCluster:
 
     def room(self) -> int:
         """Return how many tasks may be under way at once."""
-        return self.at_once or max(1, self._largest_array())
+        return self.options.jobs or max(1, self._largest_array())
 
     def _nodes(self) -> set[str]:
         """Return the short host names of the nodes on which the runs may train."""
@@ -175,17 +159,23 @@ class SlurmCluster:
         executor.update_parameters(
             time=minutes,
             wckey=None,
-            array_parallelism=self.at_once or 100_000,
+            array_parallelism=self.options.jobs or 100_000,
             additional_parameters={"signal": f"TERM@{WARNING_SECONDS}", **self.settings.options},
         )
         tasks, size = [], self._largest_array()
-        folder = None if self.data_folder is None else str(self.data_folder.absolute())
+        folder = self.options.data_folder
+
+        def on_node(job: Job) -> Job:
+            """Return the job as a node trains it."""
+            options = replace(job.options, device=self.device, data_folder=folder and folder.absolute())
+            return replace(job, options=options)
+
         for start in range(0, len(groups), size):
             calls = [
                 Group(
-                    tuple(replace(job, device=self.device, data_folder=folder) for job in group),
+                    tuple(map(on_node, group)),
                     self.threads,
-                    self.gpu_share,
+                    self.options.gpu_share,
                     resumed,
                     no_more,
                 )

@@ -53,7 +53,7 @@ class Group:
         from orthobench.training.events import EventSink
 
         cores = max(self.threads, int(os.environ.get("SLURM_CPUS_PER_TASK") or self.threads))
-        device, at_once = torch.device(self.jobs[0].device), None if self._on_gpus else cores // self.threads
+        device, at_once = torch.device(self.jobs[0].options.device), None if self._on_gpus else cores // self.threads
         slots = worker_slots(device, at_once, self.gpu_share, cores)
         may_be_locked = self.resumed
         if int(os.environ.get("SLURM_RESTART_COUNT") or 0):  # SLURM itself put the task into the queue again
@@ -79,7 +79,7 @@ class Group:
 
     @property
     def _on_gpus(self) -> bool:
-        return self.jobs[0].device == "cuda"
+        return self.jobs[0].options.device == "cuda"
 
 
 def _print(line: str) -> None:

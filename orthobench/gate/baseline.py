@@ -31,9 +31,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from orthobench.arguments import Preset
 from orthobench.errors import StorageError, UsageError, unknown
 from orthobench.gate.inference import Direction
-from orthobench.settings import Preset, read_toml
+from orthobench.settings import read_toml
 from orthobench.spec import RunConfig, RunSpec
 from orthobench.store import atomic
 

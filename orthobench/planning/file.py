@@ -21,10 +21,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from orthobench.arguments import Preset
 from orthobench.errors import UsageError, unknown
 from orthobench.planning import MAX_SEEDS
 from orthobench.planning.grid import Axis, read_grid
-from orthobench.settings import Preset, read_toml, text
+from orthobench.settings import read_toml, text
 
 Scalar = str | bool | int | float
 Name = Annotated[str, Field(min_length=1)]

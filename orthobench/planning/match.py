@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import torch
 
+from orthobench.arguments import Preset
 from orthobench.errors import OrthobenchError, UsageError, one_line
 from orthobench.model import Model, Signature
 from orthobench.papers.sizes import UNITS
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
-from orthobench.settings import SHORT_NAMES, Preset
+from orthobench.settings import SHORT_NAMES
 from orthobench.spec import RunConfig, resolve
 from orthobench.task import SyntheticSettings
 

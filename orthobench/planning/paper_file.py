@@ -32,13 +32,14 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from orthobench.arguments import check_tag
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import find_paper
 from orthobench.planning import MAX_SEEDS
 from orthobench.planning.paper import resolve_experiments, restrict
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
-from orthobench.settings import check_tag, read_toml
+from orthobench.settings import read_toml
 from orthobench.store import Run, Status
 
 _logger = logging.getLogger(__name__)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from orthobench.arguments import OnDivergence, Preset
 from orthobench.errors import UsageError
 from orthobench.planning.grid import Axis, combinations
 from orthobench.plugins import Catalog
-from orthobench.settings import Preset, Settings, identity
+from orthobench.settings import Settings, identity
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.lifecycle import is_settled
 from orthobench.training.locks import is_locked
-from orthobench.training.loop import OnDivergence
 
 
 class SweepRun(NamedTuple):

@@ -16,9 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from orthobench.arguments import Preset
 from orthobench.plugins import Catalog
 from orthobench.plugins.static import plugin_settings
-from orthobench.settings import CHECKSUM, Preset, text
+from orthobench.settings import CHECKSUM, text
 
 PACKAGES = ("orthobench", "orthobench.models", "orthobench.tasks", "orthobench.probes")
 SOURCES = (".py", ".toml")

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from orthobench import seeds
+from orthobench.arguments import Preset
 from orthobench.errors import UsageError, unknown
 from orthobench.metric import Metric
 from orthobench.model import Model
@@ -26,7 +27,7 @@ from orthobench.planning.objective import Median, best_so_far, objective_values,
 from orthobench.planning.plan import SweepRun
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
-from orthobench.settings import SHORT_NAMES, Preset, Settings, digest
+from orthobench.settings import SHORT_NAMES, Settings, digest
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import MetricValue, Run, Status, Store
 from orthobench.task import Task, TrainingSettings

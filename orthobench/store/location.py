@@ -54,6 +54,12 @@ def file_of(url: URL) -> Path | None:
     return Path(name) if name and name != ":memory:" else None
 
 
+def location_of(url: URL) -> str:
+    """Return the location of a URL: the path of its file, or the URL itself with its password."""
+    file = file_of(url)
+    return url.render_as_string(hide_password=False) if file is None else str(file)
+
+
 def is_server(location: str) -> bool:
     """Return whether processes of several machines may share this database."""
     return parse(location).get_backend_name() == "postgresql"

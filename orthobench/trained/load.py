@@ -12,6 +12,7 @@ import torch
 from pydantic import BaseModel, NonNegativeInt, ValidationError
 from torch import Tensor
 
+from orthobench.arguments import WhichWeights
 from orthobench.errors import UsageError
 from orthobench.model import Model, Signature
 from orthobench.plugins import Catalog
@@ -19,7 +20,7 @@ from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.task import Task
 from orthobench.training.size import build_without_memory
-from orthobench.weights.content import BROKEN, SUFFIX, Content, WhichWeights, decode
+from orthobench.weights.content import BROKEN, SUFFIX, Content, decode
 from orthobench.weights.folder import read
 
 LEAST_ROOM = 1 << 30

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from orthobench import seeds
+from orthobench.arguments import BackendName, DeviceName
 from orthobench.errors import UsageError, one_line
 from orthobench.recurrence import BackendError, recurrence
 from orthobench.recurrence.backends import use_backend
 from orthobench.spec import RunConfig
 from orthobench.training.size import lacks_memory
 from orthobench.training.trainer import Trainer
-
-DeviceName = Literal["auto", "cpu", "cuda"]
-BackendName = Literal["auto", "reference", "cpu", "cuda"]
 
 
 def pick_device(name: DeviceName) -> torch.device:

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from orthobench.arguments import GraphMode
 from orthobench.errors import UsageError, one_line
 from orthobench.model import Model
 from orthobench.training.size import lacks_memory
 
-GraphMode = Literal["auto", "on", "off"]
 Tensors = tuple[Tensor, ...]
 Step = Callable[..., Tensors]
 """A training step: from static tensors to static tensors, with all its other effects on static tensors."""

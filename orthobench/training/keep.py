@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Literal, get_args
+from typing import Any
 
 from torch import Tensor
 
+from orthobench.arguments import KeepWeights
 from orthobench.store import WeightsRow
 from orthobench.training.trainer import Checkpoint, Trainer
 from orthobench.weights.content import Kind, decode, encode, file_name, sha256
 from orthobench.weights.folder import WeightsFolder
 from orthobench.weights.structure import flatten
-
-KeepWeights = Literal["none", "last", "best", "both"]
-KEEP_WEIGHTS: tuple[KeepWeights, ...] = get_args(KeepWeights)
 
 _logger = logging.getLogger("orthobench")
 

@@ -7,22 +7,28 @@ from contextlib import suppress
 
 import torch
 
+from orthobench.arguments import OnDivergence
+from orthobench.data import use_data_folder
 from orthobench.errors import RunLockedError, StorageError, UsageError, one_line
+from orthobench.options import RunOptions
 from orthobench.recurrence import BackendError
 from orthobench.recurrence.backends import forget_used, use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
-from orthobench.training.checkpoint import Checkpoints
-from orthobench.training.devices import BackendName
+from orthobench.store.location import location_of
+from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
+from orthobench.training.devices import pick_device
 from orthobench.training.events import EventSink
-from orthobench.training.graph import GraphMode
 from orthobench.training.keep import WeightsKeeper
 from orthobench.training.locks import lock
-from orthobench.training.loop import CheckpointSchedule, Interrupted, OnDivergence, TrainingLoop
+from orthobench.training.loop import CheckpointSchedule, Interrupted, TrainingLoop
 from orthobench.training.out_of_memory import explain_memory
 from orthobench.training.recording import DatabaseSink
 from orthobench.training.resume import resume, resumed_backend
 from orthobench.training.size import lacks_memory
+from orthobench.weights.folder import weights_folder
+
+DEFAULTS = RunOptions()
 
 
 class OutOfMemory(Exception):
@@ -32,29 +38,16 @@ class OutOfMemory(Exception):
 def train(
     config: RunConfig,
     store: Store,
-    checkpoints: Checkpoints,
-    device: torch.device,
-    *,
+    options: RunOptions = DEFAULTS,
     sinks: Sequence[EventSink] = (),
     should_stop: Callable[[], bool] = lambda: False,
-    checkpoint_every: float = 30.0,
-    backend: BackendName = "auto",
-    cuda_graph: GraphMode = "auto",
-    on_divergence: OnDivergence = "stop",
-    tags: Sequence[str] = (),
-    keeper: WeightsKeeper | None = None,
 ) -> Run:
     """Train a run and return its record. A settled run is only looked up; an interrupted run resumes.
 
     Args:
+        options: how the run trains. Its plugins are those of `config`, and its events go to `sinks`.
         sinks: receive the run's events after the database.
         should_stop: called after every iteration; if true, a checkpoint is written and Interrupted raised.
-        checkpoint_every: seconds between checkpoints; more where saving takes over a hundredth of the time.
-        backend: the kernels of the recurrence.
-        cuda_graph: whether the training step runs as a CUDA graph; "auto" where device and model allow it.
-        on_divergence: "stop" ends a diverged run; "continue" trains for as long as its weights are finite.
-        tags: names added to the run's own; they do not change its key.
-        keeper: keeps the run's weights at its end; None keeps nothing.
 
     Raises:
         RunLockedError: another process trains this run.
@@ -63,23 +56,27 @@ def train(
         OutOfMemory: the memory is too small; the run is recorded as failed.
         Interrupted: `should_stop` returned true.
     """
-    store.tag([config.spec.key], tags)
-    if settled := _settled_run(store, config, checkpoints, on_divergence):
+    key, database, device = config.spec.key, location_of(store.engine.url), pick_device(options.device)
+    root = checkpoint_root(database, options.checkpoints)
+    checkpoints = checkpoints_at(root, key)
+    keeper = WeightsKeeper(options.keep_weights, weights_folder(database, options.weights, root))
+    store.tag([key], options.tags)
+    if settled := _settled_run(store, config, checkpoints, options.on_divergence):
         return settled
-    with store.waiting(should_stop), lock(store, checkpoints):
-        if settled := _settled_run(store, config, checkpoints, on_divergence):  # settled while the lock was awaited
+    with use_data_folder(options.data_folder), store.waiting(should_stop), lock(store, checkpoints):
+        if settled := _settled_run(store, config, checkpoints, options.on_divergence):  # while the lock was awaited
             return settled
         forget_used()
         trainer, checkpoint = resume(config, store, checkpoints, device)
-        trainer.use_graph(cuda_graph)
-        database = DatabaseSink(store, device, config.sources, tags, trainer.graph is not None)
-        trainer.state.segments.append((trainer.rows_end if checkpoint else 0, database.segment_token))
-        schedule = CheckpointSchedule(checkpoint_every)
-        loop = TrainingLoop(trainer, [database, *sinks], checkpoints, schedule, should_stop, on_divergence, keeper)
+        trainer.use_graph(options.cuda_graph)
+        rows = DatabaseSink(store, device, config.sources, options.tags, trainer.graph is not None)
+        trainer.state.segments.append((trainer.rows_end if checkpoint else 0, rows.segment_token))
+        schedule = CheckpointSchedule(options.checkpoint_every)
+        loop = TrainingLoop(trainer, [rows, *sinks], checkpoints, schedule, should_stop, options.on_divergence, keeper)
         loop.start()
         kind, memory_error = "", None
         try:
-            with use_backend(resumed_backend(backend, checkpoint, device, config.spec.key)):
+            with use_backend(resumed_backend(options.backend, checkpoint, device, key)):
                 loop.run(resumed=checkpoint is not None)
         except Interrupted:
             loop.end(Status.INTERRUPTED)
@@ -88,7 +85,7 @@ def train(
             raise
         except BackendError as error:
             loop.end(Status.FAILED, str(error))
-            raise UsageError(f"--backend {backend}: {error}; use --backend auto") from error
+            raise UsageError(f"--backend {options.backend}: {error}; use --backend auto") from error
         except BaseException as error:
             if lacks_memory(error):
                 memory_error = str(error).partition("\n")[0]
@@ -103,10 +100,10 @@ def train(
             message = explain_memory(loop, kind, memory_error)
             loop.end(Status.FAILED, message)
             raise OutOfMemory(message)
-        run = store.find(config.spec.key)
+        run = store.find(key)
         if run is None or not Status(run.status).is_final:
             raise StorageError(
-                f"run {config.spec.key} has ended, but the database does not hold its result: "
+                f"run {key} has ended, but the database does not hold its result: "
                 "the checkpoint is kept, run the same command again"
             )
         if not loop.keep_checkpoint:

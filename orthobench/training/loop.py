@@ -14,10 +14,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 
+from orthobench.arguments import OnDivergence
 from orthobench.errors import StorageError
 from orthobench.store import MetricRow, Status, WeightsRow
 from orthobench.task import Task
@@ -27,7 +28,6 @@ from orthobench.training.events import EventSink, RunEnd, RunStart, Tee
 from orthobench.training.keep import WeightsKeeper
 from orthobench.training.trainer import Trainer
 
-OnDivergence = Literal["stop", "continue"]
 T = TypeVar("T")
 
 

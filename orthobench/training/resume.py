@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 import torch
 
+from orthobench.arguments import BackendName
 from orthobench.errors import one_line
 from orthobench.spec import RunConfig
 from orthobench.store import Store
 from orthobench.training.checkpoint import Checkpoints
-from orthobench.training.devices import BackendName, backend_problem, make_trainer
+from orthobench.training.devices import backend_problem, make_trainer
 from orthobench.training.trainer import FORMAT, Checkpoint, Trainer, kernels
 
 Segments = Sequence[tuple[int, str | None]]

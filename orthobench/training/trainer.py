@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from orthobench import seeds
+from orthobench.arguments import GraphMode
 from orthobench.errors import UsageError
 from orthobench.model import State
 from orthobench.recurrence.backends import last_used
@@ -22,7 +23,7 @@ from orthobench.recurrence.cpu.build import source_hash
 from orthobench.spec import RunConfig
 from orthobench.task import Batch, Task
 from orthobench.training.batches import Batches
-from orthobench.training.graph import CudaRecorder, GraphMode, StepGraph, graph_problem
+from orthobench.training.graph import CudaRecorder, StepGraph, graph_problem
 from orthobench.training.optimizers import make_optimizer, set_capturable, set_learning_rate
 from orthobench.training.schedule import learning_rate
 from orthobench.training.size import check_size

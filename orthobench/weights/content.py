@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Kind = Literal["best", "last", "state"]
 """The weights at the best test, those after the last iteration, and the state that another run continues from."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-WhichWeights = Literal["best", "last"]
 """The weights of a model that can be used again."""
 SUFFIX = ".safetensors"
 FACTS = "orthobench"

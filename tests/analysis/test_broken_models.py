@@ -22,11 +22,11 @@ from orthobench.analysis.curve_claims import JOINT_CHECKS
 from orthobench.analysis.length_claims import LENGTH_CHECKS
 from orthobench.analysis.paper_tables import TIMES
 from orthobench.model import Model
+from orthobench.options import RunOptions
 from orthobench.papers import Artifact, Claim, Paper, find_study, papers
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
-from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.lifecycle import train
 
 SMALL = {"train_size": 600, "test_size": 100, "batch_size": 20, "epochs": 4, "evaluate_every": 10, "shuffle": False}
@@ -94,7 +94,7 @@ def variant(tmp_path_factory) -> Callable[..., VariantData]:
             config = replace(config, model_class=broken(config.model_class, BREAKS[fault]))
         database = folder / f"{fault}.db"
         with open_store(str(database), create=True) as store:
-            run = train(config, store, CheckpointFolder(folder / fault, config.spec.key), torch.device("cpu"))
+            run = train(config, store, RunOptions(device="cpu", keep_weights="none"))
             ((condition,),) = [collect(store, [run])]
         return replace(condition.variants[0], selection="curve")
 

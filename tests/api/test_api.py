@@ -144,7 +144,7 @@ def test_a_failing_run_ends_no_other():
         "    def after_step(self):\n"
         "        raise ArithmeticError('on purpose')\n"
     )
-    options = ob.ExecutionOptions(plugins=(Path("flawed.py"),))
+    options = ob.RunOptions(plugins=(Path("flawed.py"),))
     sweep = ob.sweep("adding", ["flawed", "rnn"], settings=SETTINGS, jobs=0, options=options)
     assert [(outcome.job.spec.model, outcome.cause) for outcome in sweep.failed] == [
         ("flawed", "ArithmeticError: on purpose")
@@ -181,13 +181,13 @@ def test_a_study_writes_its_page():
         (lambda: ob.run("adding", "scorn"), "did you mean scornn"),
         (lambda: ob.run("adding", "rnn", hiden_size=3), "did you mean hidden_size"),
         (lambda: ob.run("adding", "rnn", hidden_size=-3), "greater than or equal to 1"),
-        (lambda: ob.run("adding", "rnn", device="cpu"), "pass options=ExecutionOptions(device=...)"),
+        (lambda: ob.run("adding", "rnn", device="cpu"), "pass options=RunOptions(device=...)"),
         (lambda: ob.run("adding", "rnn", settings={"epochs": 1}, epochs=2), "epochs is given twice"),
         (lambda: ob.sweep("adding", []), "name a model"),
         (lambda: ob.sweep("adding", "rnn", seeds=0), "seeds=0: give a number of seeds of at least 1"),
         (lambda: ob.sweep("adding", "rnn", grid={"epochs": []}), "empty"),
-        (lambda: ob.sweep("adding", "rnn", options=ob.ExecutionOptions(threads=2)), "--executor ray"),
-        (lambda: ob.ExecutionOptions(executor="lsf"), "is not known"),
+        (lambda: ob.sweep("adding", "rnn", options=ob.SweepOptions(threads=2)), "--executor ray"),
+        (lambda: ob.SweepOptions(executor="lsf"), "is not known"),
         (lambda: ob.reproduce("helfrich"), "unknown paper"),
         (lambda: ob.open_results("none.db"), "none.db"),
     ],

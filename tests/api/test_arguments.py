@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import orthobench as ob
+from orthobench.api.arguments import ARGUMENTS
 from orthobench.api.results import Results
-from orthobench.execution.arguments import ARGUMENTS, CHOICES, OPTIONS
+from orthobench.options import OPTIONS
 
 TINY = {"sequence_length": 10, "hidden_size": 4, "train_size": 40, "test_size": 20, "epochs": 1, "batch_size": 10}
 SEEDS_WRONG = [1.5, True, -1, "12", "3", 2**32, None, float("nan"), float("inf"), [1], np.float64(0.5), np.bool_(True)]
@@ -99,8 +100,8 @@ def empty_folder(tmp_path, monkeypatch):
 
 def test_every_argument_that_has_a_kind_is_tried():
     """A new argument needs wrong values here, and a function that takes one is checked."""
-    assert ARGUMENTS.keys() | {"preset", "device", "backend", "weights"} == WRONG.keys()
-    assert OPTIONS.keys() | (CHOICES.keys() - {"preset"}) == OPTIONS_WRONG.keys()
+    assert ARGUMENTS.keys() == WRONG.keys()
+    assert OPTIONS.keys() == OPTIONS_WRONG.keys()
     tried = {name for _, name, _ in CASES}
     assert tried == WRONG.keys()
 
@@ -128,7 +129,7 @@ def test_a_wrong_argument_is_one_line_with_the_fix(tmp_path, function, name, val
 )
 def test_a_wrong_option_is_one_line_with_the_fix(name, value):
     with pytest.raises(ob.UsageError) as caught:
-        ob.ExecutionOptions(**{name: value})
+        ob.SweepOptions(**{name: value})
     line = str(caught.value)
     assert "\n" not in line
     assert name in line or name.replace("_", "-") in line, line
@@ -138,12 +139,12 @@ def test_the_nearest_choice_is_named():
     with pytest.raises(ob.UsageError, match=r"^unknown preset 'quik': did you mean quick\?$"):
         ob.run("adding", "rnn", preset="quik")  # type: ignore[arg-type]
     with pytest.raises(ob.UsageError, match=r"^unknown on_divergence 'stopp': did you mean stop\?$"):
-        ob.ExecutionOptions(on_divergence="stopp")  # type: ignore[arg-type]
+        ob.RunOptions(on_divergence="stopp")  # type: ignore[arg-type]
     for call in (ob.load_model, ob.evaluate, partial(ob.export, file="m.onnx", form="onnx")):
         with pytest.raises(ob.UsageError, match=r"^unknown weights 'bst': did you mean best\?$"):
             call("abc", weights="bst")
     with pytest.raises(ob.UsageError, match=r"give device='cuda', and choose the GPU by .*CUDA_VISIBLE_DEVICES=1$"):
-        ob.ExecutionOptions(device="cuda:1")  # type: ignore[arg-type]
+        ob.RunOptions(device="cuda:1")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", [1, 1.0, np.int64(1), np.uint8(1), np.float64(1.0), np.array([1])[0]], ids=repr)
@@ -168,9 +169,9 @@ def test_numpy_seeds_train_the_runs_of_pythons(tmp_path):
 
 
 def test_a_single_text_counts_as_a_list_of_one(tmp_path):
-    options = ob.ExecutionOptions(tags="abc", plugins="x.py", log_to=())  # type: ignore[arg-type]
+    options = ob.RunOptions(tags="abc", plugins="x.py", log_to=())  # type: ignore[arg-type]
     assert (options.tags, options.plugins) == (("abc",), (Path("x.py"),))
-    assert ob.ExecutionOptions(tags=["b", "a", "b"]).tags == ("b", "a")  # type: ignore[arg-type]
+    assert ob.RunOptions(tags=["b", "a", "b"]).tags == ("b", "a")  # type: ignore[arg-type]
     with pytest.raises(ob.UsageError, match=r"x\.py"):
         ob.run("adding", "rnn", options=options, settings=TINY)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.paper_runs import TRIAL
 
-from orthobench.api import ExecutionOptions, reproduce_file
+from orthobench.api import SweepOptions, reproduce_file
 from orthobench.store import open_store
 
 SIZES = "sequence_length = 10, hidden_size = 8, train_size = 40, test_size = 20, batch_size = 10, evaluate_every = 2"
@@ -17,7 +17,7 @@ def test_the_whole_run_follows_its_trials_in_the_same_call(tmp_path):
         f"{TRIAL}settings = {{ {SIZES}, learning_rate = 1e-2, epochs = 1 }}\ntags = ['tried', 'rates']\n"
         f"{TRIAL}best_of = 'rates'\nsettings = {{ epochs = 3 }}\ntags = ['whole']\n"
     )
-    options = ExecutionOptions(device="cpu", jobs=0, keep_weights="none", tags=("now",))
+    options = SweepOptions(device="cpu", jobs=0, keep_weights="none", tags=("now",))
     planned = reproduce_file(file, db=database, options=options, dry_run=True)
     assert len(planned.plan.runs) == 2
     result = reproduce_file(file, db=database, options=options)

@@ -54,7 +54,7 @@ def test_the_word_for_no_tag_is_no_tag(orthobench, tiny_options, tmp_path, name)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert "this word selects runs without a tag; choose another tag" in outcome.err
     with pytest.raises(ob.UsageError, match="other than none, which selects runs without a tag"):
-        ob.ExecutionOptions(tags=("night", name))
+        ob.RunOptions(tags=("night", name))
     assert list(tmp_path.iterdir()) == []
 
 

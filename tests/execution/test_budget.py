@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthobench.errors import UsageError
-from orthobench.execution.budget import Budget, by_priority, parse_duration, show_duration, span, within
+from orthobench.arguments import parse_duration
+from orthobench.execution.budget import Budget, by_priority, show_duration, span, within
 from orthobench.execution.estimate import Estimate
 from orthobench.execution.job import Ending, Job
 from orthobench.execution.processes import ProcessExecutor
@@ -40,7 +40,7 @@ def test_times_as_one_writes_them(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "8", "h", "8x", "0h", "30m1h", "-1h", "1h30", "1,5h", "eight hours"])
 def test_what_is_no_time_is_refused(text):
-    with pytest.raises(UsageError, match="write 8h, 90m or 1h30m"):
+    with pytest.raises(ValueError, match="write 8h, 90m or 1h30m"):
         parse_duration(text)
 
 
@@ -135,12 +135,7 @@ class Watching:
 def test_no_run_is_started_once_the_budget_is_spent(tmp_path, tiny, side_by_side):
     """And the one under way goes on to its end."""
     jobs = [
-        Job(
-            resolve(Catalog(), "adding", "rnn", tiny, seed=seed).spec,
-            f"seed {seed}",
-            str(tmp_path / "r.db"),
-            str(tmp_path / "checkpoints"),
-        )
+        Job(resolve(Catalog(), "adding", "rnn", tiny, seed=seed).spec, f"seed {seed}", str(tmp_path / "r.db"))
         for seed in range(3)
     ]
     started = []
@@ -160,7 +155,7 @@ def test_no_run_is_started_once_the_budget_is_spent(tmp_path, tiny, side_by_side
 
 
 def test_no_process_is_started_once_the_budget_is_spent(tmp_path, tiny):
-    job = Job(resolve(Catalog(), "adding", "rnn", tiny).spec, "", str(tmp_path / "r.db"), str(tmp_path / "c"))
+    job = Job(resolve(Catalog(), "adding", "rnn", tiny).spec, "", str(tmp_path / "r.db"))
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         executor = ProcessExecutor(store, [None, None], 2, lambda job: pytest.fail("started"), lambda: False, print)
         assert list(executor.run([job], lambda: False)) == []

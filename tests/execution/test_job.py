@@ -43,8 +43,8 @@ def test_a_setting_at_its_neutral_value_comes_back_as_that_and_not_as_the_defaul
 
 
 def test_what_fails_after_the_end_takes_no_result_away(tmp_path, tiny, monkeypatch):
-    database, checkpoints = str(tmp_path / "r.db"), tmp_path / "checkpoints"
-    job = Job(resolve(Catalog(), "adding", "lstm", tiny).spec, "a", database, str(checkpoints))
+    database = str(tmp_path / "r.db")
+    job = Job(resolve(Catalog(), "adding", "lstm", tiny).spec, "a", database)
 
     def fails(_):
         raise RuntimeError("the place of the checkpoints is gone")

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
 from orthobench.errors import UsageError
+from orthobench.options import RunOptions
 from orthobench.planning.paper_file import runs_in
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig
 from orthobench.store import Status, open_store
-from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
 
@@ -69,13 +68,12 @@ def train_for(files, config: RunConfig, database: Path, iterations: int | None =
         seen += 1
         return iterations is not None and seen > iterations
 
-    checkpoints = checkpoints_at(checkpoint_root(str(database)), config.spec.key)
     with open_store(str(database), create=True) as store:
         if iterations is None:
-            train(config, store, checkpoints, torch.device("cpu"))
+            train(config, store, RunOptions(device="cpu"))
         else:
             with pytest.raises(Interrupted):
-                train(config, store, checkpoints, torch.device("cpu"), should_stop=should_stop)
+                train(config, store, RunOptions(device="cpu"), should_stop=should_stop)
 
 
 def states(database: Path) -> dict[str, tuple[str, int]]:

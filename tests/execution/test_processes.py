@@ -20,9 +20,9 @@ from orthobench.cli.progress import SideBySide
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.job import Ending, train_job
-from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots
 from orthobench.execution.session import Session
+from orthobench.options import SweepOptions
 from orthobench.planning.plan import PlannedRun
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -114,7 +114,7 @@ def key_of(folder: Path, model: str) -> str:
 def session(folder: Path, plugins=(), jobs=None, display=None) -> Session:
     """A session with a database in this folder."""
     store = open_store(str(folder / "r.db"), create=True)
-    options = ExecutionOptions(device="cpu", jobs=jobs, checkpoint_every=0.0, plugins=tuple(plugins))
+    options = SweepOptions(device="cpu", jobs=jobs, checkpoint_every=0.0, plugins=tuple(plugins))
     return Session(store, str(folder / "r.db"), options, CPU, at_once=1, display=display or Display())
 
 

@@ -19,6 +19,7 @@ from support.sweeps import iterations, numbers, slow_model, sweeps_in, wait_for
 from orthobench.errors import UsageError
 from orthobench.execution.job import Job
 from orthobench.execution.ray import RayCluster
+from orthobench.options import RunOptions, SweepOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
@@ -240,12 +241,15 @@ def test_a_run_is_placed_by_its_cpus_and_its_share_of_a_gpu(
     ray = _Ray({"CPU": 16, "GPU": 4}, {"CPU": 16})
     monkeypatch.setitem(sys.modules, "ray", ray)
     spec = resolve(Catalog(), "adding", "rnn", tiny).spec
-    with RayCluster(None, SERVER, "s3://bucket", device, threads, share, limit) as cluster:
-        job, resumed = cluster.submit(Job(spec, "a", SERVER, "s3://bucket", data_folder="/here"), resumed=False)
+    options = SweepOptions(
+        executor="ray", checkpoints="s3://bucket", device=device, threads=threads, gpu_share=share, jobs=limit
+    )
+    with RayCluster(SERVER, options) as cluster:
+        job, resumed = cluster.submit(Job(spec, "a", SERVER, RunOptions(data_folder=Path("/here"))), resumed=False)
         assert cluster.room() == room
     assert (ray.options["num_cpus"], ray.options.get("num_gpus")) == (cpus, gpus)
     assert ray.options["max_retries"] == 0
-    assert (job.device, job.threads, job.data_folder, resumed) == (
+    assert (job.options.device, job.threads, job.options.data_folder, resumed) == (
         "cpu" if gpus is None else "cuda",
         threads,
         None,
@@ -256,4 +260,4 @@ def test_a_run_is_placed_by_its_cpus_and_its_share_of_a_gpu(
 def test_a_share_of_a_gpu_needs_one(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", _Ray({"CPU": 4}))
     with pytest.raises(UsageError, match="--gpu-share is for runs on GPUs"):
-        RayCluster(None, SERVER, None, "auto", gpu_share=2)
+        RayCluster(SERVER, SweepOptions(executor="ray", gpu_share=2))

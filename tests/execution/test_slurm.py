@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,13 +18,15 @@ from support.sweeps import iterations, numbers, slow_model, sweeps_in, wait_for
 from orthobench.errors import UsageError
 from orthobench.execution.job import Job
 from orthobench.execution.slurm import SlurmCluster
-from orthobench.execution.slurm_settings import SlurmSettings, read_settings
+from orthobench.execution.slurm_settings import read_settings
+from orthobench.options import SweepOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
 from orthobench.training.checkpoint import CheckpointFolder
 
 SERVER = "postgresql://me@nowhere/results"
+ON_SLURM = SweepOptions(executor="slurm", checkpoints="s3://bucket")
 
 
 def on_slurm(test):
@@ -235,24 +238,22 @@ def test_options_of_sbatch_come_from_words_and_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("device", "options", "expected"),
-    [("auto", {}, "cpu"), ("auto", {"gpus": "1"}, "cuda"), ("cuda", {}, "cuda")],
+    ("device", "words", "expected"),
+    [("auto", (), "cpu"), ("auto", ("gpus=1",), "cuda"), ("cuda", (), "cuda")],
 )
-def test_a_gpu_is_requested_for_runs_on_gpus_alone(programs, device, options, expected, tmp_path):
+def test_a_gpu_is_requested_for_runs_on_gpus_alone(programs, device, words, expected):
     programs("node1")
-    cluster = SlurmCluster(SlurmSettings(options), SERVER, "s3://bucket", "s3://bucket", device)
+    cluster = SlurmCluster(SERVER, replace(ON_SLURM, slurm=words, device=device))
     assert cluster.device == expected
     assert ("gpus_per_node" in cluster.settings.options) == (device == "cuda")
     with pytest.raises(UsageError, match="--device cpu uses no GPU"):
-        SlurmCluster(SlurmSettings({"gpus": "1"}), SERVER, "s3://bucket", "s3://bucket", "cpu")
+        SlurmCluster(SERVER, replace(ON_SLURM, slurm=("gpus=1",), device="cpu"))
 
 
 def test_groups_fill_the_minutes_and_a_run_without_an_estimate_is_alone(programs, tiny):
     programs("node1")
-    cluster = SlurmCluster(SlurmSettings(), SERVER, "s3://bucket", "s3://bucket", group_minutes=2)
-    jobs = [
-        Job(resolve(Catalog(), "adding", "rnn", tiny, seed=n).spec, str(n), SERVER, "s3://bucket") for n in range(7)
-    ]
+    cluster = SlurmCluster(SERVER, replace(ON_SLURM, group_minutes=2))
+    jobs = [Job(resolve(Catalog(), "adding", "rnn", tiny, seed=n).spec, str(n), SERVER) for n in range(7)]
     estimates = [50.0, 50.0, 50.0, None, 20.0, 500.0, 20.0]
     seconds = {job.spec.key: value for job, value in zip(jobs, estimates, strict=True)}
     labels = [[job.label for job in group] for group in cluster.groups(jobs, seconds)]

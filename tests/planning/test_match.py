@@ -141,7 +141,7 @@ def test_a_model_whose_count_has_no_hidden_size_is_refused(name, message, tmp_pa
         "from orthobench.models.rnn import RNN\nfrom orthobench.settings import Settings\n"
         f"class Own(RNN):\n    title = '{name}'\n{PLUGINS[name]}"
     )
-    options = ob.ExecutionOptions(plugins=(file,))
+    options = ob.RunOptions(plugins=(file,))
     with pytest.raises(UsageError, match=message):
         ob.sweep("adding", [name], match_parameters="15k", dry_run=True, db=str(tmp_path / "r.db"), options=options)
 
@@ -161,7 +161,7 @@ def test_the_plan_shows_the_sizes(orthobench, tiny):
 def test_a_file_and_python_match_too(tmp_path, tiny, monkeypatch):
     monkeypatch.chdir(tmp_path)
     del tiny["hidden_size"]
-    options = ob.ExecutionOptions(jobs=0)
+    options = ob.SweepOptions(jobs=0)
     result = ob.sweep("adding", ["rnn", "gru"], match_parameters=474, settings=tiny, options=options)
     assert {run.model: run.parameter_count for run in result.runs} == {s.model: s.parameters for s in result.sizes}
     lines = ['task = "adding"', 'models = ["rnn", "gru"]', "match_parameters = 474", "[settings]"]

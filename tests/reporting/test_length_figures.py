@@ -42,7 +42,7 @@ def database(tmp_path_factory) -> str:
     db = str(folder / "runs.db")
     for model in ("lstm", "rnn"):
         for seed in (0, 1):
-            ob.run("sums", model, seed=seed, settings=SETTINGS, db=db, options=ob.ExecutionOptions(plugins=(plugin,)))
+            ob.run("sums", model, seed=seed, settings=SETTINGS, db=db, options=ob.RunOptions(plugins=(plugin,)))
     ob.run("adding", "rnn", settings={"sequence_length": 10, **SETTINGS}, db=db)
     return db
 

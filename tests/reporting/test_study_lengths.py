@@ -104,7 +104,7 @@ def database(tmp_path_factory):
         seeds=2,
         db=str(folder / "runs.db"),
         out=folder / "page.html",
-        options=ob.ExecutionOptions(jobs=0, profile=False),
+        options=ob.SweepOptions(jobs=0, profile=False),
     )
     return folder
 

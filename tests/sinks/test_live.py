@@ -11,6 +11,7 @@ import pytest
 import torch
 from support.destinations import as_sent, read_back, stored
 
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.sinks import live
 from orthobench.sinks.live import LiveSinks
@@ -39,19 +40,11 @@ def train_to(config, folder, *targets, stop_after=None, clear=False):
         return stop_after is not None and iterations > stop_after
 
     with open_store(str(folder / "r.db"), create=True) as store:
-        checkpoints = CheckpointFolder(folder / "c", config.spec.key)
         if clear:
-            checkpoints.clear()
+            CheckpointFolder(folder / "r.db.checkpoints", config.spec.key).clear()
         with LiveSinks(store, [parse_target(target) for target in targets]) as sinks, suppress(Interrupted):
-            train(
-                config,
-                store,
-                checkpoints,
-                CPU,
-                sinks=[sinks.sink(config.spec.key)],
-                should_stop=should_stop,
-                tags=["first", "a tag"],
-            )
+            options = RunOptions(device="cpu", tags=("first", "a tag"))
+            train(config, store, options, [sinks.sink(config.spec.key)], should_stop)
         return stored(store, config.spec.key)
 
 

@@ -86,7 +86,7 @@ def tensorboard(database, tmp_path_factory) -> Iterator[tuple[str, str, str]]:
     with ob.open_results(database) as results:
         results.export(f"tensorboard:{folder}/logs/exported")
     live = str(folder / "live.db")
-    options = ob.ExecutionOptions(log_to=(f"tensorboard:{folder}/logs/live",))
+    options = ob.RunOptions(log_to=(f"tensorboard:{folder}/logs/live",))
     run = ob.run("adding", "gru", settings=TINY, db=live, options=options)
     with server("tensorboard.main", "--logdir", str(folder / "logs")) as address:
         for _ in range(600):  # it loads in the background

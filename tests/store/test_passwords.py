@@ -206,4 +206,4 @@ def test_errors_of_this_package_and_jobs_hold_no_password(tiny):
     assert str(UsageError(f"{url} is away")) == "postgresql://me:***@host/name is away"
     assert SECRET not in repr(OrthobenchError(url).args)
     spec = resolve(Catalog(), "adding", "rnn", tiny).spec
-    assert SECRET not in repr(Job(spec, "rnn", url, "checkpoints"))
+    assert SECRET not in repr(Job(spec, "rnn", url))

@@ -9,11 +9,11 @@ import threading
 from pathlib import Path
 
 import pytest
-import torch
 from sqlalchemy import make_url, text
 from support.records import make_run_record
 
 from orthobench.errors import RunLockedError, StorageError, shell_command
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
@@ -21,7 +21,6 @@ from orthobench.store import open as open_module
 from orthobench.store import server as server_module
 from orthobench.store.open import HEAD, DatabaseNotFoundError
 from orthobench.store.tables import VERSION_TABLE, Base
-from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 
@@ -159,7 +158,7 @@ def test_a_run_in_training_is_busy_elsewhere(postgres, store, tmp_path, tiny):
     config = resolve(Catalog(), "adding", "rnn", tiny)
     key = config.spec.key
     with open_store(postgres) as elsewhere, elsewhere.server.lock(f"run {key}"), pytest.raises(RunLockedError):
-        train(config, store, CheckpointFolder(tmp_path, key), torch.device("cpu"))
+        train(config, store, RunOptions(device="cpu", checkpoints=str(tmp_path)))
     assert store.runs() == []
 
 
@@ -275,16 +274,8 @@ class StopsServer(EventSink):
 
 def carry_out(url: str, config, folder: Path, observer, should_stop=lambda: False):
     with open_store(url, create=True) as store:
-        checkpoints = CheckpointFolder(folder, config.spec.key)
-        train(
-            config,
-            store,
-            checkpoints,
-            torch.device("cpu"),
-            sinks=[observer],
-            should_stop=should_stop,
-            checkpoint_every=0,
-        )
+        options = RunOptions(device="cpu", checkpoints=str(folder), checkpoint_every=0)
+        train(config, store, options, [observer], should_stop)
     return numbers(url, config.spec.key)
 
 

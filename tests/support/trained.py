@@ -8,15 +8,15 @@ from pathlib import Path
 import torch
 
 import orthobench as ob
+from orthobench.options import RunOptions
 from orthobench.store import open_store
-from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
 from orthobench.weights.content import decode
 
 CPU = torch.device("cpu")
-KEEPING = ob.ExecutionOptions(device="cpu", keep_weights="both")
+KEEPING = ob.RunOptions(device="cpu", keep_weights="both")
 
 
 class StopAt(EventSink):
@@ -35,10 +35,9 @@ class StopAt(EventSink):
 def train_in(folder, config, stop_at=-1, key=None, **options):
     sink = StopAt(stop_at)
     with open_store(str(folder / "r.db"), create=True) as store:
-        checkpoints = CheckpointFolder(folder / "c", key or config.spec.key)
-        options = {"checkpoint_every": 0, **options}
+        how = RunOptions(**{"device": "cpu", "checkpoint_every": 0, "keep_weights": "none", **options})
         with suppress(Interrupted):
-            train(config, store, checkpoints, CPU, sinks=[sink], should_stop=sink.should_stop, **options)
+            train(config, store, how, [sink], sink.should_stop)
         run = store.find(config.spec.key)
         rows = [(row.split, row.name, row.iteration, row.value) for row in store.metrics([run.id])]
     return run, rows, sink.iterations

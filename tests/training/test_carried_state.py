@@ -10,12 +10,12 @@ from torch import nn
 
 from orthobench.errors import UsageError
 from orthobench.model import Signature
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.seeds import generator
 from orthobench.spec import resolve
 from orthobench.store import open_store
 from orthobench.tasks.ptb import PTB
-from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
@@ -61,8 +61,7 @@ def carry_out(config, folder, observer=None, **options):
     folder.mkdir(exist_ok=True)
     observer = observer or Watching()
     with open_store(str(folder / "r.db"), create=True) as store:
-        checkpoints = CheckpointFolder(folder / "c", config.spec.key)
-        train(config, store, checkpoints, CPU, sinks=[observer], should_stop=observer.should_stop, **options)
+        train(config, store, RunOptions(device="cpu", **options), [observer], observer.should_stop)
         record = store.find(config.spec.key)
         logged: dict[str, list] = {"iterations": [record.iterations]}
         for m in store.metrics([record.id]):

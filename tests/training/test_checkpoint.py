@@ -14,6 +14,7 @@ import torch
 
 from orthobench.errors import StorageError, UsageError
 from orthobench.models.lstm import LSTM
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
@@ -183,10 +184,7 @@ def test_every_generator_goes_on_where_it_was(device, tiny, tmp_path):
             observer = StopAt(stop)
             torch.manual_seed(12345)  # what a new process would start with is not what goes on
             with open_store(str(tmp_path / f"{name}.db"), create=True) as store, suppress(Interrupted):
-                checkpoints = CheckpointFolder(tmp_path / name, "k")
-                train(
-                    config, store, checkpoints, torch.device(device), sinks=[observer], should_stop=observer.should_stop
-                )
+                train(config, store, RunOptions(device=device), [observer], observer.should_stop)
         with open_store(str(tmp_path / f"{name}.db")) as store:
             (run,) = store.runs()
             results[name] = Noisy.drawn, [(m.name, m.iteration, m.value) for m in store.metrics([run.id])]

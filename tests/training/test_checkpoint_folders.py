@@ -6,9 +6,9 @@ import logging
 from pathlib import Path
 
 import pytest
-import torch
 
 from orthobench import api
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import open_store
@@ -37,13 +37,7 @@ def interrupted(database: str, config: RunConfig) -> CheckpointFolder:
     iterations = iter(range(LAST))
     checkpoints = checkpoints_at(checkpoint_root(database), config.spec.key)
     with open_store(database, create=True) as store, pytest.raises(Interrupted):
-        train(
-            config,
-            store,
-            checkpoints,
-            torch.device("cpu"),
-            should_stop=lambda: next(iterations, None) is None,
-        )
+        train(config, store, RunOptions(device="cpu"), should_stop=lambda: next(iterations, None) is None)
     assert checkpoints.exists()
     return checkpoints
 

@@ -10,11 +10,11 @@ import torch
 
 from orthobench.errors import UsageError
 from orthobench.models.rnn import RNN
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Status, open_store
 from orthobench.tasks.adding import Adding
-from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.lifecycle import OutOfMemory, train
 from orthobench.training.loop import Interrupted
 
@@ -25,10 +25,8 @@ def carry_out(config: RunConfig, folder: Path, on_divergence="stop", should_stop
     """The run's record and its test metrics by iteration."""
     folder.mkdir(exist_ok=True)
     with open_store(str(folder / "r.db"), create=True) as store:
-        checkpoints = CheckpointFolder(folder / "c", config.spec.key)
-        run = train(
-            config, store, checkpoints, CPU, should_stop=should_stop, on_divergence=on_divergence, checkpoint_every=0
-        )
+        options = RunOptions(device="cpu", on_divergence=on_divergence, checkpoint_every=0)
+        run = train(config, store, options, should_stop=should_stop)
         return run, [(m.name, m.iteration, m.value) for m in store.metrics([run.id], "test")]
 
 
@@ -63,7 +61,7 @@ def test_it_goes_on_where_that_is_asked_for_to_the_numbers_of_one_without_limit(
     assert rows == unlimited
     assert (run.status, run.iterations) == (Status.DIVERGED, 12)  # judged by where it ended
     assert carry_out(limited, tmp_path / "at once", "continue")[1] == unlimited
-    assert not list((tmp_path / "at once" / "c").glob("*/*"))
+    assert not list((tmp_path / "at once" / "r.db.checkpoints").glob("*/*"))
 
 
 def test_one_that_goes_on_may_be_stopped_and_goes_on_again(tmp_path, tiny):
@@ -113,7 +111,7 @@ def test_weights_that_are_no_numbers_end_a_run_either_way(on_divergence, tmp_pat
     assert run.status == Status.DIVERGED
     assert run.message == f"not finite at iteration {run.iterations} (epoch {run.iterations / 4:.4g})"
     assert run.iterations < 12
-    assert not list((tmp_path / "c").glob("*/*"))
+    assert not list((tmp_path / "r.db.checkpoints").glob("*/*"))
 
 
 @pytest.mark.usefixtures("small_data")

@@ -7,10 +7,10 @@ import json
 import pytest
 import torch
 
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
-from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.devices import make_trainer
 from orthobench.training.events import EventSink, Relay, replay
 from orthobench.training.lifecycle import train
@@ -63,8 +63,7 @@ def config(tiny):
 
 def train_with(config, folder, *sinks, should_stop=lambda: False):
     with open_store(str(folder / "r.db"), create=True) as store:
-        checkpoints = CheckpointFolder(folder / "c", config.spec.key)
-        run = train(config, store, checkpoints, CPU, sinks=sinks, should_stop=should_stop)
+        run = train(config, store, RunOptions(device="cpu"), sinks, should_stop)
         return run, store.metrics([run.id]), store.traces([run.id])
 
 

@@ -11,14 +11,13 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
 from orthobench.tasks.adding import Adding
-from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
@@ -63,9 +62,8 @@ def run(tmp_path, tiny):
     def carry_out(observer, should_stop=lambda: False, task=Concluding):
         config = replace(resolved, task_class=task)
         with open_store(str(tmp_path / "r.db"), create=True) as store:
-            folder = CheckpointFolder(tmp_path / "c", config.spec.key)
             try:
-                train(config, store, folder, torch.device("cpu"), sinks=[observer], should_stop=should_stop)
+                train(config, store, RunOptions(device="cpu"), [observer], should_stop)
             finally:
                 record = store.find(config.spec.key)
                 rows = [(m.iteration, m.value) for m in store.metrics([record.id]) if m.name == "at_the_end"]

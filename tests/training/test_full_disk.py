@@ -12,10 +12,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import torch
 from support.crash import call
 
 from orthobench.errors import StorageError
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, Store, open_store
@@ -157,8 +157,7 @@ class Watching(EventSink):
 
 def carry_out(folder: Path, store: Store, observer: Watching, **settings: str) -> None:
     config = resolve(Catalog(), "adding", "lstm", SETTINGS | settings)
-    checkpoints = CheckpointFolder(folder / "c", config.spec.key)
-    train(config, store, checkpoints, torch.device("cpu"), sinks=[observer], checkpoint_every=0)
+    train(config, store, RunOptions(device="cpu", checkpoint_every=0), [observer])
 
 
 PRAGMAS = {

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from orthobench.api import ExecutionOptions, run
+from orthobench.api import RunOptions, run
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.recurrence import use_backend
@@ -249,7 +249,7 @@ def test_a_graph_on_the_cpu_is_refused(tiny):
 
 
 def test_the_command_refuses_a_graph_on_the_cpu_before_it_stores_anything(tmp_path):
-    options = ExecutionOptions(device="cpu", cuda_graph="on")
+    options = RunOptions(device="cpu", cuda_graph="on")
     with pytest.raises(UsageError, match="not on a CUDA device"):
         run("adding", "rnn", preset="quick", db=str(tmp_path / "results.db"), options=options)
     assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,7 @@ from support.sweeps import iterations, slow_model, wait_for
 
 from orthobench.errors import RunLockedError, StorageError, UsageError
 from orthobench.models.lstm import LSTM
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Status, Store, open_store
@@ -53,10 +54,9 @@ def numbers(store: Store, key: str):
 def carry_out(config: RunConfig, folder: Path, observer=None, **options):
     folder.mkdir(exist_ok=True)
     with open_store(str(folder / "r.db"), create=True) as store:
-        checkpoints = CheckpointFolder(folder / "c", config.spec.key)
         observer = observer or EventSink()
         should_stop = getattr(observer, "should_stop", lambda: False)
-        train(config, store, checkpoints, CPU, sinks=[observer], should_stop=should_stop, **options)
+        train(config, store, RunOptions(device="cpu", **options), [observer], should_stop)
         return numbers(store, config.spec.key)
 
 
@@ -113,7 +113,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(config, tmp_path, dam
     uncut = carry_out(config, tmp_path / "uncut")
     with pytest.raises(SystemError):
         carry_out(config, tmp_path / "cut", Watching(die_at=7), checkpoint_every=0)
-    newest = tmp_path / "cut" / "c" / config.spec.key / NEWEST
+    newest = tmp_path / "cut" / "r.db.checkpoints" / config.spec.key / NEWEST
     assert newest.with_name(PREVIOUS).exists()
     if damage == "truncate":
         newest.write_bytes(newest.read_bytes()[:100])
@@ -129,7 +129,7 @@ def test_a_run_whose_checkpoints_are_gone_starts_over_and_says_so(config, tmp_pa
     with pytest.raises(SystemError):
         carry_out(config, tmp_path / "cut", Watching(die_at=7), checkpoint_every=0)
     assert not caplog.records
-    shutil.rmtree(tmp_path / "cut" / "c" / config.spec.key)
+    shutil.rmtree(tmp_path / "cut" / "r.db.checkpoints" / config.spec.key)
     assert carry_out(config, tmp_path / "cut") == uncut
     (message,) = caplog.messages
     assert "starts over: no checkpoint of its 7 iterations can be read" in message
@@ -188,10 +188,10 @@ def test_a_failed_run_says_why_and_may_be_tried_again(config, tmp_path):
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(config, tmp_path):
-    folder = CheckpointFolder(tmp_path / "c", config.spec.key)
+    folder = CheckpointFolder(tmp_path / "r.db.checkpoints", config.spec.key)
     assert not folder.is_locked()
     with folder.lock():
-        assert CheckpointFolder(tmp_path / "c", config.spec.key).is_locked()
+        assert CheckpointFolder(tmp_path / "r.db.checkpoints", config.spec.key).is_locked()
         with pytest.raises(RunLockedError, match="another process"):
             carry_out(config, tmp_path)
 

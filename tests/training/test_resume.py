@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.trained import CPU, train_in
+from support.trained import train_in
 
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
 from orthobench.store.merge import merge
-from orthobench.training.checkpoint import NEWEST, PREVIOUS, CheckpointFolder
+from orthobench.training.checkpoint import NEWEST, PREVIOUS
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
 from orthobench.training.trainer import kernels
@@ -73,7 +74,7 @@ def test_other_code_of_kernels_does_not_concern_the_reference(config, tmp_path, 
 
 def test_a_checkpoint_without_the_code_of_its_kernels_is_warned_of(config, tmp_path, caplog):
     train_in(tmp_path, config, stop_at=6)
-    path = tmp_path / "c" / config.spec.key / NEWEST
+    path = tmp_path / "r.db.checkpoints" / config.spec.key / NEWEST
     content = torch.load(path, weights_only=True)
     del content["kernels"]["kernel_code"]
     torch.save(content, path)
@@ -88,7 +89,7 @@ def test_a_checkpoint_of_another_run_is_not_used(config, tmp_path, caplog, tiny)
     other = resolve(Catalog(), "adding", "scornn", tiny, seed=1)
     train_in(tmp_path / "cut", config, stop_at=7)
     train_in(tmp_path / "cut", other, stop_at=7)
-    folders = [tmp_path / "cut" / "c" / each.spec.key for each in (config, other)]
+    folders = [tmp_path / "cut" / "r.db.checkpoints" / each.spec.key for each in (config, other)]
     shutil.rmtree(folders[0])
     shutil.copytree(folders[1], folders[0])
     assert train_in(tmp_path / "cut", config)[1] == uncut[1]
@@ -100,7 +101,7 @@ def test_a_checkpoint_of_another_structure_gives_way_to_the_previous_one(config,
     uncut = train_in(tmp_path, config)
     (tmp_path / "cut").mkdir()
     train_in(tmp_path / "cut", config, stop_at=7)
-    folder = tmp_path / "cut" / "c" / config.spec.key
+    folder = tmp_path / "cut" / "r.db.checkpoints" / config.spec.key
     content = torch.load(folder / NEWEST, weights_only=True)
     previous = torch.load(folder / PREVIOUS, weights_only=True)["iteration"]
     content["model"] = {name: tensor[..., :1] for name, tensor in content["model"].items()}
@@ -173,7 +174,7 @@ def test_every_segment_keeps_its_environment_and_back_end(config, tmp_path, monk
     parts = [(0, "cpu", "first"), (5, "reference", "second"), (7, "cpu", "third")]
     assert segments_in(tmp_path, run) == parts
     assert (run.environment.facts, run.backend) == ({"machine": "third"}, "cpu, reference")
-    (tmp_path / "c" / config.spec.key / NEWEST).unlink()
+    (tmp_path / "r.db.checkpoints" / config.spec.key / NEWEST).unlink()
     run = train_on("fourth", backend="cpu")  # resumes at iteration 8
     assert segments_in(tmp_path, run) == [*parts, (8, "cpu", "fourth")]
 
@@ -182,7 +183,7 @@ def test_a_run_that_starts_over_keeps_no_earlier_segment(config, tmp_path, monke
     monkeypatch.setattr("orthobench.environment.describe", lambda *_: {"machine": "here"})
     train_in(tmp_path, config, stop_at=5, backend="cpu")
     train_in(tmp_path, config, stop_at=7, backend="cpu")
-    shutil.rmtree(tmp_path / "c" / config.spec.key)
+    shutil.rmtree(tmp_path / "r.db.checkpoints" / config.spec.key)
     run, *_ = train_in(tmp_path, config, backend="reference")
     assert segments_in(tmp_path, run) == [(0, "reference", "here")]
     assert run.backend == "reference"
@@ -192,7 +193,7 @@ def test_checkpoints_of_older_versions_still_serve(config, tmp_path):
     uncut = train_in(tmp_path, config)
     (tmp_path / "cut").mkdir()
     train_in(tmp_path / "cut", config, stop_at=7)
-    newest = tmp_path / "cut" / "c" / config.spec.key / NEWEST
+    newest = tmp_path / "cut" / "r.db.checkpoints" / config.spec.key / NEWEST
     content = torch.load(newest, weights_only=True)
     for name in ("key", "segments", "kernels", "format", "best_valid", "plateaus", "threads"):
         del content[name]
@@ -205,7 +206,7 @@ def test_checkpoints_of_older_versions_still_serve(config, tmp_path):
 
 def test_a_checkpoint_with_a_missing_field_gives_way_to_the_previous_one(config, tmp_path, caplog):
     train_in(tmp_path, config, stop_at=7)
-    newest = tmp_path / "c" / config.spec.key / NEWEST
+    newest = tmp_path / "r.db.checkpoints" / config.spec.key / NEWEST
     content = torch.load(newest, weights_only=True)
     del content["optimizers"]
     torch.save(content, newest)
@@ -216,7 +217,7 @@ def test_a_checkpoint_with_a_missing_field_gives_way_to_the_previous_one(config,
 
 def test_a_checkpoint_of_a_newer_format_is_not_read(config, tmp_path, caplog):
     train_in(tmp_path, config, stop_at=7)
-    folder = tmp_path / "c" / config.spec.key
+    folder = tmp_path / "r.db.checkpoints" / config.spec.key
     for name in (NEWEST, PREVIOUS):
         content = torch.load(folder / name, weights_only=True)
         torch.save(content | {"format": 99, "unknown": 1}, folder / name)
@@ -236,10 +237,8 @@ def test_a_stop_between_the_batches_of_a_test_leaves_the_numbers_of_an_uncut_run
     def should_stop():
         return next(countdown, 0) == 1
 
-    with open_store(str(tmp_path / "cut" / "r.db"), create=True) as store:
-        checkpoints = CheckpointFolder(tmp_path / "cut" / "c", config.spec.key)
-        with pytest.raises(Interrupted):
-            train(config, store, checkpoints, CPU, should_stop=should_stop, checkpoint_every=1000)
+    with open_store(str(tmp_path / "cut" / "r.db"), create=True) as store, pytest.raises(Interrupted):
+        train(config, store, RunOptions(device="cpu", checkpoint_every=1000), should_stop=should_stop)
     resumed, rows_after, _ = train_in(tmp_path / "cut", config)
     assert rows_after == rows
     assert (resumed.best_value, resumed.best_iteration) == (uncut.best_value, uncut.best_iteration)
@@ -251,7 +250,6 @@ def test_a_stop_is_noticed_between_the_batches_of_a_test(tmp_path, tiny, monkeyp
     measure = config.task_class.measure
     noting = lambda task, *tensors: measured.append(1) or measure(task, *tensors)  # noqa: E731
     monkeypatch.setattr(config.task_class, "measure", noting)
-    checkpoints = CheckpointFolder(tmp_path / "c", config.spec.key)
     with open_store(str(tmp_path / "r.db"), create=True) as store, pytest.raises(Interrupted):
-        train(config, store, checkpoints, CPU, should_stop=lambda: len(measured) == 3)
+        train(config, store, RunOptions(device="cpu"), should_stop=lambda: len(measured) == 3)
     assert len(measured) == 3

@@ -11,17 +11,17 @@ import torch
 
 import orthobench as ob
 from orthobench.errors import UsageError
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import open_store
-from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
 
 CPU = torch.device("cpu")
 STACK = {"layers": "2", "block": "residual", "block_size": "6", "block_norm": "batch", "dropout": "0.2"}
-KEEPING = ob.ExecutionOptions(device="cpu", keep_weights="both")
+KEEPING = ob.RunOptions(device="cpu", keep_weights="both")
 
 
 class StopAt(EventSink):
@@ -47,9 +47,8 @@ def rows_of(folder: Path, config: RunConfig, stops: tuple[int, ...] = ()) -> lis
     with open_store(str(folder / "r.db"), create=True) as store:
         for stop in (*stops, -2):
             sink = StopAt(stop)
-            checkpoints = CheckpointFolder(folder / "c", config.spec.key)
             with suppress(Interrupted):
-                train(config, store, checkpoints, CPU, sinks=[sink], should_stop=sink.should_stop, checkpoint_every=0)
+                train(config, store, RunOptions(device="cpu", checkpoint_every=0), [sink], sink.should_stop)
         run = store.find(config.spec.key)
         assert run is not None
         return [(row.split, row.name, row.iteration, row.value) for row in store.metrics([run.id])]

@@ -9,13 +9,13 @@ import torch
 from typer.testing import CliRunner
 
 from orthobench.cli import app
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.recurrence import backends, dispatch
 from orthobench.recurrence.cuda import verdicts
 from orthobench.recurrence.cuda.verdicts import Verdict
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
-from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.lifecycle import train
 
 MACHINE = {"device": "a fake GPU", "driver": "580.65.06", "code": "abc"}
@@ -41,7 +41,7 @@ def fake_verdict(monkeypatch):
 
 def trained(config, folder):
     with open_store(str(folder / "r.db"), create=True) as store:
-        run = train(config, store, CheckpointFolder(folder / "checkpoints", config.spec.key), torch.device("cpu"))
+        run = train(config, store, RunOptions(device="cpu"))
         return run, store.segments([run.id])
 
 

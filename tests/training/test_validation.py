@@ -9,12 +9,12 @@ import torch
 
 from orthobench import seeds
 from orthobench.errors import UsageError
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
 from orthobench.tasks.adding import Adding, AddingSplit
 from orthobench.tasks.cifar10 import CIFAR10
-from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.evaluation import Evaluator
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 def logged(config, folder, should_stop=lambda: False):
     folder.mkdir(exist_ok=True)
     with open_store(str(folder / "r.db"), create=True) as store:
-        run = train(config, store, CheckpointFolder(folder / "c", config.spec.key), CPU, should_stop=should_stop)
+        run = train(config, store, RunOptions(device="cpu"), should_stop=should_stop)
         return {(row.split, row.name, row.iteration): row.value for row in store.metrics([run.id])}
 
 

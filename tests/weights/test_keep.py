@@ -19,7 +19,7 @@ from orthobench.weights.content import decode
 
 
 def run(folder: Path, tiny, **options):
-    options = ob.ExecutionOptions(device="cpu", **options)
+    options = ob.RunOptions(device="cpu", **options)
     return ob.run("adding", "scornn", db=str(folder / "r.db"), settings=tiny, options=options)
 
 
@@ -92,7 +92,7 @@ def test_the_best_weights_survive_an_interruption(tmp_path, tiny):
             "scornn",
             db=database,
             settings=rising,
-            options=ob.ExecutionOptions(device="cpu", checkpoint_every=0),
+            options=ob.RunOptions(device="cpu", checkpoint_every=0),
             display=Stopped(),
         )
     assert records(tmp_path / "cut") == {}
@@ -123,7 +123,7 @@ def test_weights_at_a_url_are_evaluated_and_removed(tmp_path, tiny, memory):
     (metric,) = ob.evaluate(done, db=str(tmp_path / "r.db"), weights_at="memory://bucket/w").metrics
     assert metric.value == metric.stored == done.final_value
     longer = dict(tiny, epochs="5")
-    options = ob.ExecutionOptions(device="cpu", keep_weights="none", weights="memory://bucket/w")
+    options = ob.RunOptions(device="cpu", keep_weights="none", weights="memory://bucket/w")
     again = ob.run("adding", "scornn", db=str(tmp_path / "r.db"), settings=longer, options=options, extend=True)
     assert again.continued_from == done.key
     with ob.open_results(str(tmp_path / "r.db")) as results:
@@ -179,7 +179,7 @@ def test_deleting_a_run_removes_its_files(tmp_path, tiny):
 
 def test_training_again_replaces_the_files(tmp_path, tiny):
     run(tmp_path, tiny, keep_weights="both")
-    options = ob.ExecutionOptions(device="cpu", keep_weights="none")
+    options = ob.RunOptions(device="cpu", keep_weights="none")
     ob.run("adding", "scornn", db=str(tmp_path / "r.db"), settings=tiny, options=options, force=True)
     assert records(tmp_path) == {}
     assert list((tmp_path / "r.db.weights").iterdir()) == []
@@ -200,4 +200,4 @@ def test_a_record_that_names_a_foreign_file_removes_nothing(tmp_path, tiny):
 
 def test_an_unknown_mode_is_refused():
     with pytest.raises(UsageError, match="unknown keep_weights 'all': known: best, both, last, none"):
-        ob.ExecutionOptions(keep_weights="all")
+        ob.RunOptions(keep_weights="all")

@@ -21,7 +21,7 @@ from orthobench.training.keep import WeightsKeeper
 from orthobench.weights.content import decode, encode
 
 MODELS = sorted(Catalog().names("model"))
-KEEPING = ob.ExecutionOptions(device="cpu", keep_weights="both")
+KEEPING = ob.RunOptions(device="cpu", keep_weights="both")
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_weights_of_another_model_are_refused(database, tiny, tmp_path):
 
 
 def test_a_run_without_weights_says_how_to_make_them(database, tiny):
-    options = ob.ExecutionOptions(device="cpu", keep_weights="none")
+    options = ob.RunOptions(device="cpu", keep_weights="none")
     run = ob.run("adding", "rnn", db=database, settings=tiny, options=options)
     with pytest.raises(UsageError, match=f"`orthobench show {run.key}` prints, and --force --keep-weights best"):
         ob.load_model(run, database)
@@ -326,7 +326,7 @@ def test_a_program_of_symbols_reads_their_numbers(tmp_path, batch):
     plugin = tmp_path / "sums.py"
     text = Path(lengths.__file__).read_text("utf-8")
     plugin.write_text(text[: text.index("class RunningSums")] + text[text.index("class SumsSplit") :], "utf-8")
-    db, options = str(tmp_path / "runs.db"), ob.ExecutionOptions(plugins=(plugin,), keep_weights="last")
+    db, options = str(tmp_path / "runs.db"), ob.RunOptions(plugins=(plugin,), keep_weights="last")
     sizes = {"train_size": 20, "test_size": 20, "batch_size": 10, "epochs": 1, "hidden_size": 8}
     run = ob.run("sums", "rnn", settings=sizes, db=db, options=options)
     written = ob.export(run, tmp_path / "sums.pt2", "pt2", steps=5, batch=batch, db=db, plugins=[plugin])

@@ -1,0 +1,233 @@
+"""How runs train: one record, from which the Python API and the command line take their options.
+
+An option is one field, with its values, its default and its help. It does not change a run's key or its numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+from orthobench.arguments import (
+    A_COUNT,
+    A_FOLDER,
+    A_LIMIT,
+    A_PLACE,
+    A_TRUTH,
+    SOME_FILES,
+    SOME_SECONDS,
+    SOME_TEXTS,
+    BackendName,
+    DeviceName,
+    GraphMode,
+    KeepWeights,
+    Kind,
+    OnDivergence,
+    check_tag,
+    parse_duration,
+    read,
+    real,
+    tags,
+    word,
+)
+from orthobench.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Option:
+    """What an option is for, what its values are, and how the command line spells it.
+
+    Attributes:
+        kind: validates the values; None for a `Literal`, whose words are the values.
+        flags: the names on the command line; none for the field's own name.
+        least: the least number that the command line takes.
+        variable: the variable of the environment that stands for the option.
+        parse: reads a text of the command line; the flag is put before the message of its ValueError.
+    """
+
+    help: str
+    kind: Kind = None
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    least: int | None = None
+    variable: str | None = None
+    parse: Callable[[str], Any] | None = None
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run trains. A single text or path in place of a list counts as a list of one.
+
+    Raises:
+        UsageError: a value is invalid, or the options contradict each other.
+    """
+
+    device: Annotated[DeviceName, Option("Where to compute.")] = "auto"
+    backend: Annotated[BackendName, Option("Kernels of the recurrence; auto: the fastest that serve.")] = "auto"
+    cuda_graph: Annotated[
+        GraphMode,
+        Option(
+            "Record a training step on CUDA once and replay it, with the same numbers; auto: where the model allows."
+        ),
+    ] = "auto"
+    data_folder: Annotated[
+        Path | None,
+        Option(
+            "Folder of the data sets; else $ORTHOBENCH_DATA, else the user's cache folder.",
+            A_FOLDER,
+            ("--data-dir",),
+            "DIR",
+        ),
+    ] = None
+    plugins: Annotated[
+        tuple[Path, ...],
+        Option("A Python file with a task, model or probe of yours.", SOME_FILES, ("--plugin",), "FILE"),
+    ] = ()
+    tags: Annotated[
+        tuple[str, ...],
+        Option(
+            "A name for the runs; may be repeated.",
+            (
+                tags,
+                "words of up to 64 characters, without commas, and other than none, which selects runs without a tag",
+            ),
+            ("--tag",),
+            "NAME",
+            parse=check_tag,
+        ),
+    ] = ()
+    log_to: Annotated[
+        tuple[str, ...],
+        Option(
+            "Send the runs while they train to tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]; may be repeated.",
+            SOME_TEXTS,
+            metavar="DESTINATION",
+        ),
+    ] = field(default=(), repr=False)
+    checkpoints: Annotated[
+        str | None,
+        Option("With a database server: folder or URL that all its machines see.", A_PLACE, metavar="PLACE"),
+    ] = None
+    checkpoint_every: Annotated[
+        float, Option("Time between checkpoints.", SOME_SECONDS, metavar="SECONDS", least=0)
+    ] = 30.0
+    keep_weights: Annotated[
+        KeepWeights,
+        Option(
+            "Weights that a finished run keeps: those of its best test, the last ones with the training state that "
+            "a longer run continues from, both, or none."
+        ),
+    ] = "best"
+    weights: Annotated[
+        str | None,
+        Option(
+            "Folder or URL of kept weights; else the folder beside the database.", A_PLACE, ("--weights-at",), "PLACE"
+        ),
+    ] = None
+    on_divergence: Annotated[
+        OnDivergence, Option("stop: a run that diverges ends; continue: only when its weights are NaN.")
+    ] = "stop"
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if value is not None or option.default is not None:
+                values, text = OPTIONS[option.name]
+                object.__setattr__(self, option.name, read(option.name, value, text.kind or values))
+
+
+@dataclass(frozen=True)
+class SweepOptions(RunOptions):
+    """Where and how the runs of a sweep train."""
+
+    executor: Annotated[
+        str,
+        Option(
+            "Where runs train: in processes here, on the Ray cluster of this machine or another one, or on SLURM.",
+            (word, "local, ray, ray://HOST:PORT, or slurm"),
+            metavar="local|ray|ray://HOST:PORT|slurm",
+        ),
+    ] = "local"
+    threads: Annotated[int | None, Option("On a cluster: threads, and CPUs, of each run [1].", A_COUNT, least=1)] = None
+    slurm: Annotated[
+        tuple[str, ...],
+        Option(
+            "With SLURM: options of sbatch, such as partition=gpu,time=2:00:00; may be repeated; see docs/slurm.md.",
+            SOME_TEXTS,
+            metavar="KEY=VALUE,...|FILE.toml",
+        ),
+    ] = ()
+    group_minutes: Annotated[
+        float | None,
+        Option("With SLURM: minutes of estimated training in one task [60].", (real, "a positive number"), metavar="N"),
+    ] = None
+    jobs: Annotated[
+        int | None,
+        Option(
+            "Runs at once, each in a process of its own; 0: in this process. Else as many as cores, or GPUs times "
+            "their share.",
+            A_LIMIT,
+            ("-j", "--jobs"),
+            least=0,
+            variable="ORTHOBENCH_JOBS",
+        ),
+    ] = None
+    gpu_share: Annotated[
+        int,
+        Option("Runs on one GPU at once; without NVIDIA's MPS they take turns on it.", A_COUNT, metavar="K", least=1),
+    ] = 1
+    budget: Annotated[
+        float | None,
+        Option(
+            "Train the runs that fit into 8h, 90m or 1h30m, by priority.",
+            SOME_SECONDS,
+            metavar="TIME",
+            parse=parse_duration,
+        ),
+    ] = None
+    profile: Annotated[
+        bool,
+        Option(
+            "Estimate new runs by a few of their steps; else from the database's runs alone.",
+            A_TRUTH,
+            ("--profile/--no-profile",),
+        ),
+    ] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.executor not in ("local", "ray", "slurm") and not self.executor.startswith("ray://"):
+            raise UsageError(f"executor '{self.executor}' is not known: give local, ray, ray://host:10001, or slurm")
+        if self.executor == "local" and self.threads is not None:
+            raise UsageError(
+                "--threads is for --executor ray and slurm (threads=, executor=): here the runs share the cores, leave "
+                "it out"
+            )
+        if self.executor != "local" and self.jobs == 0:
+            raise UsageError(
+                f"-j 0 is for runs in this process (jobs=0): leave it out with --executor {self.executor}, or give a "
+                "limit"
+            )
+        if self.executor != "slurm" and (self.slurm or self.group_minutes is not None):
+            raise UsageError("--slurm and --group-minutes are for --executor slurm (slurm=, group_minutes=)")
+        if self.group_minutes is not None and not self.group_minutes > 0:
+            raise UsageError(f"--group-minutes {self.group_minutes:g} (group_minutes=): give a positive number")
+
+    @classmethod
+    def of(cls, options: RunOptions | None) -> SweepOptions:
+        """Return the options of a sweep whose runs train with these options; None: the defaults."""
+        if isinstance(options, SweepOptions):
+            return options
+        return cls() if options is None else cls(**vars(options))
+
+
+_TYPES = get_type_hints(SweepOptions, include_extras=True)
+OPTIONS: dict[str, tuple[Any, Option]] = {each.name: get_args(_TYPES[each.name])[:2] for each in fields(SweepOptions)}
+"""By name, the type of an option's values and its description."""
+
+
+def names_of(record: type[RunOptions]) -> list[str]:
+    """Return the names of a record's options."""
+    return [each.name for each in fields(record)]

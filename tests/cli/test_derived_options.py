@@ -1,0 +1,94 @@
+"""The commands that train take their options from the records: an option of a run is declared once."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from orthobench.cli import app
+from orthobench.cli.options import with_options
+from orthobench.errors import UsageError
+from orthobench.options import OPTIONS, RunOptions, SweepOptions
+
+ROOT: Any = get_command(app)
+CLI = Path(__file__).parent.parent.parent / "orthobench" / "cli"
+RECORDS = {"run": RunOptions} | dict.fromkeys(("sweep", "tune", "reproduce", "study"), SweepOptions)
+
+
+def options(command: str) -> list[Any]:
+    return [each for each in ROOT.commands[command].params if each.param_type_name == "option"]
+
+
+def declared(path: Path) -> set[str]:
+    """The flags that a file declares by hand."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
+    texts = [ast.literal_eval(text) for call in calls if ast.unparse(call.func) == "typer.Option" for text in call.args]
+    return {flag for text in texts for flag in text.split("/")}
+
+
+def flags_of(name: str) -> set[str]:
+    (option,) = [each for each in options("sweep") if each.name == name]
+    return {*option.opts, *option.secondary_opts}
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(SweepOptions)])
+def test_every_option_says_what_it_is_for(name):
+    text = OPTIONS[name][1].help
+    assert text[0].isupper() or text.startswith("stop:")
+    assert text.endswith(".")
+
+
+@pytest.mark.parametrize("command", RECORDS)
+def test_a_command_that_trains_has_every_option_of_its_record(command):
+    shown = {each.name: each for each in options(command)}
+    for name in (each.name for each in fields(RECORDS[command])):
+        assert shown[name].help == OPTIONS[name][1].help
+        if not shown[name].multiple:
+            assert shown[name].default == getattr(RECORDS[command], name)
+
+
+@pytest.mark.parametrize("command", RECORDS)
+def test_no_command_has_a_flag_twice(command):
+    counts = Counter(word for each in options(command) for word in (*each.opts, *each.secondary_opts))
+    assert set(counts.values()) == {1}
+
+
+@pytest.mark.parametrize("command", RECORDS)
+def test_a_command_that_trains_declares_no_option_of_a_record(command):
+    every = {word for name in OPTIONS for word in flags_of(name)}
+    assert not every & declared(CLI / f"{command}.py")
+
+
+def test_a_flag_that_is_declared_by_hand_is_seen(tmp_path):
+    file = tmp_path / "command.py"
+    file.write_text('Device = Annotated[str, typer.Option("--device")]\n')
+    assert flags_of("device") & declared(file) == {"--device"}
+
+
+def test_the_texts_of_the_command_line_become_the_values_of_the_record():
+    received = []
+
+    @with_options(SweepOptions)
+    def command(name: str, *, options: SweepOptions) -> None:
+        received.append((name, options))
+
+    texts = dict.fromkeys(OPTIONS) | {"jobs": 3, "tags": ["a ", "b", "a"], "budget": "1h30m"}
+    command(name="x", **texts)
+    assert received == [("x", SweepOptions(jobs=3, tags=("a", "b"), budget=5400.0))]
+    for name, text, line in [("budget", "soon", "^--budget 'soon' is not a time"), ("tags", ["a,b"], "^--tag 'a,b': ")]:
+        with pytest.raises(UsageError, match=line):
+            command(name="x", **texts | {name: text})
+
+
+@pytest.mark.parametrize("module", ["orthobench.arguments", "orthobench.options"])
+def test_the_records_need_neither_torch_nor_pydantic(module):
+    code = f"import sys, {module}; print({{'torch', 'pydantic', 'numpy', 'typer', 'sqlalchemy'}} & {{*sys.modules}})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
