@@ -19,8 +19,8 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from orthobench import seeds
-from orthobench.data import dataset
 from orthobench.data.images import ImageDataSet
+from orthobench.data.registry import dataset
 from orthobench.model import Signature
 from orthobench.task import Batch, Size, Split
 

@@ -29,10 +29,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from orthobench.data import dataset
 from orthobench.data.checksums import with_checksum
 from orthobench.data.download import md5
 from orthobench.data.ptb import ALPHABET, SPLITS, read_split, read_text
+from orthobench.data.registry import dataset
 from orthobench.model import Signature
 from orthobench.recurrence import cross_entropy
 from orthobench.settings import Settings

@@ -81,7 +81,7 @@ def real_data() -> Callable[[str], Path]:
     """A function from the name of a real data set to its folder; without the data it skips the test."""
 
     def find(name: str) -> Path:
-        from orthobench.data import dataset
+        from orthobench.data.registry import dataset
 
         if not os.environ.get("ORTHOBENCH_DATA"):
             pytest.skip("$ORTHOBENCH_DATA names no folder with real data")
@@ -113,7 +113,7 @@ def _small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from support.data import write_cifar10, write_mnist, write_ptb
     from support.speech import write_timit_sample
 
-    from orthobench.data import dataset
+    from orthobench.data.registry import dataset
 
     folder = tmp_path_factory.mktemp("small") / "data"
     write_mnist(folder / "mnist")

@@ -15,7 +15,7 @@ from support.speech import write_speech
 
 import orthobench as ob
 from orthobench.cli import app
-from orthobench.data import DataSet
+from orthobench.data.dataset import DataSet
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.recurrence import GradientTrace

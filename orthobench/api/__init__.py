@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from orthobench.api.papers import SmallResult, StudyResult, reproduce, reproduce_file, reproduce_small, study
     from orthobench.api.reports import compare, report
     from orthobench.api.results import Results, open_results, repair
-    from orthobench.api.runs import run, sweep, sweep_file, tune
+    from orthobench.api.runs import run
     from orthobench.api.site import publish, serve
+    from orthobench.api.sweeps import sweep, sweep_file, tune
     from orthobench.api.trained import evaluate, export, load_model
     from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
     from orthobench.execution.display import Display, JobsDisplay
@@ -78,7 +79,8 @@ NAMES = {
     "api.papers": ("SmallResult", "StudyResult", "reproduce", "reproduce_file", "reproduce_small", "study"),
     "api.reports": ("compare", "report"),
     "api.results": ("Results", "open_results", "repair"),
-    "api.runs": ("run", "sweep", "sweep_file", "tune"),
+    "api.runs": ("run",),
+    "api.sweeps": ("sweep", "sweep_file", "tune"),
     "api.site": ("publish", "serve"),
     "api.trained": ("evaluate", "export", "load_model"),
     "errors": ("OrthobenchError", "RunLockedError", "StorageError", "UsageError"),

@@ -15,8 +15,7 @@ from orthobench.arguments import A_COUNT
 from orthobench.errors import MissingDataError, UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.job import Ending, Job
-from orthobench.execution.open import open_session
-from orthobench.execution.session import Session
+from orthobench.execution.session import Session, open_session
 from orthobench.execution.stop import Stopped, stop_on_signals
 from orthobench.options import RunOptions, SweepOptions
 from orthobench.planning.plan import SweepRun

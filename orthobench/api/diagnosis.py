@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orthobench.api.arguments import checked
-from orthobench.data import use_data_folder
+from orthobench.data.folder import use_data_folder
 
 if TYPE_CHECKING:
     from orthobench.diagnosis import Diagnosis

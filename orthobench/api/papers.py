@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from orthobench import environment
 from orthobench.api.arguments import A_MAPPING, checked
-from orthobench.api.runs import seed_list, train, with_jobs
+from orthobench.api.sweeps import seed_list, train, with_jobs
 from orthobench.arguments import Preset
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
-from orthobench.execution.open import open_session
-from orthobench.execution.session import Session, SweepResult
+from orthobench.execution.session import Session, SweepResult, open_session
 from orthobench.options import RunOptions
 from orthobench.papers import Study, find_paper, find_study, papers
 from orthobench.planning.paper import built_in_models, resolve_experiments, restrict, small_runs

@@ -1,39 +1,21 @@
-"""Train runs: one run, the runs of a grid or a sweep file, and the trials of a search."""
+"""Train one run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from orthobench.api.arguments import checked
-from orthobench.arguments import A_COUNT, Preset
-from orthobench.data import use_data_folder
+from orthobench.arguments import Preset
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
-from orthobench.execution.open import open_session
-from orthobench.execution.session import Session, SweepResult
-from orthobench.execution.tuner import Tuning, TuningResult, check_optuna
-from orthobench.options import OPTIONS, RunOptions, SweepOptions, names_of
-from orthobench.planning.file import read_file
-from orthobench.planning.grid import Axis, read_grid
-from orthobench.planning.match import MatchedSize, target_count, with_equal_parameters
-from orthobench.planning.plan import SweepRun, resolve_grid
+from orthobench.execution.single import train_one
+from orthobench.options import OPTIONS, RunOptions, names_of
 from orthobench.planning.requests import request_of
-from orthobench.planning.search import Search
-from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
-from orthobench.settings import text
 from orthobench.spec import resolve
-from orthobench.store import Run, Status
-
-Values = str | Sequence[Any]
-Grid = Mapping[str, Values] | Mapping[str | tuple[str, ...], Values]
-"""Values by setting, `{"learning_rate": [1e-3, 1e-4]}`, or by settings bound together, `{("n", "rho"): [(170, 17)]}`.
-
-A text has the command line's notation: `{"hidden_size": "128..512:x2"}`.
-"""
+from orthobench.store import Run
 
 
 @checked()
@@ -77,233 +59,8 @@ def run(
     options = options or RunOptions()
     catalog = Catalog(options.plugins)
     config = resolve(catalog, task, model, settings, preset, seed)
-    with open_session(db, options, display, runs=[[config]]) as session:
-        trained = session.train(config, f"{task} {model} seed {seed}", force, extend)
-        _keep_requests(session, [trained], {trained.key: request_of(catalog, task, model, settings, preset)})
-        return trained
-
-
-@checked()
-def sweep(
-    task: str,
-    models: str | Sequence[str],
-    *,
-    seeds: int | Sequence[int] = 1,
-    grid: Grid | None = None,
-    settings: Mapping[str, Any] | None = None,
-    match_parameters: int | str | None = None,
-    preset: Preset = "paper",
-    db: str | Path | None = None,
-    jobs: int | None = None,
-    options: RunOptions | None = None,
-    dry_run: bool = False,
-    display: Display | None = None,
-) -> SweepResult:
-    """Train the runs of a grid, each once; the same call later trains those that are missing.
-
-    A run that fails does not end the others: see `SweepResult.failed`.
-
-    Args:
-        models: one model or several.
-        seeds: a number of seeds (0, 1, 2, ...), or the seeds.
-        grid: values to combine; see `Grid`.
-        settings: hyper-parameters of all runs.
-        match_parameters: choose hidden sizes of equal parameter counts: a count such as 15_000 or "15k", or a model
-            of the sweep, which keeps its settings. `SweepResult.sizes` has the chosen sizes.
-        jobs: runs at once, each in its own process, in place of `options.jobs`; 0: one by one in this process.
-        dry_run: train nothing; the result has the plan, with estimates of time and memory.
-
-    Raises:
-        UsageError: a name or value is invalid, two points are the same run, or no run could start.
-        StorageError: the database cannot be written.
-        Stopped: the user pressed Ctrl-C; the same call resumes the runs.
-    """
-    options = with_jobs(options, jobs)
-    axes = read_grid({_axis(names): values for names, values in (grid or {}).items()})
-    grid_runs = _grid_runs(
-        options, task, _names(models), settings or {}, axes, seed_list(seeds), preset, match_parameters
-    )
-    return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes, grid_runs.requests)
-
-
-@checked(seeds=A_COUNT)
-def sweep_file(
-    path: Path,
-    *,
-    seeds: int | None = None,
-    db: str | Path | None = None,
-    jobs: int | None = None,
-    options: RunOptions | None = None,
-    dry_run: bool = False,
-    display: Display | None = None,
-) -> SweepResult:
-    """Train the runs of a sweep file, each once.
-
-    Args:
-        seeds: a number of seeds in place of the file's.
-
-    Raises:
-        UsageError: the file is invalid, or as for `sweep`.
-        StorageError: the database cannot be written.
-        Stopped: the user pressed Ctrl-C; the same call resumes the runs.
-    """
-    options, file = with_jobs(options, jobs), read_file(path)
-    grid_runs = _grid_runs(
-        options,
-        file.task,
-        file.models,
-        file.overrides(),
-        file.axes(),
-        range(file.seeds if seeds is None else seeds),
-        file.preset,
-        file.match_parameters,
-    )
-    return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes, grid_runs.requests)
-
-
-@checked()
-def tune(
-    task: str,
-    models: str | Sequence[str],
-    grid: Grid,
-    *,
-    trials: int = 50,
-    prune: bool = True,
-    settings: Mapping[str, Any] | None = None,
-    match_parameters: int | str | None = None,
-    preset: Preset = "paper",
-    db: str | Path | None = None,
-    jobs: int | None = None,
-    options: RunOptions | None = None,
-    dry_run: bool = False,
-    display: Display | None = None,
-) -> list[TuningResult]:
-    """Search good settings for each model: trials are drawn on the results of earlier trials.
-
-    The same call resumes a search. All trials have seed 0.
-
-    Args:
-        grid: the space, as in `sweep`; also ranges of numbers, `{"learning_rate": "1e-4..1e-2:log"}`.
-        trials: number of trials in total.
-        prune: end trials early that are worse than the median.
-        match_parameters: choose the hidden size of each trial for equal parameter counts, as in `sweep`.
-
-    Raises:
-        UsageError: optuna is not installed, a name or value is invalid, or no trial could start.
-        RunLockedError: another process runs the same search.
-        StorageError: the database cannot be written.
-        Stopped: the user pressed Ctrl-C; the same call resumes the search.
-    """
-    options, searched = with_jobs(options, jobs), list(dict.fromkeys(_names(models)))
-    check_optuna()
-    catalog, space = (
-        Catalog(options.plugins),
-        Space([f"{_axis(names)}={_axis_text(values)}" for names, values in grid.items()]),
-    )
-    fixed = {name: value if isinstance(value, str) else text(value) for name, value in (settings or {}).items()}
-    target = None if match_parameters is None else target_count(match_parameters, searched) or match_parameters
-    tunings = [Tuning(Search(catalog, task, model, fixed, preset, space, prune, target), trials) for model in searched]
-    with open_session(db, options, display, dry_run, (tuning.first_draws() for tuning in tunings)) as session:
-        if not dry_run:
-            return [tuning.train(session) for tuning in tunings]
-        results = []
-        for tuning in tunings:
-            result = tuning.result(session.store)
-            plan = session.plan(tuning.pending(session.store), estimate=True)
-            session.display.on_search(tuning, result.trials, plan)
-            results.append(result)
-        return results
-
-
-def train(
-    runs: Sequence[SweepRun],
-    db: str | Path | None,
-    options: SweepOptions,
-    dry_run: bool,
-    display: Display | None,
-    sizes: Sequence[MatchedSize] = (),
-    requests: Mapping[str, str | None] | None = None,
-) -> SweepResult:
-    """Plan and train the runs of a sweep.
-
-    Args:
-        sizes: the hidden sizes that were chosen for the runs.
-        requests: the requests for the runs, by key.
-
-    Raises:
-        OrthobenchError: as for `sweep`.
-        Stopped: the user pressed Ctrl-C.
-    """
-    with open_session(db, options, display, dry_run, [[run.config for run in runs]]) as session:
-        result = session.sweep(runs, dry_run, dry_run, sizes)
-        if not dry_run:
-            _keep_requests(session, result.runs, requests or {})
-        return result
-
-
-def _keep_requests(session: Session, runs: Sequence[Run], requests: Mapping[str, str | None]) -> None:
-    """Keep the requests for runs that have a result, where the database has another one."""
-    session.open_store.keep_requests(
-        {
-            run.key: request
-            for run in runs
-            if (request := requests.get(run.key)) not in (None, run.request) and Status(run.status).is_final
-        }
-    )
-
-
-def with_jobs(options: RunOptions | None, jobs: int | None) -> SweepOptions:
-    """Return the options of a sweep with this number of jobs; None keeps theirs."""
-    options = SweepOptions.of(options)
-    return options if jobs is None else replace(options, jobs=jobs)
-
-
-def seed_list(seeds: int | Sequence[int]) -> Sequence[int]:
-    """Return the seeds: 0, 1, 2, ... for a number.
-
-    Raises:
-        UsageError: there is no seed.
-    """
-    listed = range(seeds) if isinstance(seeds, int) else seeds
-    if not listed:
-        raise UsageError(f"seeds={seeds} should name at least one seed")
-    return listed
-
-
-class _GridRuns(NamedTuple):
-    """The runs of a grid, the hidden sizes that were chosen for them, and their requests by key."""
-
-    runs: list[SweepRun]
-    sizes: Sequence[MatchedSize]
-    requests: Mapping[str, str | None]
-
-
-def _grid_runs(
-    options: SweepOptions,
-    task: str,
-    models: Sequence[str],
-    overrides: Mapping[str, Any],
-    axes: Sequence[Axis],
-    seeds: Sequence[int],
-    preset: Preset,
-    parameters: int | str | None,
-) -> _GridRuns:
-    """Return the runs of a grid, with hidden sizes of equal parameter counts if `parameters` is given.
-
-    Raises:
-        UsageError: a name or value is invalid, or a model cannot have that many parameters.
-    """
-    catalog = Catalog(options.plugins)
-    runs = resolve_grid(catalog, task, models, overrides, axes, seeds, preset)
-    if parameters is None:
-        requests = {
-            config.spec.key: request_of(catalog, task, config.spec.model, {**overrides, **point}, preset)
-            for config, point in runs
-        }
-        return _GridRuns(runs, [], requests)
-    with use_data_folder(options.data_folder):
-        matched = with_equal_parameters(catalog, runs, overrides, preset, parameters)
-    return _GridRuns(matched.runs, matched.sizes, {})
+    request = request_of(catalog, task, model, settings, preset)
+    return train_one(config, db, options, display or Display(), force, extend, request)
 
 
 def _merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,29 +76,3 @@ def _merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> 
         if name in (settings or {}):
             raise UsageError(f"{name} is given twice: leave it out of settings, or of the arguments")
     return {**(settings or {}), **overrides}
-
-
-def _names(models: str | Sequence[str]) -> list[str]:
-    """Return the names of models.
-
-    Raises:
-        UsageError: there is no model, or a name is empty.
-    """
-    names = [models] if isinstance(models, str) else list(models)
-    if not names or not all(names):
-        raise UsageError("name a model, or several: models=['scornn', 'lstm']")
-    return names
-
-
-def _axis(names: str | tuple[str, ...]) -> str:
-    """Return the names of an axis in the command line's notation."""
-    return names if isinstance(names, str) else f"({','.join(names)})"
-
-
-def _axis_text(values: str | Sequence[Any]) -> str:
-    """Return the values of an axis in the command line's notation."""
-    if isinstance(values, str):
-        return values
-    return ",".join(
-        f"({','.join(map(text, value))})" if isinstance(value, (list, tuple)) else text(value) for value in values
-    )

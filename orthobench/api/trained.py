@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orthobench.api.arguments import checked
 from orthobench.api.results import Results
 from orthobench.arguments import BackendName, DeviceName
-from orthobench.data import use_data_folder
+from orthobench.data.folder import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.store import Run
 from orthobench.store.default import named_or_default

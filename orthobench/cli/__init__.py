@@ -8,33 +8,13 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from orthobench.cli import (
-    bench,
-    check,
-    cite,
-    compare,
-    data,
-    db,
-    delete,
-    doctor,
-    evaluate,
-    export,
-    ls,
-    plugins,
-    publish,
-    report,
-    reproduce,
-    run,
-    serve,
-    show,
-    study,
-    sweep,
-    tune,
-)
 from orthobench.cli.once import Command, Group
 from orthobench.cli.replaced import replacement
 from orthobench.errors import OrthobenchError, one_line, without_passwords
@@ -69,18 +49,51 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(SPELLED, _spell)
 
 
+@cache
+def load(name: str) -> Any:
+    """Return a command, after its module is imported."""
+    module = import_module(f"orthobench.cli.{name}")
+    if (group := getattr(module, "app", None)) is None:
+        group = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        group.command(name, cls=Command)(module.command)
+    command = typer.main.get_command(group)
+    command.name = name
+    return command
+
+
+class Modules(Mapping[str, Any]):
+    """The commands by name. A command is imported when it is looked up, so a run imports no other command."""
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for names in GROUPS.values() for name in names)
+
+    def __len__(self) -> int:
+        return sum(map(len, GROUPS.values()))
+
+    def __contains__(self, name: object) -> bool:
+        return name in list(self)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return load(name)
+
+
 class Commands(Group):
     """The list of commands in groups, in the order of their use."""
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = Modules()  # type: ignore[assignment]
+
     def list_commands(self, ctx: Any) -> list[str]:
-        return [name for names in GROUPS.values() for name in names if name in self.commands]
+        return list(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         width = formatter.width - 6 - max(map(len, self.commands))
         for title, names in GROUPS.items():
             with formatter.section(title):
-                rows = [(name, self.commands[name]) for name in names if name in self.commands]
-                formatter.write_dl([(name, command.get_short_help_str(width)) for name, command in rows])
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -100,30 +113,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (
-    run,
-    sweep,
-    tune,
-    reproduce,
-    study,
-    ls,
-    show,
-    compare,
-    report,
-    publish,
-    serve,
-    cite,
-    check,
-    delete,
-    plugins,
-    bench,
-    doctor,
-    evaluate,
-    export,
-):
-    app.command(module.__name__.rpartition(".")[2], cls=Command)(module.command)
-app.add_typer(data.app, name="data")
-app.add_typer(db.app, name="db")
 
 
 def _print_version(is_requested: bool) -> None:

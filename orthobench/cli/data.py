@@ -11,6 +11,7 @@ from orthobench.cli.once import Command, Group
 from orthobench.cli.options import DataFolder, Json, print_help
 
 app = typer.Typer(
+    add_completion=False,
     cls=Group,
     callback=print_help,
     invoke_without_command=True,
@@ -25,7 +26,8 @@ Name = Annotated[str, typer.Argument(help="The data set; `orthobench data list` 
 def list_(data_dir: DataFolder = None, json: Json = False) -> None:
     """List the data sets: presence, size, licence and source."""
     from orthobench.cli import records
-    from orthobench.data import data_folder, datasets
+    from orthobench.data.folder import data_folder
+    from orthobench.data.registry import datasets
 
     listed: list[dict[str, Any]] = [
         {
@@ -58,7 +60,7 @@ def list_(data_dir: DataFolder = None, json: Json = False) -> None:
 def get(name: Name, data_dir: DataFolder = None) -> None:
     """Download a data set and verify its checksums. An interrupted download resumes."""
     from orthobench.cli.progress import Downloads
-    from orthobench.data import dataset
+    from orthobench.data.registry import dataset
 
     selected = dataset(name)
     if selected.present() and not selected.verify():
@@ -78,7 +80,7 @@ def import_(
 ) -> None:
     """Copy the files of a data set from a folder or an archive."""
     from orthobench.cli.progress import busy
-    from orthobench.data import dataset
+    from orthobench.data.registry import dataset
 
     selected = dataset(name)
     selected.check_packages()
@@ -98,7 +100,7 @@ def verify(
     """Verify that data sets are complete and canonical. Exit code 1: one is not."""
     from orthobench.cli import records
     from orthobench.cli.progress import busy
-    from orthobench.data import dataset, datasets
+    from orthobench.data.registry import dataset, datasets
 
     selected = [dataset(name)] if name else [each for each in datasets().values() if each.present()]
     problems = {}

@@ -14,6 +14,7 @@ from orthobench.cli.once import Command, Group
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, print_help
 
 app = typer.Typer(
+    add_completion=False,
     cls=Group,
     callback=print_help,
     invoke_without_command=True,

@@ -11,17 +11,15 @@ import typer
 from orthobench.cli.progress import Progress, SideBySide
 from orthobench.cli.records import cell, console, print_columns
 from orthobench.cli.summaries import RunState, print_states
-from orthobench.execution.budget import show_duration
 from orthobench.execution.display import Display, JobsDisplay
-from orthobench.execution.job import Ending
 from orthobench.execution.output import lasting_output
-from orthobench.execution.session import SweepResult
 from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:
     from orthobench.execution.estimate import Estimate
-    from orthobench.execution.job import Job, Outcome
+    from orthobench.execution.job import Outcome
     from orthobench.execution.planner import SweepPlan, Totals
+    from orthobench.execution.session import SweepResult
     from orthobench.execution.tuner import Tuning, TuningResult
     from orthobench.planning.match import MatchedSize
     from orthobench.planning.plan import PlannedRun
@@ -39,14 +37,16 @@ class JobLines(JobsDisplay):
         self.refusals: set[str] = set()
 
     @contextmanager
-    def open_sink(self, job: Job) -> Iterator[EventSink]:
-        with Progress(job.label) as progress:
+    def open_sink(self, label: str) -> Iterator[EventSink]:
+        with Progress(label) as progress:
             yield progress
 
     def print_line(self, text: str) -> None:
         typer.echo(text, err=True)
 
     def on_outcome(self, outcome: Outcome) -> None:
+        from orthobench.execution.job import Ending
+
         label, cause = outcome.job.label, outcome.cause
         if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
             self.print_line(f"{label} {outcome.ending}: {cause}")
@@ -67,8 +67,8 @@ class JobRows(JobLines):
         super().__init__()
         self.rows = rows
 
-    def open_sink(self, job: Job) -> AbstractContextManager[EventSink]:  # type: ignore[override]
-        return self.rows.open_sink(job)
+    def open_sink(self, label: str) -> AbstractContextManager[EventSink]:  # type: ignore[override]
+        return self.rows.open_sink(label)
 
     def print_line(self, text: str) -> None:
         self.rows.print_line(text)
@@ -165,6 +165,8 @@ def report_sweep(result: SweepResult) -> None:
 
 def print_plan(plan: SweepPlan) -> None:
     """Print every run with its state and estimate, the number of runs by state, and the totals."""
+    from orthobench.execution.budget import show_duration
+
     print_states(
         [
             RunState(
@@ -227,15 +229,19 @@ def _estimate_cells(estimate: Estimate | None) -> list[str]:
 
 def _range(fastest: float, slowest: float | None) -> str:
     """Return a time, and where comparable runs differ the longest one: 4m 10s to 7m."""
+    from orthobench.execution.budget import show_duration
+
     low, high = show_duration(fastest), show_duration(slowest or fastest)
     return low if high == low else f"{low} to {high}"
 
 
 def _in_words(totals: Totals) -> str:
     """Return the number of runs, their time and their memory in one line."""
-    runs = f"{totals.runs} run{'s' if totals.runs != 1 else ''}"
     from rich.filesize import decimal
 
+    from orthobench.execution.budget import show_duration
+
+    runs = f"{totals.runs} run{'s' if totals.runs != 1 else ''}"
     if totals.seconds is None:
         return runs if not totals.runs else f"{runs}, of which nothing is known"
     parts = [runs, f"about {_range(totals.seconds, totals.slowest)} one after the other"]

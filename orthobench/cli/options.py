@@ -91,7 +91,7 @@ def _use_data_folder(context: typer.Context, folder: Path | None) -> Path | None
     """Use the data folder until the command ends."""
     if folder is None:
         return None
-    from orthobench.data import use_data_folder
+    from orthobench.data.folder import use_data_folder
 
     context.with_resource(use_data_folder(folder))
     return folder

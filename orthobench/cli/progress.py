@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from orthobench.execution.job import Job
-
 WIDE, MEDIUM = 120, 60
 """Columns of a terminal."""
 
@@ -191,20 +189,20 @@ class SideBySide(LiveDisplay):
             print(text, file=sys.stderr)
 
     @contextmanager
-    def open_sink(self, job: Job) -> Iterator[Progress]:
-        """Display a job while it runs."""
-        progress = Progress(job.label, live=False)
+    def open_sink(self, label: str) -> Iterator[Progress]:
+        """Display a run while it trains."""
+        progress = Progress(label, live=False)
         if not self.live:
             yield progress
             return
         progress.live, progress.bar = True, self.bar
-        progress.row = add_row(self.bar, job.label, position="starting", value="starting")
+        progress.row = add_row(self.bar, label, position="starting", value="starting")
         try:
             yield progress
         finally:
             fields = next(row.fields for row in self.bar.tasks if row.id == progress.row)
             self.bar.remove_task(progress.row)
-            self.print_line(f"{job.label}: {fields['position']}  {fields['result']} {fields['baseline']}")
+            self.print_line(f"{label}: {fields['position']}  {fields['result']} {fields['baseline']}")
             self.ended += 1
             self.bar.update(self.all, completed=self.ended, **self._ended_of(self.runs))
 

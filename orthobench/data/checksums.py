@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from orthobench.arguments import is_none
-from orthobench.data.dataset import data_folder
 from orthobench.data.download import md5
+from orthobench.data.folder import data_folder
 from orthobench.errors import UsageError
 from orthobench.settings import CHECKSUM, whole_path
 from orthobench.store.atomic import write_bytes

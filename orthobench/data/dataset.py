@@ -1,4 +1,4 @@
-"""The base class of the data sets, and the folder that contains them."""
+"""The base class of the data sets."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import logging
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-import platformdirs
-
 from orthobench.data.download import Download, fetch, md5
+from orthobench.data.folder import data_folder
 from orthobench.data.limits import copy_limited
 from orthobench.errors import MissingDataError, UsageError
 from orthobench.store.atomic import replacing_folder
@@ -23,25 +20,6 @@ Report = Callable[[str, int, int], None]
 """A callback for the progress of a download: the file's name, bytes so far, total bytes."""
 
 log = logging.getLogger(__name__)
-_chosen: ContextVar[Path | None] = ContextVar("data_folder", default=None)
-
-
-def data_folder() -> Path:
-    """Return the data folder: that of `use_data_folder`, else $ORTHOBENCH_DATA, else the user's cache folder."""
-    if (chosen := _chosen.get()) is not None:
-        return chosen
-    variable = os.environ.get("ORTHOBENCH_DATA")
-    return Path(variable) if variable else platformdirs.user_cache_path("orthobench") / "data"
-
-
-@contextmanager
-def use_data_folder(folder: Path | None) -> Iterator[None]:
-    """Set the data folder inside the block; None keeps the current one."""
-    token = _chosen.set(folder or _chosen.get())
-    try:
-        yield
-    finally:
-        _chosen.reset(token)
 
 
 class DataSet(ABC):

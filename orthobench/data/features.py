@@ -15,7 +15,7 @@ from torch import Tensor
 
 from orthobench.audio.files import read
 from orthobench.audio.spectra import BINS, FLOOR, log_magnitude, stft
-from orthobench.data.dataset import data_folder
+from orthobench.data.folder import data_folder
 from orthobench.errors import UsageError
 from orthobench.store.atomic import replacing_folder
 

@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from orthobench.data import data_folder, datasets
+from orthobench.data.folder import data_folder
+from orthobench.data.registry import datasets
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.errors import OrthobenchError, without_passwords
 from orthobench.store.default import is_protected, named_or_default

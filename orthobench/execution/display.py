@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:
-    from orthobench.execution.job import Job, Outcome
+    from orthobench.execution.job import Outcome
     from orthobench.execution.planner import SweepPlan
     from orthobench.execution.tuner import Tuning, TuningResult
     from orthobench.planning.match import MatchedSize
@@ -21,8 +21,8 @@ class JobsDisplay:
     """Receives the progress of jobs. This base class ignores it; subclasses override the methods that they need."""
 
     @contextmanager
-    def open_sink(self, job: Job) -> Iterator[EventSink]:
-        """Open the sink of a job's events for as long as the job runs."""
+    def open_sink(self, label: str) -> Iterator[EventSink]:
+        """Open the sink of a run's events for as long as the run trains."""
         yield EventSink()
 
     def print_line(self, text: str) -> None:

@@ -24,7 +24,7 @@ import torch
 
 from orthobench import environment
 from orthobench.arguments import KeepWeights
-from orthobench.data import use_data_folder
+from orthobench.data.folder import use_data_folder
 from orthobench.errors import OrthobenchError, UsageError, one_line
 from orthobench.execution.job import Job
 from orthobench.planning.plan import PlannedRun

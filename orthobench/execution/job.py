@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from orthobench.arguments import Preset
-from orthobench.data import use_data_folder
+from orthobench.data.folder import use_data_folder
 from orthobench.errors import OrthobenchError, RunLockedError, one_line
 from orthobench.execution.pruning import Pruned, PruningSink
 from orthobench.options import RunOptions

@@ -5,42 +5,44 @@ A session prints nothing. Its progress goes to a `Display`, its results are reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import psutil
 import torch
 
-from orthobench.data import data_folder
+from orthobench.data.folder import data_folder, use_data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.budget import Budget, by_priority
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.execution.estimate import Estimate, Estimator, profile_job
-from orthobench.execution.job import Ending, Executor, Job, Outcome, SinkFactory, train_job
+from orthobench.execution.job import Ending, Executor, Job, Outcome, SinkFactory
+from orthobench.execution.open import check_device, check_places, is_new, open_logs
 from orthobench.execution.planner import SweepPlan, make_plan
 from orthobench.execution.processes import ProcessExecutor, worker_slots
-from orthobench.execution.ray import RayCluster, RayExecutor
 from orthobench.execution.serial import SerialExecutor
-from orthobench.execution.slurm import SlurmCluster
-from orthobench.execution.slurm_executor import SlurmExecutor
 from orthobench.execution.stop import Stopped, StopRequest, stop_on_signals
-from orthobench.options import SweepOptions
+from orthobench.options import RunOptions, SweepOptions
 from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
-from orthobench.sinks.live import LiveSinks
 from orthobench.spec import RunConfig
-from orthobench.store import Run, Status, Store
+from orthobench.store import Run, Status, Store, open_store
+from orthobench.store.default import named_or_default
 from orthobench.store.location import sqlite_file
-from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
+from orthobench.store.open import DatabaseNotFoundError, check_writable
+from orthobench.training.checkpoint import checkpoint_root
+from orthobench.training.earlier_checkpoints import adopt_checkpoints
 from orthobench.training.events import EventSink, Tee
-from orthobench.training.locks import lock
-from orthobench.training.longer import begin_longer, why_not_longer
-from orthobench.training.loop import Interrupted
+from orthobench.training.fit import check_fit
 from orthobench.training.profiling import RunProfile
-from orthobench.weights.folder import remove as remove_weights
-from orthobench.weights.folder import weights_folder
+
+if TYPE_CHECKING:
+    from orthobench.execution.ray import RayCluster
+    from orthobench.execution.slurm import SlurmCluster
+    from orthobench.sinks.live import LiveSinks
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class SweepResult:
 
 @dataclass
 class Session:
-    """A database, and the means to plan and train runs into it. `orthobench.execution.open` makes one.
+    """A database, and the means to plan and train many runs into it; `open_session` opens one.
 
     Attributes:
         store: None in a dry run without a database.
@@ -106,6 +108,10 @@ class Session:
         return self.store
 
     @property
+    def _is_on_slurm(self) -> bool:
+        return self.cluster is not None and self.options.executor == "slurm"
+
+    @property
     def checkpoints(self) -> Path | str:
         """The folder or URL of all checkpoints."""
         return checkpoint_root(self.database, self.options.checkpoints)
@@ -118,7 +124,7 @@ class Session:
         """
         planned = plan(runs, self.store, self.checkpoints, self.options.on_divergence)
         budget = self.options.budget
-        needs_estimates = estimate or budget is not None or isinstance(self.cluster, SlurmCluster)
+        needs_estimates = estimate or budget is not None or self._is_on_slurm
         estimates = self._estimates(by_priority(planned)) if needs_estimates else None
         self.seconds = {key: entry.seconds for key, entry in (estimates or {}).items()}
         machine = psutil.virtual_memory().total if self.cluster is None else None
@@ -153,47 +159,6 @@ class Session:
         jobs = self.jobs(sweep_plan.selected)
         outcomes = self.train_jobs(jobs)
         return SweepResult(sweep_plan, outcomes, len(jobs) - len(outcomes), self._records(runs), sizes)
-
-    def train(self, config: RunConfig, label: str, force: bool = False, extend: bool = False) -> Run:
-        """Train a run in this process, and return its record; a run with a result is only looked up.
-
-        Args:
-            force: delete the run's record and train it again.
-            extend: begin with the training state that a shorter run of the same settings has kept, if there is one.
-
-        Raises:
-            OrthobenchError: the run cannot start, or its results cannot be stored.
-            Stopped: the user stopped the run.
-        """
-        store, key = self.open_store, config.spec.key
-        if force and (existing_run := store.find(key)):
-            checkpoints = checkpoints_at(self.checkpoints, key)
-            with lock(store, checkpoints):
-                weights = store.weights([existing_run.id])
-                store.delete(existing_run.id)
-                checkpoints.clear()
-                remove_weights(self.database, key, weights, self._weights_place)
-        if extend and store.find(key) is None:
-            checkpoints = checkpoints_at(self.checkpoints, key)
-            with lock(store, checkpoints):
-                shorter = begin_longer(config, store, self.database, checkpoints, self._weights_place)
-            if shorter is None:
-                why = why_not_longer(config) or (
-                    "no shorter run of these settings has kept its training state with --keep-weights last"
-                )
-                self.display.print_line(f"run {key} starts at the beginning: {why}")
-            else:
-                self.display.print_line(f"run {key} continues run {shorter.key} from epoch {shorter.epochs:g}")
-        job = self.job(config, label)
-        with (
-            stop_on_signals(self.stop),
-            self.display.open_jobs(1, True) as display,
-            self._sinks(display)(job) as sink,
-        ):
-            try:
-                return train_job(job, sink, self.stop, store)
-            except Interrupted:
-                raise Stopped from None
 
     def jobs(
         self, planned: Sequence[PlannedRun], label: Callable[[PlannedRun], str] = lambda run: run.label
@@ -258,10 +223,16 @@ class Session:
 
     def _executor(self, display: JobsDisplay, at_once: int | None) -> Executor:
         store, options, open_sink = self.open_store, self.options, self._sinks(display)
-        if isinstance(self.cluster, SlurmCluster):
-            return SlurmExecutor(self.cluster, store, self.seconds, open_sink, self.stop, display.print_line)
         if self.cluster is not None:
-            return RayExecutor(self.cluster, store, open_sink, self.stop, display.print_line)
+            if self._is_on_slurm:
+                from orthobench.execution.slurm_executor import SlurmExecutor
+
+                slurm = cast("SlurmCluster", self.cluster)
+                return SlurmExecutor(slurm, store, self.seconds, open_sink, self.stop, display.print_line)
+            from orthobench.execution.ray import RayExecutor
+
+            ray = cast("RayCluster", self.cluster)
+            return RayExecutor(ray, store, open_sink, self.stop, display.print_line)
         if options.jobs == 0:
             return SerialExecutor(open_sink, self.stop, store)
         cores = torch.get_num_threads()
@@ -271,15 +242,13 @@ class Session:
     def _sinks(self, display: JobsDisplay) -> SinkFactory:
         """Return what opens the sink of a job: the display's, and the destinations of the option `log_to`."""
         logs = self.logs
-        if logs is None:
-            return display.open_sink
 
         @contextmanager
-        def open_both(job: Job) -> Iterator[EventSink]:
-            with display.open_sink(job) as shown:
-                yield Tee(shown, logs.sink(job.spec.key))
+        def open_sink(job: Job) -> Iterator[EventSink]:
+            with display.open_sink(job.label) as shown:
+                yield shown if logs is None else Tee(shown, logs.sink(job.spec.key))
 
-        return open_both
+        return open_sink
 
     def _tags(self, config: RunConfig) -> tuple[str, ...]:
         """Return the tags of a run: the options', and its own."""
@@ -300,11 +269,6 @@ class Session:
             return None
         return self.checkpoints if isinstance(self.checkpoints, str) else str(self.checkpoints.absolute())
 
-    @property
-    def _weights_place(self) -> str:
-        """The folder or URL in which this session keeps weights."""
-        return weights_folder(self.database, self.options.weights, self.checkpoints).root
-
     def _records(self, runs: Sequence[SweepRun]) -> list[Run]:
         return self.store.runs(keys=[config.spec.key for config, _ in runs]) if self.store else []
 
@@ -321,3 +285,65 @@ class Session:
         is_on_cluster = self.cluster is not None
         estimator = Estimator(self.store, self.device, profiler, self.options.keep_weights, is_on_cluster)
         return {run.key: estimator.of(run) for run in pending}
+
+
+@contextmanager
+def open_session(
+    database: str | Path | None,
+    options: RunOptions,
+    display: Display | None = None,
+    dry_run: bool = False,
+    runs: Iterable[Iterable[RunConfig]] = (),
+) -> Iterator[Session]:
+    """Open a session: check the options, connect to the cluster, and open the database.
+
+    Args:
+        database: a file or an SQLAlchemy URL; a missing file is created. None: the default database.
+        dry_run: neither connect to a cluster nor create a database.
+        runs: groups of the runs to train. A missing database is created only if this machine can start a run of each
+            group; the machines of a cluster have data of their own.
+
+    Raises:
+        UsageError: an option does not fit this machine, the cluster or database cannot be used, a destination of
+            `log_to` is unknown, or no run of a group can start.
+    """
+    database, options = named_or_default(database, writes=True), SweepOptions.of(options)
+    with ExitStack() as stack:
+        stack.enter_context(use_data_folder(options.data_folder))
+        check_places(database, options)
+        cluster: RayCluster | SlurmCluster | None = None
+        if options.executor == "local" or dry_run:
+            device = check_device(options)
+            at_once = 1
+            if options.jobs != 0:
+                at_once = len(worker_slots(device, options.jobs, options.gpu_share, torch.get_num_threads()))
+        else:
+            cluster = _cluster(options.executor)(database, options)
+            device, at_once = torch.device(cluster.device), cluster.room()
+        store: Store | None = None
+        if dry_run:
+            with suppress(DatabaseNotFoundError):
+                store = stack.enter_context(open_store(database))
+        else:
+            check_writable(database)
+            if cluster is not None:
+                stack.enter_context(cluster)
+            elif is_new(database):
+                for group in runs:
+                    check_fit(group)
+            store = stack.enter_context(open_store(database, create=True))
+            adopt_checkpoints(database, store)
+        budget = None if options.budget is None else Budget(options.budget)
+        logs = None
+        if options.log_to and not dry_run and store is not None:
+            logs = stack.enter_context(open_logs(store, options.log_to))
+        yield Session(store, database, options, device, at_once, display or Display(), cluster, budget, logs)
+
+
+def _cluster(executor: str) -> type[RayCluster | SlurmCluster]:
+    """Return the class of an executor's cluster, whose module is imported here because most sessions have none."""
+    if executor == "slurm":
+        return SlurmCluster
+    from orthobench.execution.ray import RayCluster
+
+    return RayCluster

@@ -8,7 +8,7 @@ from contextlib import suppress
 import torch
 
 from orthobench.arguments import OnDivergence
-from orthobench.data import use_data_folder
+from orthobench.data.folder import use_data_folder
 from orthobench.errors import RunLockedError, StorageError, UsageError, one_line
 from orthobench.options import RunOptions
 from orthobench.recurrence import BackendError
@@ -26,6 +26,7 @@ from orthobench.training.out_of_memory import explain_memory
 from orthobench.training.recording import DatabaseSink
 from orthobench.training.resume import resume, resumed_backend
 from orthobench.training.size import lacks_memory
+from orthobench.training.trainer import Trainer
 from orthobench.weights.folder import weights_folder
 
 DEFAULTS = RunOptions()
@@ -41,6 +42,7 @@ def train(
     options: RunOptions = DEFAULTS,
     sinks: Sequence[EventSink] = (),
     should_stop: Callable[[], bool] = lambda: False,
+    trainer: Trainer | None = None,
 ) -> Run:
     """Train a run and return its record. A settled run is only looked up; an interrupted run resumes.
 
@@ -48,6 +50,7 @@ def train(
         options: how the run trains. Its plugins are those of `config`, and its events go to `sinks`.
         sinks: receive the run's events after the database.
         should_stop: called after every iteration; if true, a checkpoint is written and Interrupted raised.
+        trainer: the trainer of a run that the database does not hold yet, if it is built already.
 
     Raises:
         RunLockedError: another process trains this run.
@@ -67,7 +70,7 @@ def train(
         if settled := _settled_run(store, config, checkpoints, options.on_divergence):  # while the lock was awaited
             return settled
         forget_used()
-        trainer, checkpoint = resume(config, store, checkpoints, device)
+        trainer, checkpoint = resume(config, store, checkpoints, device, trainer)
         trainer.use_graph(options.cuda_graph)
         rows = DatabaseSink(store, device, config.sources, options.tags, trainer.graph is not None)
         trainer.state.segments.append((trainer.rows_end if checkpoint else 0, rows.segment_token))

@@ -22,15 +22,18 @@ _logger = logging.getLogger("orthobench")
 
 
 def resume(
-    config: RunConfig, store: Store, checkpoints: Checkpoints, device: torch.device
+    config: RunConfig, store: Store, checkpoints: Checkpoints, device: torch.device, new: Trainer | None = None
 ) -> tuple[Trainer, Checkpoint | None]:
     """Return a trainer in the state of the newest usable checkpoint, and that checkpoint; else a new trainer.
 
     A checkpoint that does not fit is removed, with a warning: the previous one is tried, then the run starts over.
+
+    Args:
+        new: the trainer of a new run, if it is built already.
     """
     key, existing_run = config.spec.key, store.find(config.spec.key)
     if existing_run is None:
-        return make_trainer(config, device), None
+        return new or make_trainer(config, device), None
     segments = [(segment.iteration, segment.write_token) for segment in store.segments([existing_run.id])]
     for content in checkpoints.candidates(store.last_iteration(existing_run.id)):
         try:

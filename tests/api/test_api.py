@@ -231,7 +231,7 @@ class Showing(ob.Display):
         yield display
 
     @contextmanager
-    def open_sink(self, job):
+    def open_sink(self, label):
         yield self.sink
 
     def on_stop_request(self):

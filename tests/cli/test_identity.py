@@ -10,7 +10,8 @@ import pytest
 from support.speech import write_speech
 
 import orthobench as ob
-from orthobench.data import checksums, use_data_folder
+from orthobench.data import checksums
+from orthobench.data.folder import use_data_folder
 from orthobench.data.timit import speech_md5
 from orthobench.plugins import Catalog
 from orthobench.plugins.static import plugin_settings

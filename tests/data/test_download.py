@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from support.data import write_mnist
 
-from orthobench.data import dataset
 from orthobench.data.download import CHUNK, Download, fetch
 from orthobench.data.mnist import MNIST
+from orthobench.data.registry import dataset
 from orthobench.errors import UsageError
 
 CONTENT = bytes(range(256)) * 2000

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orthobench.data import data_folder, dataset, datasets, use_data_folder
 from orthobench.data.dataset import DataSet
+from orthobench.data.folder import data_folder, use_data_folder
+from orthobench.data.registry import dataset, datasets
 from orthobench.errors import StorageError, UsageError
 from orthobench.store.atomic import replacing_folder
 

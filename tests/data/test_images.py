@@ -17,7 +17,7 @@ import pytest
 import torch
 from support.data import COUNTS, idx, images, labels, write_cifar10, write_mnist
 
-from orthobench.data import dataset
+from orthobench.data.registry import dataset
 from orthobench.errors import StorageError, UsageError
 
 LAYOUTS = ("plain", "gz", "torchvision", "dotted", "nested", "zip", "tar", "gztar", "xztar")

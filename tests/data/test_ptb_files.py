@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orthobench.data import dataset
 from orthobench.data.ptb import ALPHABET, read_split, read_text
+from orthobench.data.registry import dataset
 from orthobench.errors import UsageError
 
 TEXT = " the <unk> of N years \n mr. vinken is chairman \n"

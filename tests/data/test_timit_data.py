@@ -15,8 +15,9 @@ from support.speech import SENTENCES, speech, sphere, write_speech, write_timit_
 
 from orthobench.audio.files import read
 from orthobench.audio.spectra import log_magnitude, stft
-from orthobench.data import dataset, use_data_folder
 from orthobench.data.features import speech_features
+from orthobench.data.folder import use_data_folder
+from orthobench.data.registry import dataset
 from orthobench.data.timit import CORE_TEST, VALIDATION, speech_folder
 from orthobench.errors import StorageError, UsageError
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from support.data import COUNTS, images, labels, write_cifar10, write_mnist
 
-from orthobench.data import dataset
 from orthobench.data.cifar10 import CIFAR10
 from orthobench.data.limits import LimitedReader, copy_limited
 from orthobench.data.plain_pickle import load_plain
+from orthobench.data.registry import dataset
 from orthobench.errors import UsageError
 
 MEGABYTE = 1_000_000

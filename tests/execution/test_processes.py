@@ -19,7 +19,7 @@ from orthobench.cli.display import TerminalDisplay
 from orthobench.cli.progress import SideBySide
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
-from orthobench.execution.job import Ending, train_job
+from orthobench.execution.job import Ending, train_job, SinkFactory
 from orthobench.execution.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots
 from orthobench.execution.session import Session
 from orthobench.options import SweepOptions
@@ -57,6 +57,10 @@ class Hungry(RNN):
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return super().states(inputs, *arguments)
 '''
+
+
+def by_label(display: SideBySide) -> SinkFactory:
+    return lambda job: display.open_sink(job.label)
 
 
 def ends(database: Path) -> dict[str, tuple[str, str | None]]:
@@ -134,7 +138,7 @@ def test_each_process_has_its_gpu_and_its_share_of_the_threads(tmp_path, tiny):
     said: list[str] = []
     display = SideBySide(2)
     with here.store:
-        executor = ProcessExecutor(here.store, ["3", "GPU-5"], 4, display.open_sink, here.stop, said.append)
+        executor = ProcessExecutor(here.store, ["3", "GPU-5"], 4, by_label(display), here.stop, said.append)
         outcomes = list(executor.run(jobs))
     assert sorted(outcome.job.label for outcome in outcomes) == ["0", "1"]
     assert {outcome.ending for outcome in outcomes} == {Ending.FINISHED}
@@ -157,7 +161,7 @@ def test_idle_threads_of_a_worker_hold_no_core_unless_the_user_says_so(tmp_path,
     job = here.job(resolve(Catalog([plugin]), "adding", "showing", tiny), "0")
     lines: list[str] = []
     with here.store:
-        list(ProcessExecutor(here.store, [None], 1, SideBySide(1).open_sink, here.stop, lines.append).run([job]))
+        list(ProcessExecutor(here.store, [None], 1, by_label(SideBySide(1)), here.stop, lines.append).run([job]))
     assert lines == ["0: PASSIVE 3"]
 
 
@@ -244,7 +248,7 @@ def test_a_terminal_shows_the_runs_under_way_and_how_many_have_ended(tmp_path, t
     here = session(tmp_path)
     first, second = (here.job(resolve(Catalog(), "adding", "rnn", tiny, seed=seed), f"run {seed}") for seed in (0, 1))
     with here.store, SideBySide(2) as display:
-        with display.open_sink(first) as sink, display.open_sink(second):
+        with display.open_sink("run 0") as sink, display.open_sink("run 1"):
             train_job(first, sink)
             rows = [(row.description, row.completed, row.total) for row in display.bar.tasks]
             assert rows == [("all runs", 0, 2), ("run 0", 12, 12), ("run 1", 0, None)]

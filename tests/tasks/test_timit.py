@@ -15,7 +15,8 @@ from support.speech import speech, write_speech, write_timit_sample
 
 from orthobench.audio.files import read
 from orthobench.audio.spectra import log_magnitude, stft
-from orthobench.data import dataset, use_data_folder
+from orthobench.data.folder import use_data_folder
+from orthobench.data.registry import dataset
 from orthobench.data.timit import speech_folder
 from orthobench.store import open_store
 from orthobench.tasks.timit import Timit, TimitSettings

@@ -77,7 +77,7 @@ def test_the_best_weights_survive_an_interruption(tmp_path, tiny):
 
     class Stopping(ob.JobsDisplay):
         @contextmanager
-        def open_sink(self, job):
+        def open_sink(self, label):
             yield Stop()
 
     class Stopped(ob.Display):
