@@ -14,6 +14,7 @@ from orthobench.analysis.claims.reading import KINDS
 from orthobench.analysis.claims.record import Comparing
 from orthobench.analysis.claims.trajectories import EndsAtDistance
 from orthobench.analysis.statistics import share_of_seeds
+from orthobench.errors import UsageError
 from orthobench.papers import Printed
 from orthobench.reporting.pages import mark_repeated_claims
 from orthobench.store import MetricRow, Status
@@ -163,6 +164,14 @@ def test_claims_about_a_setting(database, check, fields, last, holds):
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
     (finding,) = database.view(paper(*experiments, artifacts=[artifact])).claim_results
     assert has_held(finding) is holds
+
+
+def test_a_setting_that_the_runs_lack_is_named(database):
+    both = [experiment("rnn", "curve", OUTCOME, "figure 1")]
+    database.run(both[0], 0, test=FALLS)
+    claim = stated("improves_with", over="hiden_size", correlation=-0.5)
+    with pytest.raises(UsageError, match="unknown setting 'hiden_size': did you mean hidden_size"):
+        database.view(paper(*both, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": [claim]}]))
 
 
 @pytest.mark.parametrize(("ratio", "holds"), [(1.0, True), (1.3, True), (1.4, False), (0.75, False)])

@@ -32,7 +32,11 @@ def figure(**claim) -> Artifact:
         ("ends_at_distance", {"at_least": 2.0}, [0.0, 1.9], False),
         ("ends_at_distance", {"at_least": 0.8, "at_most": 1.25}, [0.0, 0.9], True),
         ("ends_at_distance", {"at_least": 0.8, "at_most": 1.25}, [0.0, 0.7], False),
-        ("fixed_points", {"points": 2}, [1.0, 0.0], False),  # one
+        ("ends_at_distance", {"at_least": 0.8, "at_most": 1.25}, [0.0, 1.2], True),
+        ("ends_at_distance", {"at_least": 0.8, "at_most": 1.25}, [0.0, 1.3], False),
+        ("fixed_points", {"points": 1}, [1.0, 0.0], True),
+        ("fixed_points", {"points": 2}, [1.0, 0.0], False),
+        ("fixed_points", {"points": 1}, [0.9, 0.0], False),  # it still moves
     ],
 )
 def test_claims_on_trajectories(check, fields, last, holds):
@@ -40,6 +44,35 @@ def test_claims_on_trajectories(check, fields, last, holds):
     panel = {"panel": "x", "trajectories": [np.linspace([1.0, 0.0], last, 5).tolist()]}
     (finding,) = check_panels(figure(check=check, panel="x", **fields), [panel])
     assert has_held(finding) is holds
+
+
+def test_several_trajectories_decide_by_the_extreme_ones():
+    """They end at 0.5 and 2 times the distance from which they start, at rest."""
+    courses = [[[1.0, 0.0], [0.5, 0.0], [0.5, 0.0]], [[0.0, 2.0], [4.0, 0.0], [4.0, 0.0]]]
+    claims = [
+        {"text": "", "panel": "x", **fields}
+        for fields in (
+            {"check": "ends_at_distance", "at_most": 2.0},
+            {"check": "ends_at_distance", "at_most": 1.9},
+            {"check": "ends_at_distance", "at_least": 0.5},
+            {"check": "ends_at_distance", "at_least": 0.6},
+            {"check": "fixed_points", "points": 2},
+            {"check": "fixed_points", "points": 1},
+        )
+    ]
+    artifact = Artifact.model_validate({"name": "figure 1", "shows": "study", "claims": claims})
+    results = check_panels(artifact, [{"panel": "x", "trajectories": courses}])
+    assert [has_held(result) for result in results] == [True, False, True, False, True, False]
+    assert results[0].reason == "ends at 0.5 to 2 times the distance it starts at; at most 2"
+    assert results[4].reason == "2 different ends; the last step moves by 0"
+
+
+def test_a_claim_about_runs_is_not_decided_by_a_computation_nor_the_other_way():
+    (of_runs,) = check_panels(figure(check="best", model="rnn"), [])
+    (of_panel,) = check_runs(figure(check="fixed_points", panel="a", points=2), [])
+    assert (of_runs.reason, of_panel.reason) == ("needs runs, and the figure is computed", "has no panel a")
+    assert not of_runs.is_decided
+    assert not of_panel.is_decided
 
 
 @pytest.fixture

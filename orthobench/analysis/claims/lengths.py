@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from orthobench.analysis.claims.record import Comparing, ModelClaim, Verdict, compare, in_words, listed
 from orthobench.analysis.conditions import VariantData
@@ -31,6 +31,14 @@ class HoldsLengths(ModelClaim):
         None, ge=1, description="the greatest length that is held, in elements of the sequence; none: the shortest"
     )
     lost_from: int | None = Field(None, ge=1, description="the length from which on the score is lost; none: never")
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        if self.up_to is None and self.lost_from is None:
+            raise ValueError("give up_to, lost_from or both")
+        if self.up_to and self.lost_from and self.lost_from <= self.up_to:
+            raise ValueError("lost_from is to be greater than up_to")
+        return self
 
     def judge(self, variant: VariantData) -> Verdict:
         """Check the scores; a run that is not tested as far as the lengths is not as stated."""
