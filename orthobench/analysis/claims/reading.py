@@ -12,43 +12,20 @@ from orthobench.analysis.claims.record import Claim
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import Artifact
 
+# fmt: off
 Kind = Annotated[
-    curves.EndsBelow
-    | curves.EndsBetween
-    | curves.SettlesAbove
-    | curves.Starts
-    | curves.Waits
-    | curves.Bypasses
-    | curves.DropsWithin
-    | curves.Smooth
-    | curves.Returns
-    | curves.Late
-    | curves.Grows
-    | curves.StaysBelow
-    | comparisons.First
-    | comparisons.Later
-    | comparisons.Slower
-    | comparisons.Rougher
-    | comparisons.Best
-    | comparisons.Worst
-    | comparisons.Similar
-    | comparisons.Ratio
-    | comparisons.FailsOnlyHere
-    | over_setting.ImprovesWith
-    | over_setting.NearBest
-    | gradients.Remembers
-    | gradients.Forgets
-    | gradients.DecaysTo
-    | gradients.FadesTo
-    | gradients.ForgetsMore
-    | gradients.StandsOut
-    | gradients.NearOne
-    | lengths.HoldsLengths
-    | lengths.ReachesFarther
-    | trajectories.EndsAtDistance
-    | trajectories.FixedPoints,
+    curves.EndsBelow | curves.EndsBetween | curves.SettlesAbove | curves.Starts | curves.Waits | curves.Bypasses
+    | curves.DropsWithin | curves.Smooth | curves.Returns | curves.Late | curves.Grows | curves.StaysBelow
+    | comparisons.First | comparisons.Later | comparisons.Slower | comparisons.Rougher | comparisons.Best
+    | comparisons.Worst | comparisons.Similar | comparisons.Ratio | comparisons.FailsOnlyHere
+    | over_setting.ImprovesWith | over_setting.NearBest
+    | gradients.Remembers | gradients.Forgets | gradients.DecaysTo | gradients.FadesTo | gradients.ForgetsMore
+    | gradients.StandsOut | gradients.NearOne
+    | lengths.HoldsLengths | lengths.ReachesFarther
+    | trajectories.EndsAtDistance | trajectories.FixedPoints,
     Field(discriminator="check"),
 ]
+# fmt: on
 """All kinds of claims; a new class is added here."""
 
 _ADAPTER: TypeAdapter[Kind] = TypeAdapter(Kind)
