@@ -15,6 +15,7 @@ from orthobench.analysis.claims import (
     check_panels,
     check_runs,
     count_claims,
+    read_claims,
     undecided,
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
@@ -201,7 +202,7 @@ def _check_study(artifact: Artifact, result: StudyResult | None) -> list[ClaimRe
             reason += "; only the small version is there"
         elif result is not None:
             reason += "; {} of {} runs are finished".format(*result.progress)
-        return [undecided(claim, reason) for claim in artifact.claims]
+        return [undecided(claim, reason) for claim in read_claims(artifact)]
     if panels := result.record.results.get("panels"):
         return check_panels(artifact, panels)
     own = [condition for figure, condition in result.conditions if figure == artifact.name]

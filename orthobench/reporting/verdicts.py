@@ -111,7 +111,7 @@ def _computed(views: Sequence[PaperView]) -> list[Computed]:
     figures = []
     for view in views:
         for part in view.artifacts:
-            panels = [r for r in part.claim_results if r.claim.panel and r.is_decided and not r.claim.cannot_fail]
+            panels = [r for r in part.claim_results if r.claim.is_computed and r.is_decided and not r.claim.cannot_fail]
             if panels:
                 confirmed = sum(r.standing == "held" for r in panels)
                 figures.append(Computed(view.paper, part, confirmed, len(panels)))

@@ -131,7 +131,7 @@ def test_a_paper_has_every_printed_number_and_claim(generated):
         assert paper.title in text
         for artifact in paper.artifacts():
             for claim in artifact.claims:
-                assert claim.text in text
+                assert claim["text"] in text
             for experiment in paper.experiments_in(artifact.name) if artifact.shows == "table" else []:
                 for printed in experiment.printed_in(artifact.name):
                     assert printed.text in text
