@@ -66,27 +66,27 @@ class DeltaSettings(HeadsSettings):
 
     @property
     def keys(self) -> int:
-        """Return the features of a key in each head."""
+        """The features of a key in each head."""
         return self.key_size or self.head_size
 
     @property
     def steps_of_token(self) -> int:
-        """Return the number of corrections of the memory by each input."""
+        """The number of corrections of the memory by each input."""
         return 1
 
     @property
     def has_decay(self) -> bool:
-        """Return whether the memory decays."""
+        """Whether the memory decays."""
         return False
 
     @property
     def channels(self) -> int:
-        """Return the features of queries, keys and values together."""
+        """The features of queries, keys and values together."""
         return self.heads * (self.keys + self.steps_of_token * (self.keys + self.head_size))
 
     @property
     def memory(self) -> int:
-        """Return the numbers of all memories."""
+        """The numbers of all memories."""
         return self.hidden_size * self.keys
 
 

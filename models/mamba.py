@@ -61,17 +61,17 @@ class MambaSettings(ModelSettings):
 
     @property
     def width(self) -> int:
-        """Return the number of features of x."""
+        """The number of features of x."""
         return self.expansion * self.hidden_size
 
     @property
     def rank(self) -> int:
-        """Return the number of features r_t."""
+        """The number of features r_t."""
         return self.step_rank or -(-self.hidden_size // 16)
 
     @property
     def units(self) -> int:
-        """Return the number of units of h."""
+        """The number of units of h."""
         return self.width * self.state_size
 
 

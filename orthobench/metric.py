@@ -40,17 +40,17 @@ class Metric:
 
     @property
     def axis(self) -> str:
-        """Return the label with its unit, for an axis."""
+        """The label with its unit, for an axis."""
         return f"{self.label or self.name} ({self.unit})" if self.unit else self.label or self.name
 
     @property
     def sign(self) -> float:
-        """Return the factor that makes lower values better: 1 where the goal is "min", else -1."""
+        """The factor that makes lower values better: 1 where the goal is "min", else -1."""
         return 1.0 if self.goal == "min" else -1.0
 
     @property
     def worst(self) -> float:
-        """Return the worst value, infinity where the goal is "min", else its negative: that of a diverged run."""
+        """The worst value, infinity where the goal is "min", else its negative: that of a diverged run."""
         return self.sign * math.inf
 
     def bounds(self, values: Sequence[float]) -> tuple[float, float]:

@@ -53,7 +53,7 @@ class Form:
 
     @property
     def end(self) -> int:
-        """Return the number of tokens at the end of a string, 0 or 1."""
+        """The number of tokens at the end of a string, 0 or 1."""
         return len(self.tokens) - self.language.alphabet
 
 

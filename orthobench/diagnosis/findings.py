@@ -43,7 +43,7 @@ class Diagnosis:
 
     @property
     def actions(self) -> list[Finding]:
-        """Return the findings that need action."""
+        """The findings that need action."""
         return [finding for finding in self.findings if finding.level is Level.ACTION]
 
     @property

@@ -56,7 +56,7 @@ class MetricBaseline(_Record):
 
     @property
     def margin(self) -> float | None:
-        """Return the loss that passes: the authors' allowed loss, or else the measured margin."""
+        """The loss that passes: the authors' allowed loss, or else the measured margin."""
         return self.measured_margin if self.allowed_loss is None else self.allowed_loss
 
     def key(self, name: str) -> tuple[str, str]:

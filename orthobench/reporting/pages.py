@@ -47,7 +47,7 @@ class ArtifactView:
 
     @property
     def study_progress(self) -> tuple[int, int] | None:
-        """Return the number of finished runs and of all runs of a study in progress at the paper's size, or None."""
+        """The number of finished runs and of all runs of a study in progress at the paper's size, or None."""
         result = self.study_result
         if not self.is_study or result is None or result.is_small or result.is_whole or not result.progress[0]:
             return None
@@ -55,7 +55,7 @@ class ArtifactView:
 
     @property
     def coverage(self) -> tuple[int, int]:
-        """Return the number of measured results and of all: cells of a table, curves of a figure; a study counts 1."""
+        """The number of measured results and of all: cells of a table, curves of a figure; a study counts 1."""
         if self.is_study:
             return int(self.study_result is not None and self.study_result.is_whole), 1
         if self.table:
@@ -69,7 +69,7 @@ class ArtifactView:
 
     @property
     def commands(self) -> list[str]:
-        """Return the commands that train the missing runs."""
+        """The commands that train the missing runs."""
         return list(dict.fromkeys(fill_command(self.artifact, experiment) for experiment in self.missing))
 
 
@@ -101,13 +101,13 @@ class PaperView:
 
     @property
     def coverage(self) -> tuple[int, int]:
-        """Return the number of measured results and of all: cells of tables, curves of figures."""
+        """The number of measured results and of all: cells of tables, curves of figures."""
         measured, total = zip(*(view.coverage for view in self.artifacts), strict=True)
         return sum(measured), sum(total)
 
     @property
     def verdicts(self) -> Counter[str]:
-        """Return the number of measured results in each group of verdicts (`GROUPS`)."""
+        """The number of measured results in each group of verdicts (`GROUPS`)."""
         cells = [cell for view in self.artifacts if view.table for cell in view.table.cells if cell.measured]
         counts = Counter(map(group_of, cells))
         counts["other"] += self.coverage[0] - len(cells)
@@ -115,7 +115,7 @@ class PaperView:
 
     @property
     def compared(self) -> int:
-        """Return the number of measured results with a printed number to compare with, without those at a limit."""
+        """The number of measured results with a printed number to compare with, without those at a limit."""
         return sum(count for group, count in self.verdicts.items() if group not in ("at_limit", "other"))
 
     @property
@@ -249,7 +249,7 @@ class LeaderboardRow:
 
     @property
     def printed(self) -> Printed | None:
-        """Return the paper's printed value of the same metric; None where the runs have other settings."""
+        """The paper's printed value of the same metric; None where the runs have other settings."""
         comparison, metric = self.variant.comparison, self.variant.run.metric
         if comparison is None or comparison.differences:
             return None

@@ -31,7 +31,7 @@ class PrintedPanel:
 
     @property
     def missing_names(self) -> str:
-        """Return the curves that are not measured, by their labels."""
+        """The curves that are not measured, by their labels."""
         return ", ".join(dict.fromkeys(experiment.label for experiment in self.missing))
 
 

@@ -26,25 +26,25 @@ class StudyResult:
 
     @property
     def is_small(self) -> bool:
-        """Return whether the record is of the small version."""
+        """Whether the record is of the small version."""
         return _is_small(self.record)
 
     @property
     def runs(self) -> list[Run]:
-        """Return the runs that have started, each once: figures may share them."""
+        """The runs that have started, each once: figures may share them."""
         variants = (variant for _, condition in self.conditions for variant in condition.variants)
         by_key = {run.key: run for variant in variants for run in variant.runs}
         return list(by_key.values())
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Return the number of finished or diverged runs, and of all."""
+        """The number of finished or diverged runs, and of all."""
         keys = {key for keys in self.record.results.get("figures", {}).values() for key in keys}
         return sum(Status(run.status).is_final for run in self.runs), len(keys)
 
     @property
     def is_whole(self) -> bool:
-        """Return whether all runs are finished, at the paper's size."""
+        """Whether all runs are finished, at the paper's size."""
         finished, total = self.progress
         return not self.is_small and finished == total
 

@@ -42,12 +42,12 @@ class Style:
 
     @property
     def number(self) -> int:
-        """Return the colour's index in the palette; by it the page has a brighter colour for a dark ground."""
+        """The colour's index in the palette; by it the page has a brighter colour for a dark ground."""
         return PALETTE.index(self.color)
 
     @property
     def band(self) -> str:
-        """Return the colour of a band between seeds."""
+        """The colour of a band between seeds."""
         red, green, blue = (int(self.color[i : i + 2], 16) for i in (1, 3, 5))
         return f"rgba({red},{green},{blue},0.18)"
 

@@ -30,7 +30,7 @@ class Verdict:
 
     @property
     def share(self) -> str:
-        """Return the share of the seeds, or of the pairs of seeds, for which the claim looks as stated."""
+        """The share of the seeds, or of the pairs of seeds, for which the claim looks as stated."""
         return str(self.result.share or "")
 
 
@@ -66,7 +66,7 @@ class Dot:
 
     @property
     def is_single(self) -> bool:
-        """Return whether the number comes from one seed."""
+        """Whether the number comes from one seed."""
         return self.cell.measured is not None and self.cell.measured.n == 1
 
 
@@ -162,7 +162,7 @@ class Square:
 
     @property
     def words(self) -> str:
-        """Return the counts in words."""
+        """The counts in words."""
         if progress := self.part.study_progress:
             return "{} of {} runs of the study are finished".format(*progress)
         measured, total = self.part.coverage
