@@ -126,7 +126,7 @@ def test_printed_sizes_leave_out_the_last_phases_and_half_of_u(settings, printed
         ({"capacity": 10}, "capacity=10 should be an even number"),
         ({"capacity": 0}, "capacity=0"),
         ({"hidden_size": 12, "style": "fft"}, "hidden_size=12 is no power of two"),
-        ({"capacity": 4, "style": "fft"}, "capacity=4 is for style=tunable"),
+        ({"capacity": 4, "style": "fft"}, "capacity=4 needs style=tunable"),
         ({"units": "quaternion"}, "units=quaternion"),
     ],
 )
