@@ -1,4 +1,4 @@
-"""Penn Treebank, prepared by T. Mikolov: three text files with a sentence a line and rare words as `<unk>`."""
+"""Penn Treebank, prepared by T. Mikolov: three text files with one sentence per line and rare words as `<unk>`."""
 
 from __future__ import annotations
 

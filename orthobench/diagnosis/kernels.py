@@ -17,7 +17,7 @@ from orthobench.recurrence.cuda.verdicts import Verdict
 
 
 def caches() -> Iterator[Finding]:
-    """Yield the folder of the compiled kernels and of the verdicts."""
+    """Yield findings on the folder of the compiled kernels and of the self-tests' verdicts."""
     section, otherwise = "caches", "set $ORTHOBENCH_CACHE to another folder: else each process compiles again"
     try:
         folder = build.cache_folder()
@@ -36,7 +36,7 @@ def caches() -> Iterator[Finding]:
 
 
 def back_ends() -> Iterator[Finding]:
-    """Yield which back ends serve here."""
+    """Yield the back ends and whether they can be used here."""
     section = "back ends"
     for name in BACKENDS:
         if name == "cpu":
@@ -64,10 +64,10 @@ def _cuda(section: str) -> Finding:
 
 
 def self_tests(retest: bool = False) -> Iterator[Finding]:
-    """Yield the comparison of each kernel with the reference; what was not compared yet is compared.
+    """Yield the comparison of each kernel with the reference; run it for kernels that have not been compared yet.
 
     Args:
-        retest: whether to compare CUDA kernels again that have a verdict.
+        retest: whether to compare CUDA kernels again even if they have a verdict.
     """
     section = "self-tests"
     if native.missing() is None:
