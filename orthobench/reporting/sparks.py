@@ -1,4 +1,4 @@
-"""Draw small pictures as SVG: the curves behind a claim, and a measured number beside its printed one."""
+"""Draw small SVG pictures: the curves behind a claim, and a measured number versus the published one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from orthobench.reporting.verdicts import Dot
 
 WIDTH, HEIGHT = 480, 112
 LINES, RIVAL_LINES = 5, 2
-"""Seeds that are drawn of each model that a claim is about, and of each that it is compared with."""
+"""Numbers of seeds to draw for each model of a claim, and for each model with which it is compared."""
 REACH = 4.0
-"""Tolerances on each side of print that a dot plot shows; a number beyond has an arrow at the edge."""
+"""Tolerances that a dot plot shows on each side of the published value; numbers beyond become arrows at the edge."""
 Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def spark(result: ClaimResult) -> Markup:
-    """Draw the metric of a claim for a few seeds of each model, the others in grey; empty for a computation."""
+    """Draw the metric of a claim for a few seeds of each model, other models in grey; empty for a computation."""
     lines = [(line, "own") for variant in result.own for line in _lines(result.claim, variant)[:LINES]]
     lines = [
         (line, "rival") for variant in result.rivals for line in _lines(result.claim, variant)[:RIVAL_LINES]
@@ -46,7 +46,7 @@ def _is_vector(claim: Claim, variant: VariantData) -> bool:
 
 
 def _lines(claim: Claim, variant: VariantData) -> list[Line]:
-    """Return the claim's curve of every finished run, or the last logged vector of each."""
+    """Return the claim's curve, or the last logged vector, of every finished run."""
     if _is_vector(claim, variant):
         rows = variant.traces[variant.traces["name"] == claim.metric]
         vectors = [rows[rows["run"] == run.id].sort_values("iteration")["values"] for run in variant.finished]
@@ -67,12 +67,12 @@ def _metric_lines(variant: VariantData, split: str, name: str) -> list[Line]:
 def _spark(
     lines: Sequence[tuple[Line, str]], caption: str, logarithmic: bool, level: float | None, clip: bool
 ) -> Markup:
-    """Draw lines in a frame of their own range.
+    """Draw lines in a frame that fits their range.
 
     Args:
         lines: x and y of each line, and the class of its colour.
         level: the baseline, dashed.
-        clip: end the range a half above the baseline, since an untrained model may be far off.
+        clip: whether to end the range half above the baseline, because an untrained model may be far off.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = [((x, np.log10(y) if logarithmic else y), kind) for (x, y), kind in lines]
@@ -124,7 +124,7 @@ def path(x: Sequence[float] | npt.NDArray[np.float64], y: Sequence[float] | npt.
 
 
 def dot_plot(dot: Dot) -> Markup:
-    """Draw the difference from print in tolerances, its 90 % interval and the tolerance; hollow for one seed."""
+    """Draw the difference from the published value in tolerances, with its 90 % interval; hollow for one seed."""
     middle, scale = WIDTH / 2, (WIDTH / 2 - 16) / REACH
 
     def at(offset: float) -> float:
