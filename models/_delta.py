@@ -1,7 +1,7 @@
 """The layer of the delta-rule models: keys, values and queries from the inputs, a memory, a norm and an output map.
 
     q_t, k_t, v_t = SiLU(convolution of W x),   beta_t = sigmoid(B x_t), or twice that
-    y_t = q_t^T S_t of the delta rule with q_t and k_t at unit length, each head with a memory S of its own
+    y_t = q_t^T S_t of the delta rule with q_t and k_t at unit length, where each head has its own memory S
     h_t = W_o (RMSNorm(y_t) o SiLU(G x_t))
 
 The layers and their initial values follow the authors' library, flash-linear-attention (`fla/layers`). Maps start as

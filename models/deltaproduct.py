@@ -39,5 +39,5 @@ class DeltaProduct(DeltaModel):
     version = 1
     title = "DeltaProduct"
     paper = "Siems et al. DeltaProduct: Improving State-Tracking in Linear RNNs via Householder Products. NeurIPS 2025"
-    cost = "r = 2 keys and values a step: (2r + 1)n features pass through a convolution and a memory"
+    cost = "r = 2 keys and values per step: (2r + 1)n features pass through a convolution and a memory"
     Settings = DeltaProductSettings

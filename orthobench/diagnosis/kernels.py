@@ -75,7 +75,7 @@ def self_tests(retest: bool = False) -> Iterator[Finding]:
             if passed:
                 yield Finding(section, f"C kernels of {name}", "agree with the reference")
             else:
-                text = f"{native.unusable(name)}; PyTorch serves in their place"
+                text = f"{native.unusable(name)}; PyTorch is used instead"
                 fix = "try another compiler ($CC), and report this with its version"
                 yield Finding(section, f"C kernels of {name}", text, Level.ACTION, fix)
     if torch.cuda.is_available():
@@ -105,5 +105,5 @@ def _finding(section: str, where: str, verdict: Verdict) -> Finding:
     if verdict.passed:
         worst = max(verdict.errors.values(), default=0.0)
         return Finding(section, subject, f"passed, largest error {worst:.1e}")
-    fix = "PyTorch serves in its place, more slowly; update the driver, then orthobench doctor --retest"
+    fix = "PyTorch is used instead, which is slower; update the driver, then orthobench doctor --retest"
     return Finding(section, subject, f"failed: {verdict.reason}", Level.ACTION, fix)

@@ -31,9 +31,11 @@ CODE = "commit", "dirty", "changes", "packages"
 class SeedResult:
     """The result of one seed: its metrics, or the reason why it has none.
 
-    values: by metric and choice of test: "final" (the last test), "min" or "max" (the best test). Metrics of the
-        validation data have names such as "valid/accuracy"; "train/loss" is the training loss.
-    speed: seconds of a training step divided by those of the calibration product. facts: the run's environment.
+    Attributes:
+        values: by metric and choice of test: "final" (the last test), "min" or "max" (the best test). Metrics of the
+            validation data have names such as "valid/accuracy"; "train/loss" is the training loss.
+        speed: seconds of a training step divided by those of the calibration product.
+        facts: the run's environment.
     """
 
     values: Mapping[tuple[str, str], float] = field(default_factory=dict)

@@ -31,9 +31,13 @@ class Verdict(StrEnum):
 class Finding:
     """The verdict on one metric of one run, with the values from which it follows.
 
-    before, now: the values of the baseline and of the new runs, one per seed. loss: the loss of the mean, in the
-    metric's unit. upper: the bound that the loss does not exceed with 95 % confidence. allowed: the loss that passes.
-    counts: whether this verdict can fail the check.
+    Attributes:
+        before: the values of the baseline, one per seed.
+        now: the values of the new runs, one per seed.
+        loss: the loss of the mean, in the metric's unit.
+        upper: the bound that the loss does not exceed with 95 % confidence.
+        allowed: the loss that passes.
+        counts: whether this verdict can fail the check.
     """
 
     run: str

@@ -44,7 +44,7 @@ class BatchNorm(nn.Module):
         """Return x `[T, B, d]` normalised.
 
         Args:
-            valid: whether a step is no padding, `[T, B, 1]`; None where all are valid.
+            valid: whether a step is valid, not padding, `[T, B, 1]`; None if all are.
         """
         if valid is None or not self.training:
             flat = batch_norm(x.flatten(0, 1), self.mean, self.variance, None, None, self.training, MOMENTUM, EPSILON)

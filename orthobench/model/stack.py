@@ -55,7 +55,7 @@ class Layer(nn.Module):
 
         Args:
             x: the features below, `[T, B, size]`.
-            valid: whether a step is no padding, `[T, B, 1]`; None where all are valid.
+            valid: whether a step is valid, not padding, `[T, B, 1]`; None if all are.
         """
         y, final = self.run(x, state, trace)
         return (y if self.is_last else self.drop(y)), final

@@ -161,7 +161,7 @@ def _lstms(result: StudyResult) -> StudyTable:
     measured = [(f"here, n = {row['hidden_size']}", f"{60 * row['minutes']:.3g}") for row in rows]
     printed = [(f"printed, {name}", f"{seconds:.4g}") for name, seconds in result.study.other_seconds.items()]
     return StudyTable(
-        "The LSTM's seconds per epoch, beside those on slides about AntisymmetricRNN (sizes not stated).",
+        "The LSTM's seconds per epoch, next to the numbers on slides about AntisymmetricRNN (sizes not stated).",
         ("LSTM", "seconds"),
         [*measured, *printed],
     )

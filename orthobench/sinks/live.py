@@ -31,7 +31,7 @@ class LiveSinks:
 
     Args:
         store: the database of the runs.
-        targets: the destinations; a thread serves each.
+        targets: the destinations, each of which gets a thread.
     """
 
     def __init__(self, store: Store, targets: Sequence[Target]) -> None:
