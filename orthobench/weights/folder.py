@@ -250,7 +250,7 @@ def remove(database: str, key: str, records: Iterable[Weights], weights_at: str 
         elif folder.is_remote or folder.exists(name):
             root = quote(without_passwords(folder.root))
             _logger.warning(
-                "not removed: %s (another database may use it; --weights-at %s removes it)", folder.shown(name), root
+                "stays: %s (another database may have it, too; --weights-at %s removes it)", folder.shown(name), root
             )
 
 
