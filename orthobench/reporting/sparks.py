@@ -1,4 +1,4 @@
-"""Draw small pictures as SVG: the curves behind a claim, and a measured number beside its printed one."""
+"""Draw small SVG pictures: the curves behind a claim, and a measured number versus the published one."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from orthobench.reporting.verdicts import Dot
 
 WIDTH, HEIGHT = 480, 112
 LINES, RIVAL_LINES = 5, 2
-"""Seeds that are drawn of each model that a claim is about, and of each that it is compared with."""
+"""Numbers of seeds to draw for each model of a claim, and for each model with which it is compared."""
 REACH = 4.0
-"""Tolerances on each side of print that a dot plot shows; a number beyond has an arrow at the edge."""
+"""Tolerances that a dot plot shows on each side of the published value; numbers beyond become arrows at the edge."""
 Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
@@ -63,12 +63,12 @@ def _metric_lines(variant: VariantData, split: str, name: str) -> list[Line]:
 def _spark(
     lines: Sequence[tuple[Line, str]], caption: str, logarithmic: bool, level: float | None, clip: bool
 ) -> Markup:
-    """Draw lines in a frame of their own range.
+    """Draw lines in a frame that fits their range.
 
     Args:
         lines: x and y of each line, and the class of its colour.
         level: the baseline, dashed.
-        clip: end the range a half above the baseline, since an untrained model may be far off.
+        clip: whether to end the range half above the baseline, because an untrained model may be far off.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = [((x, np.log10(y) if logarithmic else y), kind) for (x, y), kind in lines]
@@ -120,7 +120,7 @@ def path(x: Sequence[float] | npt.NDArray[np.float64], y: Sequence[float] | npt.
 
 
 def dot_plot(dot: Dot) -> Markup:
-    """Draw the difference from print in tolerances, its 90 % interval and the tolerance; hollow for one seed."""
+    """Draw the difference from the published value in tolerances, with its 90 % interval; hollow for one seed."""
     middle, scale = WIDTH / 2, (WIDTH / 2 - 16) / REACH
 
     def at(offset: float) -> float:

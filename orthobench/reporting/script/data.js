@@ -1,8 +1,8 @@
-// Unpacks the page's data, and makes elements. Everything that comes from the database enters as text, never as markup.
+// Unpacks the page's data and creates elements. Everything from the database is inserted as text, never as markup.
 
 const unpacked = new Map();
 
-// Return a promise of a block's bytes, as text or as JSON; a block is unpacked once.
+// Return a promise of a block's bytes, as text or as JSON; each block is unpacked only once.
 function unpack(name, kind = "json") {
   if (!unpacked.has(name)) unpacked.set(name, inflate(document.getElementById("data-" + name))[kind]());
   return unpacked.get(name);
@@ -13,7 +13,7 @@ function inflate(holder) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
 }
 
-// Return the numbers of a list, or of an array that is packed as Plotly packs it.
+// Return the numbers of a list, or of an array in Plotly's packed format.
 function numbers(values) {
   if (Array.isArray(values)) return values;
   if (!values?.bdata) return [];
@@ -55,7 +55,7 @@ function scroller(label, ...children) {
   return withAttributes(scroll, { tabindex: 0, role: "region", "aria-label": label });
 }
 
-// Return a table; each cell is text or a node, and the first of a row is its heading.
+// Return a table; each cell is text or a node, and the first cell of a row is its heading.
 function tableOf(label, header, rows) {
   const cell = (kind, content) => (content instanceof Node ? element(kind, null, content) : element(kind, null, element("bdi", shownValue(content))));
   const head = header.length ? [element("thead", null, element("tr", null, ...header.map((text) => withAttributes(element("th", text), { scope: "col" }))))] : [];
@@ -75,7 +75,7 @@ function shownNumber(value) {
   return size && (size < 1e-4 || size >= 1e5) ? value.toExponential(3).replace(/\.?0+e/, "e") : String(Number(value.toPrecision(4)));
 }
 
-// Return a word as a shell reads it back: quoted, unless every character is harmless.
+// Return a word for the shell, quoted unless every character is harmless.
 function shellQuoted(word) {
   return /^[\w@%+=:,.\/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\"'\"'")}'`;
 }
