@@ -75,7 +75,8 @@ def decided() -> Iterator[Decided]:
                     yield Decided(view, part, result.claim.model, claim=result)
 
 
-LEARNED = ["task", "model", "parameters", "metric", "end: median", "best: mean", "seeds finished", "without memory"]
+NUMBERS = ["end: median [95 %]", "best: mean [95 %]"]
+LEARNED = ["task", "model", "parameters", "metric", *NUMBERS, "seeds finished", "without memory"]
 """The columns of `learned`."""
 
 

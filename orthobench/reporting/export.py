@@ -122,12 +122,12 @@ def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
         "parameters": lambda variant: f"{variant.run.parameter_count:,}",
         f"{condition.metric.name}, end: median [95 %]": lambda variant: shown_median(variant.median),
         "mean [95 %]": lambda variant: spread(variant.end),
-        "final": lambda variant: spread(variant.final),
-        "best": lambda variant: spread(variant.best),
+        "final [95 %]": lambda variant: spread(variant.final),
+        "best [95 %]": lambda variant: spread(variant.best),
         "seeds": seeds_of,
         "better than baseline": lambda variant: str(variant.against_baseline or ""),
         "solved": lambda variant: f"{variant.solved.reached} of {variant.solved.seeds}" if variant.solved else "",
-        "s / epoch": lambda variant: spread(variant.seconds_per_epoch),
+        "s / epoch [95 %]": lambda variant: spread(variant.seconds_per_epoch),
         "back ends": lambda variant: "; ".join(variant.backends),
         "tags": lambda variant: ", ".join(variant.tags),
     }
@@ -231,15 +231,20 @@ def measured_text(cell: Cell) -> str:
     if variant.diverged:
         parts.append(f"{variant.diverged} of {len(variant.runs)} runs diverged")
     if cell.median:
-        parts.append(f"median {cell.median}")
+        parts.append(f"median {_alone(cell.median.value)}")
     if cell.by_validation:
-        parts.append(f"chosen by test; at the best validation {cell.by_validation}")
+        parts.append(f"chosen by test; at the best validation {_alone(cell.by_validation.mean)}")
     elif cell.is_chosen_by_test:
         stops = cell.aggregation.selection == "early_stopped"
         parts.append("stopped by test" if stops else "chosen by test; without validation")
     if len(variant.backends) > 1:
         parts.append(f"pooled over back ends: {'; '.join(variant.backends)}")
     return f"{cell.measured} ({'; '.join(parts)})"
+
+
+def _alone(value: float) -> str:
+    """Return a number without its 95 % interval: the table's heading has the level of another interval."""
+    return f"{value:.4g}" if math.isfinite(value) else "diverged"
 
 
 def _median(name: str, value: Median | None) -> dict[str, float | None]:

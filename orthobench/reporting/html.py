@@ -29,7 +29,7 @@ from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.length_figures import over_length
-from orthobench.reporting.packed import figure_json, with_shared_axes
+from orthobench.reporting.packed import figure_json, packed_figures
 from orthobench.reporting.pages import (
     GROUPS,
     PaperView,
@@ -239,10 +239,7 @@ def _blocks(
         block("plotly", plotly_script().encode()),
         json_block("index", index),
         json_block("environments", {run.environment.digest: run.environment.facts for run in runs}),
-        *(
-            json_block(f"figures-{key}", with_shared_axes(named) | {"rates": rates.get(key, {})})
-            for key, named in plain.items()
-        ),
+        *(block(f"figures-{key}", packed_figures(named, rates=rates.get(key, {}))) for key, named in plain.items()),
         *(json_block(f"runs-{condition.key}", run_details(condition, points)) for condition in conditions),
     ]
 

@@ -204,8 +204,9 @@ def _curves(condition: Condition) -> Sheet:
         for variant in condition.variants
     ]
     baseline = "" if condition.baseline is None else f" (baseline {condition.baseline:.4g})"
-    metric = f"{condition.metric.name}, end: median"
-    header = ["model", metric, "mean", "final", "best", "seeds finished", "better than baseline", "hours"]
+    metric = f"{condition.metric.name}, end: median [95 %]"
+    means = ["mean [95 %]", "final [95 %]", "best [95 %]"]
+    header = ["model", metric, *means, "seeds finished", "better than baseline", "hours"]
     return Sheet(f"{condition.title}{baseline}", [], header, rows)
 
 

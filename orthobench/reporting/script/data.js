@@ -8,6 +8,22 @@ function unpack(name, kind = "json") {
   return unpacked.get(name);
 }
 
+// Return figures as `packed_figures` packs them, with a function that puts the numbers of a curve in their places.
+async function unpackFigures(name) {
+  const bytes = new Uint8Array(await unpack(name, "arrayBuffer"));
+  const start = bytes.indexOf(10) + 1, count = (bytes.length - start) / 4;
+  const record = JSON.parse(new TextDecoder().decode(bytes.subarray(0, start)));
+  const ordered = new DataView(new ArrayBuffer(4 * count));
+  for (let at = 0; at < 4 * count; at++) ordered.setUint8(4 * (at % count) + Math.floor(at / count), bytes[start + at]);
+  const value = (at) => ordered.getFloat32(4 * at, true);
+  const shown = (number) => (Number.isNaN(number) ? null : Number(number.toPrecision(5)));
+  const whole = (trace) => {
+    const x = typeof trace.x === "number" ? record.axes[trace.x] : trace.x;
+    return { ...trace, x, y: typeof trace.y === "number" ? Array.from(x, (_, number) => shown(value(trace.y + number))) : trace.y };
+  };
+  return { ...record, whole };
+}
+
 function inflate(holder) {
   const bytes = Uint8Array.from(atob(holder.textContent), (character) => character.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));

@@ -61,9 +61,9 @@ async function draw(container) {
     const { condition, figure } = container.dataset;
     container.base = container.figure;
     if (!container.base) {
-      const { figures, axes, rates } = await unpack("figures-" + condition);
+      const { figures, rates, whole } = await unpackFigures("figures-" + condition);
       container.rates = rates;
-      container.base = { ...figures[figure], data: figures[figure].data.map((trace) => ({ ...trace, x: typeof trace.x === "number" ? axes[trace.x] : trace.x })) };
+      container.base = { ...figures[figure], data: figures[figure].data.map(whole) };
     }
     container.rates ??= {};
     workByKeys(container);
