@@ -13,7 +13,7 @@ from orthobench.errors import UsageError
 from orthobench.execution.arguments import checked
 from orthobench.store import Run
 from orthobench.store.default import named_or_default
-from orthobench.training.devices import BackendName, DeviceName, pick_device
+from orthobench.training.devices import BackendName, DeviceName, pick_device, plain_torch
 
 if TYPE_CHECKING:
     from orthobench.trained.evaluate import EvaluationResult
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 @checked()
+@plain_torch()
 def load_model(
     run: Run | str | Path,
     db: str | Path | None = None,
@@ -51,6 +52,7 @@ def load_model(
 
 
 @checked()
+@plain_torch()
 def evaluate(
     run: Run | str | Path,
     settings: Mapping[str, Any] | None = None,
@@ -90,6 +92,7 @@ def evaluate(
 
 
 @checked()
+@plain_torch()
 def export(
     run: Run | str | Path,
     file: str | Path,
