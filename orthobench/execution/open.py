@@ -24,7 +24,7 @@ from orthobench.store.default import named_or_default
 from orthobench.store.location import sqlite_file
 from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.training.checkpoint import checkpoint_root
-from orthobench.training.devices import check_backend, pick_device
+from orthobench.training.devices import check_backend, pick_device, plain_torch
 from orthobench.training.earlier_checkpoints import adopt_checkpoints
 from orthobench.training.fit import check_fit
 from orthobench.training.graph import check_graph
@@ -54,6 +54,7 @@ def open_session(
     database, options = named_or_default(database, writes=True), SweepOptions.of(options)
     destinations = list(dict.fromkeys(map(parse_target, options.log_to)))
     with ExitStack() as stack:
+        stack.enter_context(plain_torch())
         stack.enter_context(use_data_folder(options.data_folder))
         checkpoints = checkpoint_root(database, options.checkpoints)
         if options.keep_weights != "none":
