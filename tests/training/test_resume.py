@@ -115,7 +115,9 @@ def change_rows(folder, iteration):
     """Change the test rows of an iteration by one part in 10^12, as another machine may compute them."""
     with closing(sqlite3.connect(folder / "r.db")) as connection, connection:
         connection.execute(
-            "UPDATE metric SET value = value * (1 + 1e-12) WHERE split = 'test' AND iteration = ?", (iteration,)
+            "UPDATE metric SET value = value * (1 + 1e-12) WHERE iteration = ? "
+            "AND series_id IN (SELECT id FROM series WHERE split = 'test')",
+            (iteration,),
         )
 
 
