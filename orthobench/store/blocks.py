@@ -32,9 +32,9 @@ def pack(vectors: Mapping[str, Sequence[float]]) -> bytes:
     steps = array("i", ((bit - before + HALF) % (2 * HALF) - HALF for before, bit in pairwise([0, *bits])))
     content, stream = steps.tobytes(), zlib.compressobj(9, zdict=NAMES)
     parts = [stream.compress(f"{json.dumps(lengths, separators=(',', ':'))}\n".encode())]
-    for place in reversed(range(WIDTH)):  # the numbers are little-endian
-        parts.append(stream.flush(zlib.Z_BLOCK))  # bytes of another place have other frequencies
-        parts.append(stream.compress(content[place::WIDTH]))
+    for byte in reversed(range(WIDTH)):  # the numbers are little-endian
+        parts.append(stream.flush(zlib.Z_BLOCK))  # because the values of each byte have other frequencies
+        parts.append(stream.compress(content[byte::WIDTH]))
     return b"".join([*parts, stream.flush()])
 
 
@@ -54,9 +54,9 @@ def unpack(block: bytes) -> dict[str, list[float]]:
     if not stream.eof or stream.unused_data or len(content) != WIDTH * count:
         raise ValueError("its vectors are cut off or have other bytes at their end")
     ordered = bytearray(len(content))
-    for place in range(WIDTH):
-        start = (WIDTH - 1 - place) * count
-        ordered[place::WIDTH] = content[start : start + count]
+    for byte in range(WIDTH):
+        start = (WIDTH - 1 - byte) * count
+        ordered[byte::WIDTH] = content[start : start + count]
     bits = array("f", _running_sums(bytes(ordered)))
     values, ends = bits.tolist(), list(accumulate(lengths.values(), initial=0))
     return {name: values[start:end] for name, (start, end) in zip(lengths, pairwise(ends), strict=True)}

@@ -52,11 +52,11 @@ def test_damage_is_noticed():
     vectors = {"a": [0.5, 0.25, 3.0], "b": [1.0]}
     block = pack(vectors)
     unnoticed = 0
-    for place in range(len(block)):
+    for position in range(len(block)):
         with pytest.raises(ValueError, match="its vectors"):
-            unpack(block[:place])
+            unpack(block[:position])
         try:
-            assert unpack(block[:place] + bytes([block[place] ^ 0x80]) + block[place + 1 :]) == vectors
+            assert unpack(block[:position] + bytes([block[position] ^ 0x80]) + block[position + 1 :]) == vectors
             unnoticed += 1
         except ValueError:
             pass
