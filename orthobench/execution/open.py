@@ -25,7 +25,6 @@ from orthobench.store.location import sqlite_file
 from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.training.checkpoint import checkpoint_root
 from orthobench.training.devices import check_backend, pick_device, plain_torch
-from orthobench.training.earlier_checkpoints import adopt_checkpoints
 from orthobench.training.fit import check_fit
 from orthobench.training.graph import check_graph
 from orthobench.weights.folder import weights_folder
@@ -83,7 +82,6 @@ def open_session(
                 for group in runs:
                     check_fit(group)
             store = stack.enter_context(open_store(database, create=True))
-            adopt_checkpoints(database, store)
         budget = None if options.budget is None else Budget(options.budget)
         logs = None
         if options.log_to and not dry_run and store is not None:

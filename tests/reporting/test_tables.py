@@ -357,8 +357,6 @@ def test_a_papers_table_is_a_data_frame(database):
     [
         ([], "say which kind of report"),
         (["--html", "--format", "csv"], "--html and --format csv are different reports"),
-        (["--csv"], "--csv is now --format csv"),
-        (["--reproduction"], "--reproduction is now --format reproduction"),
         (["--format", "cvs"], "'cvs' is not one of 'html', 'csv'"),
         (["--format", "csv", "--table", "1"], "add --paper"),
         (["--html", "--paper", "helfrich2018", "--table", "1", "--figure", "1"], "give one of them"),
