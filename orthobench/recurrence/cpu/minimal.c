@@ -18,8 +18,8 @@ INLINE unit gates_of(const int gates, const int positive, const float *x, const 
         u.keep = sigmoid(-first);
         u.by_first = splat(-1.0f), u.by_second = (vf){0};
     } else {
-        /* 1 / sigmoid of f and i. `exponential` holds them at e^88, so that where both gates are far below 0, both are
-         * multiplied by the larger sigmoid, e^larger. Of two negative infinities NaN comes out, as in the definition. */
+        /* 1 / sigmoid of f and i. `exponential` holds them at e^88, so that far below 0 both are multiplied by the
+         * larger sigmoid, e^larger. Of two negative infinities NaN comes out, as in the definition. */
         const vf second = load(x + width, count) + load(bias + width, count);
         const vf larger = select_lanes(first > second, first, second);
         const vf shift = select_lanes(larger < -80.0f, larger, splat(0.0f));
