@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 DEMO := demo
 
 .PHONY: demo docs install readme test test-all mutants faults reproduce-quick reproduce measure measure-stop \
-    measure-status account check lint bench clean
+    measure-status report check lint bench clean
 
 install: $(INSTALLED)
 
@@ -59,8 +59,8 @@ measure-stop: $(INSTALLED)
 measure-status: $(INSTALLED)
 	@$(BIN)/python checks/measure.py status
 
-# The account and the page of results.db, and the README's table.
-account: $(INSTALLED)
+# The page and the account of results.db, and the README's table. The page is not committed; the site has it.
+report: $(INSTALLED)
 	$(BIN)/orthobench report --html -o reports/reference.html --account reports/REPRODUCTION.md $(REFERENCE)
 	$(BIN)/orthobench report --format reproduction $(REFERENCE)
 	$(MAKE) readme
@@ -76,7 +76,7 @@ reproduce: $(INSTALLED)
 	-for paper in helfrich2018 helfrich2020 chang2019 lezcano2019 kerg2019 vorontsov2017 wisdom2016 rusch2021cornn \
 	    rusch2022lem helfrich2017; do \
 	  $(BIN)/orthobench reproduce $$paper --seeds $(SEEDS) $(REFERENCE); done
-	$(MAKE) account
+	$(MAKE) report
 
 check: $(INSTALLED)
 	$(BIN)/orthobench check

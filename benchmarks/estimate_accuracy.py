@@ -3,7 +3,8 @@
     python benchmarks/estimate_accuracy.py results.db
 
 A run's seconds are estimated from the other runs of its task and model, as `--dry-run --no-profile` does: once from
-those that had ended before it, once from all others. The database is only read.
+those that had ended before it, once from all others. Pairs of runs that differ in the seed alone show what no estimate
+can avoid: the load of the machine, and kernels that became faster. The database is only read.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from itertools import combinations
 
 from orthobench.execution.estimate import Experience, estimated_seconds, experiences
 from orthobench.settings import merged_settings
@@ -88,6 +91,24 @@ def _estimated(run: Run, others: Sequence[Run]) -> tuple[tuple[float, float], Ex
     return estimated_seconds(merged_settings(run.spec), known)
 
 
+def repeats(runs: Sequence[Run], factor: float = 1.5) -> dict[str, tuple[float, int]]:
+    """Return the share of pairs of repeated runs whose iterations take equal times to a factor, and their number.
+
+    The keys are the pairs that start within an hour, and all others. Repeated runs differ in the seed alone.
+    """
+    groups: dict[tuple[str, str, str | None], list[Run]] = defaultdict(list)
+    for run in runs:
+        if Status(run.status).is_final and run.iterations and run.wall_seconds > 0:
+            groups[run.variant, run.device, run.environment.facts.get("cpu")].append(run)
+    close: dict[str, list[bool]] = {"within an hour": [], "at other times": []}
+    for group in groups.values():
+        for run, other in combinations(group, 2):
+            ratio = run.wall_seconds / run.iterations / (other.wall_seconds / other.iterations)
+            is_near = abs(run.created_at - other.created_at) < timedelta(hours=1)
+            close["within an hour" if is_near else "at other times"].append(1 / factor <= ratio <= factor)
+    return {name: (sum(each) / max(1, len(each)), len(each)) for name, each in close.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("database")
@@ -96,6 +117,8 @@ def main() -> None:
     for name, at_least in (("all runs", 0.0), ("runs of 3 minutes or more", 180.0)):
         for kind, earlier_only in (("by earlier runs", True), ("by all others", False)):
             print(f"{name}, {kind}: {accuracy(runs, earlier_only, at_least)}")
+    for name, (share, count) in repeats(runs).items():
+        print(f"repeated runs {name}: {share:.0%} of {count} pairs within a factor of 1.5")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The models: one file each, named as the model; the class in it is found by `orthobench.plugins`."""
+"""The models, one per file; `orthobench.plugins` finds the class in the file that has the model's name."""

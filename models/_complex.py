@@ -1,7 +1,7 @@
-"""The plain recurrence of n complex units, h_t = modReLU(W h_{t-1} + U x_t; b), as the uRNN papers' programs have it.
+"""The plain recurrence of n complex units, h_t = modReLU(W h_{t-1} + U x_t; b), as in the uRNN papers' programs.
 
 States are 2n real features (`matrices.complex_form`). Inputs and outputs are real, U is `[2n, m]`, and the output map
-reads real and imaginary parts. The programs' smooth form of modReLU has one b for each unit.
+reads real and imaginary parts. modReLU is smoothed as in the programs and has one b per unit.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ._plain import PlainRNN
 
 
 class ComplexRNN(PlainRNN):
-    """A model of complex units whose unitary matrix `unitary` makes.
+    """A model of complex units whose unitary matrix is computed by `unitary`.
 
-    U and V start Glorot-uniform, b as U(-0.01, 0.01), and h_0 is trained, from Glorot's vector. A subclass overwrites
-    the parameters that its program starts otherwise.
+    U and V start Glorot-uniform and b as U(-0.01, 0.01); h_0 is trained and starts as a Glorot-uniform vector. A
+    subclass overwrites the parameters that its program initialises differently.
     """
 
     activation = Activation(Kind.COMPLEX_MODRELU_SMOOTH, epsilon=1e-5)

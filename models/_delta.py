@@ -1,17 +1,16 @@
-"""The layer of the delta-rule models: keys, values and queries of the inputs, a memory, a norm and an output map.
+"""The layer of the delta-rule models: keys, values and queries from the inputs, a memory, a norm and an output map.
 
     q_t, k_t, v_t = SiLU(convolution of W x),   beta_t = sigmoid(B x_t), or twice that
-    y_t = q_t^T S_t of the delta rule with q_t and k_t at unit length, each head with a memory S of its own
+    y_t = q_t^T S_t of the delta rule with q_t and k_t at unit length, where each head has its own memory S
     h_t = W_o (RMSNorm(y_t) o SiLU(G x_t))
 
-The layers are those of the authors' library, flash-linear-attention (`fla/layers`), with its starts. Maps start as
+The layers and their initial values follow the authors' library, flash-linear-attention (`fla/layers`). Maps start as
 torch's Linear without bias, a convolution of 4 inputs as U(-1/2, 1/2). In DeltaProduct's program maps start smaller
-(`map_start=xavier`). RMSNorm is taken in each head, with a common
-weight. The library scales queries by 1 / sqrt(key size). Here its norm's constant of 1e-5 is multiplied by the key size
-instead, which gives the same h.
+(`map_start=xavier`). RMSNorm acts on each head separately, with a shared weight. The library scales queries by 1 /
+sqrt(key size). Here the norm's constant of 1e-5 is multiplied by the key size instead, which gives the same h.
 
-Without a block, the maps read the m features of the task's inputs themselves, and the model's output map reads h. The
-state is the memories, then the inputs of the convolution at its last steps.
+Without a block, the maps read the m features of the task's inputs directly, and the model's output map reads h. The
+state holds the memories, followed by the convolution's inputs of the last steps.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _XAVIER_GAIN = 2**-2.5
 
 class DeltaSettings(HeadsSettings):
     key_size: Count | None = Field(
-        None, description="features of a key and of a query in each head; none: those of a value, hidden_size / heads"
+        None, description="features of a key and of a query in each head; none: as many as a value, hidden_size / heads"
     )
     convolution: int | None = Field(
         4, ge=2, le=8, description="inputs that the short convolution through time reads; none: no convolution"
@@ -56,7 +55,7 @@ class DeltaSettings(HeadsSettings):
         False,
         description="beta = 2 sigmoid(.) instead of sigmoid(.): a step's eigenvalues reach from 1 to -1, not to 0",
     )
-    output_gate: bool = Field(True, description="multiply the normalised readings by SiLU of a map of the inputs")
+    output_gate: bool = Field(True, description="multiply the normalised memory outputs by SiLU(G x)")
     map_start: Literal["linear", "xavier"] = Field(
         "linear",
         description="start of the maps; linear: as torch.nn.Linear; xavier: each map Glorot-uniform times 2^-2.5, as "
@@ -66,27 +65,27 @@ class DeltaSettings(HeadsSettings):
 
     @property
     def keys(self) -> int:
-        """Return the features of a key in each head."""
+        """The number of features of a key in each head."""
         return self.key_size or self.head_size
 
     @property
     def steps_of_token(self) -> int:
-        """Return the number of corrections of the memory by each input."""
+        """The number of times that each input corrects the memory."""
         return 1
 
     @property
     def has_decay(self) -> bool:
-        """Return whether the memory decays."""
+        """Whether the memory decays."""
         return False
 
     @property
     def channels(self) -> int:
-        """Return the features of queries, keys and values together."""
+        """The number of features of queries, keys and values together."""
         return self.heads * (self.keys + self.steps_of_token * (self.keys + self.head_size))
 
     @property
     def memory(self) -> int:
-        """Return the numbers of all memories."""
+        """The number of entries of all memories."""
         return self.hidden_size * self.keys
 
 
@@ -103,7 +102,7 @@ class DeltaModel(Model):
         m, n, heads = signature.input_size, settings.hidden_size, settings.heads
 
         def drawn(*outputs: int, inputs: int = m) -> nn.Parameter:
-            """Return maps above each other, of these numbers of outputs."""
+            """Draw maps with these numbers of outputs, stacked into one matrix."""
             weight = torch.empty(sum(outputs), inputs)
             if settings.map_start == "linear":
                 return nn.Parameter(torch_linear_(weight, inputs, generator))
@@ -174,7 +173,7 @@ class DeltaModel(Model):
         return self.read(y, inputs), (torch.cat((memory, *last), dim=-1),)
 
     def coefficients(self, inputs: Tensor) -> Tensor:
-        """Return the betas and with a decay its logarithm, `[T, B, heads]` each."""
+        """Return the betas and, with a decay, its logarithm, each `[T, B, heads]`."""
         beta = project(inputs, self.beta_weight).sigmoid()
         beta = 2 * beta if self.settings.negative_eigenvalues else beta
         if self.decay_weight is None:
@@ -183,7 +182,7 @@ class DeltaModel(Model):
         return torch.cat((beta, -self.decay_rate.exp() * step), dim=-1)
 
     def read(self, y: Tensor, inputs: Tensor) -> Tensor:
-        """Return h `[T, B, n]` from the readings of the memories `[T, B, n]` and the inputs `[T, B, m]`."""
+        """Return h `[T, B, n]`, given the outputs y of the memories `[T, B, n]` and the inputs `[T, B, m]`."""
         gate = None if self.gate_weight is None else Projection(inputs, self.gate_weight)
         h = head_norm(y, self.norm_weight, _NORM_EPSILON * self.settings.keys, gate)
         return project(h, self.mixing_weight)
@@ -192,5 +191,5 @@ class DeltaModel(Model):
         return outputs[-1] if self.signature.readout == "last" else outputs
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
-        """Return no matrix: those of the delta rule depend on the inputs."""
+        """Return no matrix, because the matrices of the delta rule depend on the inputs."""
         return {}

@@ -37,5 +37,5 @@ class HeadsSettings(ModelSettings):
 
     @property
     def head_size(self) -> int:
-        """Return the features of a head."""
+        """The number of features of a head."""
         return self.hidden_size // self.heads

@@ -1,4 +1,4 @@
-"""The recurrence of LRU and its bare cell, which a residual block or a stack of blocks surrounds."""
+"""The recurrence of LRU and its bare cell, for use inside a residual block or a stack of blocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LRUSettings(ModelSettings):
         2 * math.pi, gt=0, le=2 * math.pi, description="largest angle of lambda at the start, in radians"
     )
     recurrent_factor: Positive = Field(
-        0.5, description="learning rate of lambda, g and B, as a factor of learning_rate"
+        0.5, description="learning rate of lambda, g and B, as a multiple of learning_rate"
     )
 
     @model_validator(mode="after")
@@ -34,7 +34,7 @@ class LRUSettings(ModelSettings):
 
 
 class DiagonalLRU(Model):
-    """The complex diagonal recurrence, its inputs B v and its outputs Re(C s) + D o v, of d features v."""
+    """The complex diagonal recurrence with inputs B v and outputs Re(C s) + D o v, where v has d features."""
 
     def __init__(self, settings: LRUSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
@@ -48,7 +48,7 @@ class DiagonalLRU(Model):
         self.nu = as_parameter((-0.5 * squared_modulus.log()).log())
         self.theta = as_parameter((settings.theta_max * turn).log())
         self.gain = as_parameter(0.5 * torch.log1p(-squared_modulus))
-        # Complex unit j has rows 2j and 2j+1 of B; of C, columns 2j and 2j+1 are Re C and -Im C, which make Re(C s).
+        # Rows 2j and 2j+1 of B are complex unit j. Columns 2j and 2j+1 of C are Re C and -Im C, which gives Re(C s).
         self.input_weight = normal(2 * n, d, variance=1 / (2 * d), generator=generator)
         self.state_weight = normal(d, 2 * n, variance=1 / n, generator=generator)
         self.feedthrough = normal(d, variance=1, generator=generator)
@@ -67,7 +67,7 @@ class DiagonalLRU(Model):
         return torch.complex(-self.nu.exp(), self.theta.exp()).exp()
 
     def recur(self, v: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, Tensor]:
-        """Return s `[T, B, 2n]` of features v `[T, B, d]`, and its final value `[B, 2n]`."""
+        """Return s `[T, B, 2n]` for features v `[T, B, d]`, and its final value `[B, 2n]`."""
         driven = project(v, self.gain.exp().repeat_interleave(2)[:, None] * self.input_weight)
         s, (final,) = diagonal_recurrence(driven, interleaved(self.eigenvalues()), state, trace, is_complex=True)
         return s, final

@@ -1,4 +1,4 @@
-"""The common part of minGRU and minLSTM: gates and candidate from the inputs alone, and independent units."""
+"""The part that minGRU and minLSTM share: independent units whose gates and candidate depend on the inputs alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MinimalSettings(ModelSettings):
 
 
 class MinimalCell(Model):
-    """A cell whose operation reads `operation.gates` blocks of n inputs. Its recurrence has no matrix.
+    """A cell without a recurrent matrix, whose operation reads `operation.gates` blocks of n inputs.
 
     All weights and biases start as torch.nn.Linear, the states at 0.
     """

@@ -1,4 +1,4 @@
-"""The plain recurrence h_t = act(W h_{t-1} + U x_t; b) of most of the papers' models, which differ in W."""
+"""The plain recurrence h_t = act(W h_{t-1} + U x_t; b) of most of the papers' models; they differ in W."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from orthobench.recurrence import Activation, GradientTrace, Multiply, Projectio
 
 
 class MatrixSettings(ModelSettings):
-    """Settings of models with an optimiser of its own for the parameters of W."""
+    """Settings of models that train the parameters of W with a separate optimiser."""
 
     recurrent_optimizer: OptimizerName = Field(
-        "rmsprop_tf1", description="optimiser of the parameters that W is made of"
+        "rmsprop_tf1", description="optimiser of the parameters from which W is computed"
     )
-    recurrent_learning_rate: Positive = Field(1e-4, description="learning rate of the parameters that W is made of")
+    recurrent_learning_rate: Positive = Field(1e-4, description="learning rate of the parameters of W")
 
 
 class PlainRNN(Model):
-    """A model whose method `weight` makes the recurrent matrix once an iteration.
+    """A model whose method `weight` computes the recurrent matrix once per iteration.
 
-    A subclass sets `activation`. It overwrites `input_weight` (U, `[n, m]`, here U(-0.01, 0.01)) and `bias` (b, here 0)
-    where its paper starts them otherwise.
+    A subclass sets `activation`. If its paper initialises them differently, it also overwrites `input_weight` (U, `[n,
+    m]`, here U(-0.01, 0.01)) and `bias` (b, here 0).
 
     Attributes:
         matrix_parameters: names of the parameters of W, which the settings' recurrent optimiser trains.
-        forms_weight: false where W is cheaper to apply in every step, by `multiplier`, than to form.
+        forms_weight: false if applying W in every step with `multiplier` is cheaper than computing W.
         start: a parameter `[n]`, if h_0 is trained.
     """
 
@@ -55,7 +55,7 @@ class PlainRNN(Model):
         """Return W `[n, n]` as a differentiable function of its parameters."""
 
     def multiplier(self) -> Multiply:
-        """Return the function that maps rows h `[B, n]` to h W^T by W's structure; called once an iteration."""
+        """Return the function that maps rows h `[B, n]` to h W^T using W's structure; called once per iteration."""
         raise NotImplementedError
 
     def initial_state(self, batch_size: int) -> State:
@@ -68,7 +68,7 @@ class PlainRNN(Model):
         return recurrence(x, self._applied(), state, trace, self.activation, self.bias)
 
     def _applied(self) -> Tensor | Multiply:
-        """Return what multiplies the state in every step."""
+        """Return W itself, or the function that multiplies the state by it."""
         if self.fixed_weight is not None:
             return self.fixed_weight
         return self.weight() if self.forms_weight else self.multiplier()

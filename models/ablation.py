@@ -1,8 +1,8 @@
-"""The AntisymmetricRNN paper's ablation: its gated model with one free matrix where the antisymmetric one stood.
+"""The AntisymmetricRNN paper's ablation: its gated model with a free matrix in place of the antisymmetric one.
 
     h_t = h_{t-1} + eps sigmoid(M h_{t-1} + V_z x_t + b_z) o tanh(M h_{t-1} + V_h x_t + b_h)
 
-Chang, Chen, Haber, Chi, ICLR 2019, section 5.3. A free diagonal takes up -gamma I, which is dropped.
+Chang, Chen, Haber, Chi, ICLR 2019, section 5.3. The term -gamma I is dropped, because a free diagonal can represent it.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     h_t = h_{t-1} + eps tanh((M - M^T - gamma I) h_{t-1} + V x_t + b)
 
-B. Chang, M. Chen, E. Haber, E. Chi, "AntisymmetricRNN: A Dynamical System View on Recurrent Neural Networks",
-ICLR 2019. M is a strictly upper triangular matrix. Start: V ~ N(0, 1 / m), M ~ N(0, sigma^2 / n), b = 0.
-The paper's choices of eps, gamma, sigma, optimiser and rate per task are not reported: the defaults are ours, out of
-its grids.
+B. Chang, M. Chen, E. Haber, E. Chi, "AntisymmetricRNN: A Dynamical System View on Recurrent Neural Networks", ICLR
+2019. M is a strictly upper triangular matrix. Start: V ~ N(0, 1 / m), M ~ N(0, sigma^2 / n), b = 0. The paper does not
+report its choices of eps, gamma, sigma, optimiser and learning rate per task, so the defaults are our choices from its
+grids.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Antisymmetric(Model):
 
     @staticmethod
     def entries(n: int) -> int:
-        """Return the number of entries of M that are trained."""
+        """Return the number of trained entries of M."""
         return n * (n - 1) // 2
 
     def weight(self) -> Tensor:

@@ -3,7 +3,7 @@
     z_t = sigmoid((M - M^T - gamma I) h_{t-1} + V_z x_t + b_z)
     h_t = h_{t-1} + eps z_t o tanh((M - M^T - gamma I) h_{t-1} + V_h x_t + b_h)
 
-Chang, Chen, Haber, Chi, ICLR 2019, section 3.3. V_z starts like V_h, b_z at 0.
+Chang, Chen, Haber, Chi, ICLR 2019, section 3.3. V_z starts like V_h, and b_z at 0.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""coRNN: n coupled oscillators, damped and driven, a step at a time.
+"""coRNN: n coupled oscillators, damped and driven by the inputs.
 
     z_t = z_{t-1} + dt (tanh(W_y y_{t-1} + W_z z_{t-1} + V x_t + b) - gamma y_{t-1} - eps z_{t-1})
     y_t = y_{t-1} + dt z_t
 
-T. K. Rusch, S. Mishra, "Coupled Oscillatory Recurrent Neural Network (coRNN)", ICLR 2021. y is position, read by the
-output map, z velocity; both start at 0. As in the program W_y, W_z, V and b are one linear map of m + 2n inputs. It
-and the output map start as torch's Linear, and z_{t-1} is damped, not z_t. The program for noise-padded CIFAR-10 has
-three linear maps in its place (`maps=three`). The defaults are those of sequential MNIST. Permuted MNIST: dt 0.076,
-gamma 0.4, eps 8, rate 0.0054. Adding: n = 128, dt 0.06, gamma 66, eps 15, rate 0.02.
+T. K. Rusch, S. Mishra, "Coupled Oscillatory Recurrent Neural Network (coRNN)", ICLR 2021. y is the position, which the
+output map reads, and z the velocity; both start at 0. As in the program, W_y, W_z, V and b are one linear map of m + 2n
+inputs. This map and the output map start as torch's Linear, and the damping acts on z_{t-1}, not on z_t. The program
+for noise-padded CIFAR-10 has three linear maps instead (`maps=three`). The defaults are the paper's values for
+sequential MNIST. Permuted MNIST: dt 0.076, gamma 0.4, eps 8, rate 0.0054. Adding: n = 128, dt 0.06, gamma 66, eps 15,
+rate 0.02.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class CoRNNSettings(ModelSettings):
     frequency: float = Field(2.7, ge=0, description="gamma, the squared frequency of the oscillators")
     maps: Literal["one", "three"] = Field(
         "one",
-        description="linear maps whose starts the weights have; one: of x, y and z together, U(-1/sqrt(m + 2n), "
+        description="linear maps that set the scale of the initial weights; one: of x, y and z, U(-1/sqrt(m + 2n), "
         "1/sqrt(m + 2n)); three: of each alone, by its own number of inputs",
         json_schema_extra={"neutral": "one"},
     )

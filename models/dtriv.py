@@ -2,12 +2,13 @@
 
     W = exp(A) B;   after every K steps B <- exp(A) B, A <- 0
 
-M. Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", NeurIPS 2019. At the start the base
-takes up A's initial value. K = 1 is Riemannian gradient descent; without K the map stays around its start. After
-every M moves B is replaced by the orthogonal matrix nearest to it. The optimiser's averages are kept across moves.
+M. Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", NeurIPS 2019. The base starts at A's
+initial value. K = 1 is Riemannian gradient descent; without K the base never moves. After every M moves B is replaced
+by the nearest orthogonal matrix. The optimiser's averages are kept across moves.
 
-The side of B matters because the optimiser works on each entry of A. The program has states as rows and multiplies them
-by base exp(A), the transpose of exp(-A) base^T. The paper has B on the left of exp(A), for states as columns (D-40).
+It matters on which side B stands, because the optimiser works on each entry of A. The program has states as rows and
+multiplies them by base exp(A), the transpose of exp(-A) base^T. The paper has B on the left of exp(A), for states as
+columns (D-40).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""ENRNN: a long-term state with an orthogonal matrix beside a short-term state with an eigenvalue-normalised one.
+"""ENRNN: a long-term state with an orthogonal matrix and a short-term state with an eigenvalue-normalised one.
 
     h = [h_L; h_S],   W = [[W_L, W_C], [0, W_S]],   h_t = modReLU(W h_{t-1} + U x_t; b)
 
 W_L is scoRNN's scaled Cayley transform; W_S = T / (rho(T) + eps), rho the spectral radius; W_C (optional) lets the
-short-term state feed the long-term one, never the reverse. K. Helfrich, Q. Ye, "Eigenvalue Normalized
-Recurrent Neural Networks for Short Term Memory", AAAI 2020. Training begins with W_S = T; the normalisation goes on,
-for good, when rho(T) first exceeds 1. As in the program eps is 0, so the radius then is 1, not below (D-08). On Penn
-Treebank the paper has ReLU in place of modReLU, and W_C starts with orthonormal rows or columns.
+short-term state feed the long-term one, never the reverse. K. Helfrich, Q. Ye, "Eigenvalue Normalized Recurrent Neural
+Networks for Short Term Memory", AAAI 2020. Training begins with W_S = T; once rho(T) has exceeded 1 for the first time,
+W_S is always normalised. As in the program eps is 0, so the radius is then exactly 1, not below (D-08). On Penn
+Treebank the paper uses ReLU instead of modReLU, and W_C starts with orthonormal rows or columns.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ENRNN(PlainRNN):
     paper = "Helfrich, Ye. Eigenvalue Normalized RNNs for Short Term Memory. AAAI 2020"
     Settings = ENRNNSettings
     matrix_parameters = ("skew_entries",)
-    waits = "the eigenvalues of T are computed on the host, and decide when the normalisation begins"
+    waits = "the eigenvalues of T, which decide when the normalisation begins, are computed on the host"
 
     signs: Tensor
     normalised: Tensor
@@ -93,7 +93,7 @@ class ENRNN(PlainRNN):
         self.activation = _ACTIVATIONS[settings.activation]
         self.skew_entries = as_parameter(block_rotation_entries(_half_circle(q, generator), q))
         self.register_buffer("signs", minus_ones_last(q, int(settings.negative_ones)))
-        # Rotations by angles in (0, pi / 2) times moduli in (-1, 1), one of each for two units; an odd unit comes last
+        # Each pair of units rotates by an angle in (0, pi / 2), scaled by a modulus in (-1, 1); an odd unit comes last
         # (D-09).
         rotation = scaled_cayley(block_rotation_entries(_half_circle(s, generator), s), torch.ones(s))
         moduli = torch.empty((s + 1) // 2, dtype=torch.float64).uniform_(-1, 1, generator=generator)

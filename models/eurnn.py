@@ -3,13 +3,13 @@
     h_t = modReLU(W h_{t-1} + U x_t; b),   W = diag(e^{i w}) F_L ... F_1,   y_t = V Re(h_t) + c
 
 L. Jing, Y. Shen, T. Dubcek, J. Peurifoy, S. Skirlo, Y. LeCun, M. Tegmark, M. Soljacic, "Tunable Efficient Unitary
-Neural Networks (EUNN) and their application to RNNs", ICML 2017. A layer F turns pairs of units, each by its angle and
-phase (`matrices.rotations`): L layers of neighbours in the tunable style, log2 n layers of units n / 2, n / 4, ..., 1
-apart in the FFT style. With real units there are angles alone. As in the program, modReLU takes |z| + 0.01 for the
-modulus, and the direction of real units is sign(z). The output map reads only the real part.
+Neural Networks (EUNN) and their application to RNNs", ICML 2017. A layer F rotates pairs of units, each by its own
+angle and phase (`matrices.rotations`). The tunable style has L layers that pair neighbours; the FFT style has log2 n
+layers, which pair units n / 2, n / 4, ..., 1 apart. Real units have angles only. As in the program, modReLU uses |z| +
+0.01 as the modulus, and the direction of real units is sign(z). The output map reads only the real part.
 
-The count of complex units, 2 angles + n + 2 m n + n + n p + p, is the program's. The sizes that the scoRNN paper prints
-for this cell, 3k and 7k, follow without w and with U counted once.
+For complex units, the number of parameters is counted as in the program: 2 angles + n + 2 m n + n + n p + p. The sizes
+in the scoRNN paper, 3k and 7k, result if w is left out and U is counted once.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from orthobench.recurrence import Activation, Kind, Multiply
 from ._plain import PlainRNN
 
 FORMED_UP_TO, FEW_LAYERS = 1024, 24
-"""With more features and fewer layers than these, applying W in every step is faster, on two AVX-512 cores.
+"""With more features and fewer layers than these, applying W in every step is faster (measured on two AVX-512 cores).
 
-Otherwise W is formed once an iteration.
+Otherwise W is computed once per iteration.
 """
 
 
 class RotationSettings(ModelSettings):
-    """Settings of the models that are made of rotations."""
+    """Settings of the models whose matrix is a product of rotations."""
 
     output_bias: OutputBias = "constant"
     style: Literal["tunable", "fft"] = Field(
@@ -52,7 +52,7 @@ class RotationSettings(ModelSettings):
     @model_validator(mode="after")
     def _fits(self) -> RotationSettings:
         if self.style == "fft" and self.capacity != type(self).model_fields["capacity"].default:
-            raise ValueError(f"capacity={self.capacity} is for style=tunable: in the FFT style there are log2 n layers")
+            raise ValueError(f"capacity={self.capacity} needs style=tunable: the FFT style always has log2 n layers")
         self.rotations()
         return self
 
@@ -63,12 +63,12 @@ class EURNNSettings(RotationSettings):
 
 
 def random_angles(count: int, generator: torch.Generator) -> nn.Parameter:
-    """Draw angles U(-3.14, 3.14), as the programs."""
+    """Draw angles from U(-3.14, 3.14), as in the programs."""
     return nn.Parameter(torch.empty(count).uniform_(-3.14, 3.14, generator=generator))
 
 
 def start_output(model: Model, signature: Signature, generator: torch.Generator) -> None:
-    """Start V as the programs: Glorot-uniform, but with the input's size instead of the hidden size."""
+    """Initialise V as in the programs: Glorot-uniform, but with the input size instead of the hidden size."""
     bound = math.sqrt(6 / (signature.input_size + signature.output_size))
     nn.init.uniform_(model.output_weight, -bound, bound, generator=generator)
 

@@ -2,8 +2,8 @@
 
     h_t = modReLU(W h_{t-1} + U x_t; b),   W = exp(A),   A^T = -A
 
-M. Lezcano-Casado, D. Martinez-Rubio, "Cheap Orthogonal Constraints in Neural Networks", ICML 2019. Only matrices of
-determinant 1. The start "half_circle" takes the Cayley transform's entries -tan(t / 2) as angles, as the program does.
+M. Lezcano-Casado, D. Martinez-Rubio, "Cheap Orthogonal Constraints in Neural Networks", ICML 2019. W always has
+determinant 1. As in the program, the start "half_circle" uses the Cayley transform's entries -tan(t / 2) as angles.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class EXPRNNSettings(MatrixSettings):
     output_bias: OutputBias = "linear"
     output_start: Literal["linear", "kaiming"] = Field(
         "linear",
-        description="start of V; linear: as torch.nn.Linear; kaiming: Kaiming-normal, as the program for copying",
+        description="start of V; linear: as torch.nn.Linear; kaiming: Kaiming-normal, as in the program for copying",
     )
 
 

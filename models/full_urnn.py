@@ -3,15 +3,15 @@
     h_t = modReLU(W h_{t-1} + U x_t; b),   y = V [Re h; Im h] + c
     W <- (I + lr/2 B)^{-1} (I - lr/2 B) W,   B = G W* - W G*,   G = dL/dRe W + i dL/dIm W
 
-n complex units; h_0 is trained, W starts as a random matrix of restricted capacity. S. Wisdom, T. Powers, J. Hershey,
-J. Le Roux, L. Atlas, "Full-Capacity Unitary Recurrent Neural Networks", NIPS 2016. Nothing brings W back to the unitary
-matrices, so its rounding adds up (scoRNN paper, figure 4). The MNIST program divides G by the root of its running
-mean square first: recurrent_optimizer=cayley_rmsprop_keras1 with a rate of 1e-6.
+n complex units; h_0 is trained, and W starts as a random matrix of restricted capacity. S. Wisdom, T. Powers, J.
+Hershey, J. Le Roux, L. Atlas, "Full-Capacity Unitary Recurrent Neural Networks", NIPS 2016. Nothing projects W back
+onto the unitary matrices, so rounding errors accumulate (scoRNN paper, figure 4). The MNIST program divides G by the
+root of its running mean square first: recurrent_optimizer=cayley_rmsprop_keras1 with a rate of 1e-6.
 
 The released program stores W = A + iB as [[A^T, B^T], [-B^T, A^T]], for rows [Re h, Im h]. It takes G only from the
 upper blocks, that is, through Re h (D-04). The default here is the gradient from both occurrences of A and B. The
-papers' experiments follow the program, by gradient=top_row. The definition of B is this paper's; scoRNN's first version
-prints another (D-03).
+papers' experiments follow the program, by gradient=top_row. B is defined as in this paper; the first version of the
+scoRNN paper has another definition (D-03).
 """
 
 from __future__ import annotations

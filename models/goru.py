@@ -5,7 +5,7 @@
 
 L. Jing, C. Gulcehre, J. Peurifoy, Y. Shen, M. Tegmark, M. Soljacic, Y. Bengio, "Gated Orthogonal Recurrent Units: On
 Learning to Forget", Neural Computation 31, 2019. Q is the real product of EURNN (`models/eurnn.py`), by default in the
-FFT style. As in the program, modReLU takes |z| + 0.001 for the modulus. W_r and W_g are free.
+FFT style. As in the program, modReLU uses |z| + 0.001 as the modulus. W_r and W_g are free.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GORU(Model):
     step_matrices = ("Q",)
     title = "GORU"
     paper = "Jing et al. Gated Orthogonal Recurrent Units: On Learning to Forget. Neural Computation 31, 2019"
-    cost = "three products a step, one after the others"
+    cost = "three products per step, one after another"
     Settings = GORUSettings
     activation = Activation(Kind.MODRELU, epsilon=0.001)
 

@@ -1,10 +1,10 @@
-"""GRU: a gated state without a memory cell of its own (Cho et al. 2014).
+"""GRU: a gated state without a separate memory cell (Cho et al. 2014).
 
     r, z = sigmoid(W x_t + R h_{t-1} + b),   g = tanh(W_g x_t + R_g (r o h_{t-1}) + b_g)
     h_t = z o h_{t-1} + (1 - z) o g
 
-Glorot-uniform kernels, zero biases, zero start. With `reset_after` the gate is applied after the product,
-r o (R_g h_{t-1} + b'), as cuDNN has it. That variant carries a second bias vector b'.
+Kernels start Glorot-uniform, biases and states at zero. With `reset_after` the gate is applied after the product, r o
+(R_g h_{t-1} + b'), as in cuDNN, which needs a second bias vector b'.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GRU(Model):
     version = 1
     title = "GRU"
     paper = "Cho et al. Learning Phrase Representations using RNN Encoder-Decoder. EMNLP 2014"
-    cost = "three products a step, one after the others"
+    cost = "three products per step, one after another"
     Settings = GRUSettings
 
     def __init__(self, settings: GRUSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -1,17 +1,19 @@
-"""IndRNN: independent recurrent units, each with one recurrent weight.
+"""IndRNN: independent recurrent units, each with a single recurrent weight.
 
     h_t = ReLU(u o h_{t-1} + W x_t + b)
 
 S. Li, W. Li, C. Cook, C. Zhu, Y. Gao, "Independently Recurrent Neural Network (IndRNN): Building A Longer and Deeper
-RNN", CVPR 2018. The gradient through k steps has the factor u^k, so |u| decides what a unit keeps. The paper holds
-|u| <= gamma^(1/T) for sequences of T steps, by default with gamma = 2 for ReLU. Give T as `bounded_steps` for this
-bound; it is restored after every step of the optimiser. At the start u is uniform on an interval. The program takes
-(0, 1), and in the last layer of long tasks units near the bound. W and b start as torch's Linear. The authors' program
-for plain networks draws W from U(-s, s), s = sqrt(6 / (65 m)), which is a third of that, and b = 0
-(`Indrnn_plainnet.py:57`): `input_start=kaiming`. It also restores the bound before a step, not after it.
+RNN", CVPR 2018. The gradient through k steps has the factor u^k, so |u| decides what a unit keeps. The paper enforces
+|u| <= gamma^(1/T) for sequences of T steps, with gamma = 2 for ReLU by default. To use this bound, set `bounded_steps`
+to T; it is then restored after every optimiser step. At the start u is uniform on an interval. The program uses (0, 1),
+and values near the bound in the last layer of long tasks. W and b start as torch's Linear. The authors' program for
+plain networks instead draws W from U(-s, s), s = sqrt(6 / (65 m)), a third of that width, and sets b = 0
+(`Indrnn_plainnet.py:57`); this is `input_start=kaiming`. It also restores the bound before each step instead of after
+it.
 
-The paper's networks have six and more layers with batch normalisation. Here a layer is alone by default; `layers=6`
-and `block=residual block_norm=batch` make a stack (`orthobench.model.stack`), with other blocks than the paper's.
+The paper's networks have six or more layers with batch normalisation. Here there is a single layer by default;
+`layers=6` with `block=residual block_norm=batch` builds a stack (`orthobench.model.stack`), though its blocks differ
+from the paper's.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class IndRNNSettings(ModelSettings):
         json_schema_extra={"neutral": "linear"},
     )
     bounded_steps: Count | None = Field(None, description="T of the bound |u| <= gamma^(1/T); none: no bound")
-    gamma: Positive = Field(2.0, description="gamma of the bound, the largest factor of a gradient through T steps")
+    gamma: Positive = Field(2.0, description="gamma of the bound, the largest growth of a gradient through T steps")
 
     @model_validator(mode="after")
     def _check_start(self) -> IndRNNSettings:

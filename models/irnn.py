@@ -2,7 +2,7 @@
 
     h_t = max(W h_{t-1} + U x_t + b, 0),   W = I and b = 0 at the start
 
-As in the uRNN papers' baseline program: Glorot-uniform U and V, and h_0 trained from zero.
+As in the uRNN papers' baseline program, U and V start Glorot-uniform, and h_0 is trained, starting at zero.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""KRU: a recurrent matrix as a Kronecker product of small complex factors, pushed towards unitary by a penalty.
+"""KRU: a recurrent matrix as a Kronecker product of small complex factors, which a penalty pushes towards unitary.
 
     h_t = modReLU(W h_{t-1} + U x_t; b),   W = W_1 (x) W_2 (x) ... (x) W_F,   y = V [Re h; Im h] + c
     loss + lambda sum_f ||W_f* W_f - I||^2
 
-n complex units, W_f of size P_f, the product of all P_f being n; W is unitary if every factor is. h_0 = 0. C. Jose,
-M. Cisse, F. Fleuret, "Kronecker Recurrent Units", ICML 2018. The paper omits the activation, the start, the optimiser
-and lambda. Here b starts at 0, the factors start as Haar-random unitary matrices, and U and V Glorot-uniform. The
-printed counts have no b. The setting `bias` removes it, and the recurrence is then nearly linear.
+n complex units; W_f has size P_f, and the product of all P_f is n. W is unitary if every factor is. h_0 = 0. C. Jose,
+M. Cisse, F. Fleuret, "Kronecker Recurrent Units", ICML 2018. The paper does not state the activation, the initial
+values, the optimiser or lambda. Here b starts at 0, the factors as Haar-random unitary matrices, and U and V
+Glorot-uniform. The published parameter counts do not include b. `bias=false` removes it, and the recurrence is then
+nearly linear.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from orthobench.recurrence import Multiply
 from ._complex import ComplexRNN
 
 FORMED_UP_TO = 768
-"""W is formed once an iteration up to this number of units; with more, applying its factors is faster."""
+"""Up to this number of units W is computed once per iteration; with more, applying its factors is faster."""
 
 
 class KRUSettings(ModelSettings):
@@ -62,7 +63,7 @@ class KRUSettings(ModelSettings):
         return self
 
     def sizes(self) -> list[int]:
-        """Return P_1, ..., P_F, with 0 for text that is no number."""
+        """Return P_1, ..., P_F, with 0 for text that is not a number."""
         return [int(size) if size.isdecimal() else 0 for size in self.factor_sizes.split("x")]
 
 
@@ -92,7 +93,7 @@ class KRU(ComplexRNN):
 
         def multiply(rows: Tensor) -> Tensor:
             h = complex_states(rows)
-            for factor in factors:  # each takes the first axis of h `[B, P_1, ..., P_F]` and puts it last
+            for factor in factors:  # each multiplies the first axis of h `[B, P_1, ..., P_F]` and moves it last
                 h = (h.unflatten(1, (len(factor), -1)).transpose(1, 2) @ factor.T).flatten(1)
             return interleaved(h)
 

@@ -1,14 +1,14 @@
-"""LEM, long expressive memory: two states, each with a step length that it learns to choose.
+"""LEM, long expressive memory: two states, each with a learnt step length that depends on the input.
 
     a_t = dt sigmoid(W_1 y_{t-1} + V_1 x_t + b_1),   a'_t = dt sigmoid(W_2 y_{t-1} + V_2 x_t + b_2)
     z_t = (1 - a_t) o z_{t-1} + a_t o tanh(W_z y_{t-1} + V_z x_t + b_z)
     y_t = (1 - a'_t) o y_{t-1} + a'_t o tanh(W_y z_t + V_y x_t + b_y)
 
 T. K. Rusch, S. Mishra, N. B. Erichson, M. W. Mahoney, "Long Expressive Memory for Sequence Modeling", ICLR 2022. The
-output map reads y; both states start at 0. As in the program every number of the cell starts as U(-1/sqrt(n),
-1/sqrt(n)), and the output weight as N(0, 2/n). Each bias b is the sum of two trained vectors: of the input's map and of
-the state's. The defaults are those of sequential MNIST. Permuted MNIST: dt 0.31, rate 0.0073. Adding: dt 0.0242, rate
-0.0026.
+output map reads y; both states start at 0. As in the program, every parameter of the cell starts as U(-1/sqrt(n),
+1/sqrt(n)), and the output weight as N(0, 2/n). Each bias b is the sum of two trained vectors, one of the input's map
+and one of the state's map. The defaults are the paper's values for sequential MNIST. Permuted MNIST: dt 0.31, rate
+0.0073. Adding: dt 0.0242, rate 0.0026.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class LEMSettings(ModelSettings):
 
 
 class LEM(Model):
-    """Rows of weights and biases stand in the order z's gate and candidate, y's gate and candidate."""
+    """The cell; the rows of weights and biases are, in order, z's gate and candidate, y's gate and candidate."""
 
     version = 1
     title = "LEM"
     paper = "Rusch, Mishra, Erichson, Mahoney. Long Expressive Memory for Sequence Modeling. ICLR 2022"
-    cost = "four products a step, one after the others"
+    cost = "four products per step, one after another"
     Settings = LEMSettings
 
     def __init__(self, settings: LEMSettings, signature: Signature, generator: torch.Generator) -> None:

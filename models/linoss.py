@@ -4,15 +4,17 @@
     o_t = Re(C y_t) + D u_t
 
 With `discretization` = IM (implicit) y' is y_t, with IMEX (implicit and explicit) y' is y_{t-1}. A step multiplies each
-unit's (y, z) by a real 2 x 2 matrix. IM's contracts wherever A > 0, IMEX's has determinant 1 and keeps the energy.
+unit's (y, z) by a real 2 x 2 matrix. IM's is a contraction wherever A > 0; IMEX's has determinant 1 and preserves
+energy.
 
 T. K. Rusch, D. Rus, "Oscillatory State-Space Models", ICLR 2025. A = relu(a) with a ~ U(0, 1), Delta = sigmoid(s) with
 s ~ U(0, 1). B `[P, m]` and C `[n, P]` are complex, each part uniform in +-1/sqrt(m) and +-1/sqrt(P), and D ~ N(0, 1).
 So y and z are complex too: `state_size` units P have 2P real features each. The layer is linear and has n outputs.
 
-In the paper inputs and outputs have equal size, and D is a diagonal. Here D is a matrix `[n, m]` of N(0, 1/m) where the
-sizes differ. The paper's block of normalisation, GELU, gated linear unit and skip is around the layer: the harness has
-such blocks for every cell. IMEX is stable while Delta^2 A <= 4, which neither the program nor this file enforces.
+In the paper inputs and outputs have equal size, and D is diagonal. If the sizes differ here, D is a matrix `[n, m]`
+drawn from N(0, 1/m). The paper surrounds the layer with a block of normalisation, GELU, gated linear unit and skip
+connection; here the setting `block` does so for any cell. IMEX is stable while Delta^2 A <= 4, which neither the
+program nor this file enforces.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class LinOSSSettings(ModelSettings):
     optimizer: OptimizerName = "adam"
     state_size: Count = Field(64, description="P, number of complex oscillators")
     discretization: Literal["IM", "IMEX"] = Field(
-        "IM", description="IM: implicit, forgets; IMEX: implicit and explicit, keeps the energy"
+        "IM", description="IM: implicit, forgets; IMEX: implicit and explicit, preserves energy"
     )
 
 

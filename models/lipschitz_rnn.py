@@ -4,9 +4,9 @@
     A = beta (M_A - M_A^T) + (1 - beta) (M_A + M_A^T) - gamma I,   W likewise of M_W
 
 N. B. Erichson, O. Azencot, A. Queiruga, L. Hodgkinson, M. W. Mahoney, "Lipschitz Recurrent Neural Networks", ICLR 2021.
-beta turns a matrix from symmetric (0) to skew-symmetric (1). As in the program A and W share beta and gamma. M_A and
-M_W start as N(0, (sigma / n)^2); U, b and the output map start as torch's Linear. The defaults are those of
-pixel-by-pixel MNIST (permuted: rate 0.0035).
+beta turns a matrix from symmetric (0) to skew-symmetric (1). As in the program, A and W share beta and gamma. M_A and
+M_W start as N(0, (sigma / n)^2); U, b and the output map start as torch's Linear. The defaults are the paper's values
+for pixel-by-pixel MNIST (permuted: rate 0.0035).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LipschitzRNN(Model):
         self.recurrent_entries = nn.Parameter(scale * torch.randn(n, n, generator=generator))
 
     def weight(self) -> Tensor:
-        """Return A above W, `[2n, n]`."""
+        """Return A stacked on W, `[2n, n]`."""
         entries = torch.stack((self.linear_entries, self.recurrent_entries))
         identity = torch.eye(self.hidden_size, dtype=entries.dtype, device=entries.device)
         # beta (M - M^T) + (1 - beta) (M + M^T)

@@ -4,17 +4,18 @@
     s_t = lambda o s_{t-1} + exp(g) o (B v_t),   lambda = exp(-exp(nu) + i exp(theta))
     u_t = gelu(Re(C s_t) + D o v_t),   o_t = e_t + (P u_t + b_p) o sigmoid(Q u_t + b_q)
 
-A. Orvieto, S. L. Smith, A. Gu, A. Fernando, C. Gulcehre, R. Pascanu, S. De, "Resurrecting Recurrent Neural Networks
-for Long Sequences", ICML 2023. The n complex units start with |lambda| uniform in area on the ring [r_min, r_max] and
-angles uniform in (0, theta_max). The gain g keeps the power of white noise: exp(g)^2 = 1 - |lambda|^2. B ~ N(0,
-1 / 2d) and C ~ N(0, 1 / n) in each part, D ~ N(0, 1). B and the parameters of lambda and exp(g) train more slowly.
+A. Orvieto, S. L. Smith, A. Gu, A. Fernando, C. Gulcehre, R. Pascanu, S. De, "Resurrecting Recurrent Neural Networks for
+Long Sequences", ICML 2023. The n complex units start with |lambda| uniform in area on the ring [r_min, r_max] and
+angles uniform in (0, theta_max). The gain g starts so that white noise keeps its power: exp(g)^2 = 1 - |lambda|^2. B ~
+N(0, 1 / 2d) and C ~ N(0, 1 / n) in each part, D ~ N(0, 1). B and the parameters of lambda and exp(g) train more slowly.
 
-The paper stacks several such blocks, averages over time where a task has one answer, and uses batch normalisation,
-dropout and weight decay. By default one recurrent layer is compared with the other models: one block, the last step
-read, layer normalisation, neither dropout nor decay. Dense weights start as N(0, 1 / inputs), their biases at 0.
+The paper stacks several such blocks, averages over time if a task has a single answer, and uses batch normalisation,
+dropout and weight decay. To be comparable with the other models, the default is one recurrent layer: one block with
+layer normalisation, read at the last step, without dropout or decay. Dense weights start as N(0, 1 / inputs), their
+biases at 0.
 
 With `block=residual` the cell is the bare recurrence y_t = Re(C s_t) + D o v_t inside the block of all models
-(`orthobench.model.stack`). `layers=6`, `block_norm=batch` and `dropout=0.1` make the published stack.
+(`orthobench.model.stack`). `layers=6`, `block_norm=batch` and `dropout=0.1` give the published stack.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class LRU(DiagonalLRU):
     version = 1
     title = "LRU"
     paper = "Orvieto et al. Resurrecting Recurrent Neural Networks for Long Sequences. ICML 2023"
-    cost = "two products a step at d = n (B has 2n rows of d), and a normalisation"
+    cost = "two products per step at d = n (B has 2n rows of d), and a normalisation"
     Settings = LRUSettings
 
     def __init__(self, settings: LRUSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -3,16 +3,16 @@
     i, f, g, o = W x_t + R h_{t-1} + b
     c_t = sigmoid(f + beta) o c_{t-1} + sigmoid(i) o tanh(g),   h_t = sigmoid(o) o tanh(c_t)
 
-The start is that of TensorFlow 1's basic cell, which the scoRNN papers ran. The stacked (m + n) x 4n matrix is one
+The cell starts as TensorFlow 1's basic cell, which the scoRNN papers used. The stacked (m + n) x 4n matrix is one
 Glorot-uniform kernel; biases and states start at 0. The forget bias beta is added to the pre-activation, not trained.
-The AntisymmetricRNN paper (Chang et al. 2019) starts all models otherwise: W from N(0, 1 / m) and R from
-N(0, sigma^2 / n). The setting `recurrent_scale` is its sigma.
+The AntisymmetricRNN paper (Chang et al. 2019) initialises all models differently: W from N(0, 1 / m) and R from N(0,
+sigma^2 / n). The setting `recurrent_scale` is its sigma.
 
-torch.nn.LSTM has two biases, b of W x_t and another one of R h_{t-1}, which both start as U(-1/sqrt(n), 1/sqrt(n)).
-The setting `bias_start=torch` is this form. The sum of two trained biases moves twice as far in a step of Adam.
+torch.nn.LSTM has two biases, one added to W x_t and one to R h_{t-1}, which both start as U(-1/sqrt(n), 1/sqrt(n)).
+`bias_start=torch` does the same. It matters because the sum of two trained biases moves twice as far in a step of Adam.
 
 In the uRNN papers' baseline programs a full matrix also maps the new cell state to the output gate. With
-`cell_to_output`, h_t = sigmoid(o + P c_t) o tanh(c_t). The printed sizes are without P (D-31).
+`cell_to_output`, h_t = sigmoid(o + P c_t) o tanh(c_t). The published sizes do not count P (D-31).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LSTM(Model):
     version = 1
     title = "LSTM"
     paper = "Hochreiter, Schmidhuber. Long Short-Term Memory. Neural Computation 9, 1997"
-    cost = "four products a step"
+    cost = "four products per step"
     Settings = LSTMSettings
 
     forget_offset: Tensor

@@ -10,13 +10,14 @@ A. Gu, T. Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces
 2 exp(Delta_t A) - 1, so that a unit can change its sign: R. Grazzi, J. Siems, A. Zela, J. Franke, F. Hutter,
 M. Pontil, "Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues", ICLR 2025.
 
-The starts are those of the authors' program for one layer. A is -1, -2, ... in the units of each feature, D is 1. Delta
-starts between 0.001 and 0.1, uniform in its logarithm. W_r is U(-1/sqrt(rank), 1/sqrt(rank)), other maps start as
-torch's Linear without bias, and the convolution as torch's Conv1d with one. The program divides the start of W_o by
-the square root of the number of layers and lets neither A nor D decay. Here both are as for all other parameters.
+The parameters start as in the authors' program for one layer. A is -1, -2, ... in the units of each feature, and D is
+1. Delta starts between 0.001 and 0.1, log-uniform. W_r is U(-1/sqrt(rank), 1/sqrt(rank)), other maps start as torch's
+Linear without bias, and the convolution as torch's Conv1d with bias. The program also divides the initial W_o by the
+square root of the number of layers and exempts A and D from weight decay. Here W_o, A and D are treated like all other
+parameters.
 
-The maps read the m features of the inputs and the output map reads o_t. The state is h, then the convolution's last
-inputs. A block of normalisation and skip, as in the paper, is the setting `block`.
+The maps read the m features of the inputs and the output map reads o_t. The state is h, followed by the convolution's
+last inputs. For a block with normalisation and a skip connection, as in the paper, use the setting `block`.
 """
 
 from __future__ import annotations
@@ -46,32 +47,32 @@ _SHORTEST_STEP, _LONGEST_STEP = 1e-3, 1e-1
 
 class MambaSettings(ModelSettings):
     optimizer: OptimizerName = "adam"
-    expansion: Count = Field(2, description="features between the maps W_x and W_o, in units of n")
-    state_size: Count = Field(16, description="N, units of each of these features")
+    expansion: Count = Field(2, description="number of features between the maps W_x and W_o, as a multiple of n")
+    state_size: Count = Field(16, description="N, number of units of each of these features")
     convolution: int | None = Field(
         4, ge=2, le=8, description="inputs that the short convolution through time reads; none: no convolution"
     )
     step_rank: Count | None = Field(
-        None, description="features r_t that the step lengths are made of; none: n / 16, rounded up"
+        None, description="number of features r_t from which the step lengths are computed; none: n / 16, rounded up"
     )
     negative_eigenvalues: bool = Field(
         False, description="the factor of h is 2 exp(Delta A) - 1, in (-1, 1), instead of exp(Delta A), in (0, 1)"
     )
-    output_gate: bool = Field(True, description="multiply the readings by SiLU of a map of the inputs")
+    output_gate: bool = Field(True, description="multiply y by SiLU(z)")
 
     @property
     def width(self) -> int:
-        """Return the number of features of x."""
+        """The number of features of x."""
         return self.expansion * self.hidden_size
 
     @property
     def rank(self) -> int:
-        """Return the number of features r_t."""
+        """The number of features r_t."""
         return self.step_rank or -(-self.hidden_size // 16)
 
     @property
     def units(self) -> int:
-        """Return the number of units of h."""
+        """The number of units of h."""
         return self.width * self.state_size
 
 
@@ -144,10 +145,10 @@ class Mamba(Model):
         return project(y, self.mixing_weight), (torch.cat((h, *last), dim=-1),)
 
     def convolve(self, inputs: Tensor, before: Tensor) -> tuple[Tensor | Convolution, Tensor, State]:
-        """Return x `[T, B, D]` of inputs `[T, B, m]`, its last step `[1, B, D]`, and the convolution's last inputs.
+        """Return x `[T, B, D]` for inputs `[T, B, m]`, its last step `[1, B, D]`, and the convolution's last inputs.
 
-        `before` `[B, (taps - 1) * D]` has the inputs of the convolution before the first step, in the form of its last
-        ones. Without a convolution there are none.
+        `before` `[B, (taps - 1) * D]` holds the convolution's inputs before the first step, in the same layout as its
+        last inputs. Without a convolution it is empty.
         """
         weight = self.convolution_weight
         if weight is None:
@@ -163,5 +164,5 @@ class Mamba(Model):
         return outputs[-1] if self.signature.readout == "last" else outputs
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
-        """Return no matrix: the factors of h depend on the inputs."""
+        """Return no matrix, because the factors of h depend on the inputs."""
         return {}

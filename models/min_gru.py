@@ -5,12 +5,12 @@
     g(c) = c + 1/2 where c >= 0, sigmoid(c) elsewhere
 
 L. Feng, F. Tung, M. O. Ahmed, Y. Bengio, H. Hajimirsadeghi, "Were RNNs All We Needed?", arXiv 2410.01201, 2024. The
-paper has two forms. Its first one has g(c) = c: the setting `candidate` = identity. Its second one computes in
-logarithms, for which g makes the candidate positive: `candidate` = positive, the default. Here both are computed as
-the equations stand, without logarithms, which gives the same numbers. States start at 0.
+paper has two versions. The first has g(c) = c, which is `candidate=identity`. The second computes in logarithms, and
+its g therefore keeps the candidate positive; this is `candidate=positive`, the default. Here both are computed
+directly, without logarithms, which gives the same numbers. States start at 0.
 
-The paper's language model surrounds the cell with a convolution, a residual block and a wider state. Here the cell is
-alone.
+The paper's language model surrounds the cell with a convolution, a residual block and a wider state. Here the model is
+the cell alone.
 """
 
 from __future__ import annotations

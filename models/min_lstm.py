@@ -6,12 +6,12 @@
     g(c) = c + 1/2 where c >= 0, sigmoid(c) elsewhere
 
 L. Feng, F. Tung, M. O. Ahmed, Y. Bengio, H. Hajimirsadeghi, "Were RNNs All We Needed?", arXiv 2410.01201, 2024. The
-normalised gates keep the state's scale whatever the length. As for minGRU, `candidate` = positive has the g of the
-paper's form in logarithms, and `candidate` = identity has g(c) = c of its first form. Both are computed as the
-equations stand, without logarithms. States start at 0.
+normalised gates keep the scale of the state independent of the sequence length. As for minGRU, `candidate=positive`
+uses the g of the paper's logarithmic version, and `candidate=identity` uses g(c) = c of its first version. Both are
+computed directly, without logarithms. States start at 0.
 
-The paper's language model surrounds the cell with a convolution, a residual block and a wider state. Here the cell is
-alone.
+The paper's language model surrounds the cell with a convolution, a residual block and a wider state. Here the model is
+the cell alone.
 """
 
 from __future__ import annotations

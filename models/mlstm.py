@@ -5,16 +5,16 @@
     C_t = f' C_{t-1} + exp(i_t) v_t k_t^T,   n_t = f' n_{t-1} + exp(i_t) k_t,   f' = sigmoid(f_t) or exp(f_t)
     h_t = sigmoid(o_t) o (C_t q_t) / max(|n_t^T q_t|, 1)
 
-M. Beck et al., "xLSTM: Extended Long Short-Term Memory", NeurIPS 2024. A head has d = n / heads features; i and f are
-numbers of a head. The stored C and n are divided by exp(m_t), where m_t = max(log f' + m_{t-1}, i_t), and 1 becomes
-exp(-m_t). So no weight of a key exceeds 1, and h is the same. The states start at 0.
+M. Beck et al., "xLSTM: Extended Long Short-Term Memory", NeurIPS 2024. A head has d = n / heads features; its i and f
+are scalars. The stored C and n are divided by exp(m_t), where m_t = max(log f' + m_{t-1}, i_t), and 1 becomes
+exp(-m_t). This keeps every weight of a key at most 1 and leaves h unchanged. The states start at 0.
 
-The gates and maps read the inputs alone. The state is one tensor: [C; n] of each head `[d + 1, d]`, then m of each
+The gates and maps read only the inputs. The state is one tensor: [C; n] `[d + 1, d]` for each head, then m for each
 head.
 
-The start is the program's. W is drawn from N(0, 2 / (5 m)), and w_i, w_f and the biases are 0. But b_f runs from 3 to 6
-over the heads, and b_i is drawn from N(0, 0.1^2). In the program a convolution, a norm and a residual block surround
-the cell, and i and f read q, k and v. Here the cell is alone, and they read x as in the paper.
+The cell starts as in the program. W is drawn from N(0, 2 / (5 m)), b_i from N(0, 0.1^2), and b_f increases from 3 to 6
+over the heads; w_i, w_f and the other biases are 0. In the program a convolution, a norm and a residual block surround
+the cell, and i and f read q, k and v. Here the model is the cell alone, and they read x as in the paper.
 """
 
 from __future__ import annotations
@@ -74,5 +74,5 @@ class MLSTM(Model):
         return outputs[-1] if self.signature.readout == "last" else outputs
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
-        """Return no matrix: a step multiplies the memory by a number that depends on the inputs."""
+        """Return no matrix, because a step multiplies the memory by a scalar that depends on the inputs."""
         return {}

@@ -1,16 +1,15 @@
-r"""nnRNN: a recurrent matrix by its real Schur form, which starts orthogonal and need not stay so.
+r"""nnRNN: a recurrent matrix parametrised by its real Schur form, which starts orthogonal but need not remain so.
 
     h_t = modReLU(W h_{t-1} + U x_t; b),   W = P (Theta + N) P^T,   P = exp(A),   A^T = -A
 
 Theta is block diagonal with blocks gamma_i [[cos theta_i, -sin theta_i], [sin theta_i, cos theta_i]]; N is strictly
-upper triangular, and zero at the start. G. Kerg, K. Goyette, M. Puelma Touzel, G. Gidel, E. Vorontsov, Y. Bengio,
-G. Lajoie, "Non-normal Recurrent Neural Network (nnRNN): Learning Long Time Dependencies While Improving Expressivity
-with Transient Dynamics", NeurIPS 2019. The loss includes delta sum_i (gamma_i - 1)^2; N has a weight decay of its own.
-
-With "block_strict" gamma_i is the modulus of an eigenvalue. With "strict", as in the program, N includes the entry
-above the diagonal inside each block of Theta. There gamma_i is a modulus only while this entry is zero. The defaults
-are the copying problem's of the paper's supplement. The derivative of torch's `matrix_exp` is the exponential of a
-matrix twice as large; `matrices.exponential` has a cheaper derivative.
+upper triangular, and zero at the start. G. Kerg, K. Goyette, M. Puelma Touzel, G. Gidel, E. Vorontsov, Y. Bengio, G.
+Lajoie, "Non-normal Recurrent Neural Network (nnRNN): Learning Long Time Dependencies While Improving Expressivity with
+Transient Dynamics", NeurIPS 2019. The loss includes delta sum_i (gamma_i - 1)^2; N has a separate weight decay. With
+"block_strict" gamma_i is the modulus of an eigenvalue. With "strict", as in the program, N includes the entry above the
+diagonal inside each block of Theta, so gamma_i is a modulus only while this entry is zero. The defaults are the values
+for the copying problem in the paper's supplement. P is computed by `matrices.exponential`, because the derivative of
+torch's `matrix_exp` costs the exponential of a matrix twice as large.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class NNRNNSettings(MatrixSettings):
     triangle_decay: float = Field(1e-6, ge=0, description="weight decay of N")
     map_start: Literal["glorot_normal", "language"] = Field(
         "glorot_normal",
-        description="start of U and V; language: Kaiming-normal for U and U(-0.1, 0.1) for V, as the program for text",
+        description="start of U and V; language: Kaiming-normal for U and U(-0.1, 0.1) for V, as in the text program",
     )
 
     @field_validator("hidden_size")

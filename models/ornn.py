@@ -2,11 +2,11 @@
 
     h_t = f(W h_{t-1} + U x_t + b),   W = H(u_1) ... H(u_k),   H(u) = I - 2 u u^T / u^T u
 
-u_j is zero in its first j - 1 entries; f is the leaky ReLU of slope 0.1; h_0 is trained. Z. Mhammedi, A. Hellicar,
-A. Rahman, J. Bailey, "Efficient Orthogonal Parametrisation of Recurrent Neural Networks Using Householder
-Reflections", ICML 2017. After every step the vectors are brought back to unit length, as in the program; W does not
-depend on it, the size of their gradients does. With k = n the last "reflection" would only turn one sign: it is the
-sign of its single entry instead.
+u_j is zero in its first j - 1 entries; f is the leaky ReLU of slope 0.1; h_0 is trained. Z. Mhammedi, A. Hellicar, A.
+Rahman, J. Bailey, "Efficient Orthogonal Parametrisation of Recurrent Neural Networks Using Householder Reflections",
+ICML 2017. As in the program, the vectors are scaled back to unit length after every step. This does not change W, but
+it does change the size of their gradients. With k = n the last reflection has a single entry and could only flip one
+sign, so the sign of that entry is used instead.
 """
 
 from __future__ import annotations

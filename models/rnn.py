@@ -1,9 +1,9 @@
-"""The plain recurrent network (Elman 1990), whose matrix W is free.
+"""The plain recurrent network (Elman 1990), whose matrix W is unconstrained.
 
     h_t = tanh(W h_{t-1} + U x_t + b)
 
-A setting replaces tanh by ReLU or modReLU. Glorot-uniform matrices and zero biases, as in the baseline
-programs of the uRNN papers; the start is zero, where theirs is trained.
+The setting `activation` replaces tanh by ReLU or modReLU. Matrices start Glorot-uniform and biases at zero, as in the
+baseline programs of the uRNN papers. The initial state is zero, whereas theirs is trained.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     h_t = modReLU(W h_{t-1} + U x_t; b),   W = (I + A)^{-1} (I - A) D,   y = V h + c,   h_0 = 0
 
-A is skew-symmetric and descends its gradient (D-01); D = diag(+1, ..., -1, ...) is fixed. K. Helfrich, D. Willmott,
-Q. Ye, "Orthogonal Recurrent Neural Networks with Scaled Cayley Transform", ICML 2018, sections 3 and 4.
-A may be banded, which the paper mentions; none of its numbers has it.
+A is skew-symmetric and is trained by gradient descent (D-01); D = diag(+1, ..., -1, ...) is fixed. K. Helfrich, D.
+Willmott, Q. Ye, "Orthogonal Recurrent Neural Networks with Scaled Cayley Transform", ICML 2018, sections 3 and 4. A may
+be banded, which the paper mentions but does not use in its experiments.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ScoRNN(PlainRNN):
         super().__init__(settings, signature, generator)
         n = settings.hidden_size
         self.activation = _ACTIVATIONS[settings.activation]
-        # s = tan(t / 2) = sqrt((1 - cos t) / (1 + cos t)): Cayley makes [[0, s], [-s, 0]] a rotation by t.
+        # s = tan(t / 2) = sqrt((1 - cos t) / (1 + cos t)): Cayley maps [[0, s], [-s, 0]] to a rotation by t.
         s = torch.tan(half_circle_angles(n, generator) / 2)
         if settings.initialization == "zeros":
             s = torch.zeros_like(s)

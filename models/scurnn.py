@@ -2,13 +2,14 @@
 
     h_t = modReLU(W h_{t-1} + U x_t; b),   W = (I + A)^{-1} (I - A) D,   y = V [Re h; Im h] + c
 
-n complex units. A is skew-Hermitian, D = diag(e^{i theta_j}), and both are trained, each by an optimiser of its own:
-A by RMSprop, theta by Adagrad, everything else by Adam. h_0 is trained. K. Maduranga, K. Helfrich, Q. Ye, "Complex
-Unitary Recurrent Neural Networks Using Scaled Cayley Transform", AAAI 2019. The gradient is that of the numbers A is
-made of. The program's is half of it off the diagonal, which RMSprop divides out again, but for its epsilon.
+n complex units. A is skew-Hermitian, D = diag(e^{i theta_j}), and both are trained with separate optimisers: A by
+RMSprop, theta by Adagrad, everything else by Adam. h_0 is trained. K. Maduranga, K. Helfrich, Q. Ye, "Complex Unitary
+Recurrent Neural Networks Using Scaled Cayley Transform", AAAI 2019. The gradient is taken with respect to the
+independent entries of A. Off the diagonal the program's gradient is half as large, but RMSprop divides by its size, so
+only epsilon makes a difference.
 
-The program for copying has 130 units, phase_learning_rate=1e-4 and output_bias=glorot; that for adding starts A on the
-full circle (D-38).
+The program for copying uses 130 units, phase_learning_rate=1e-4 and output_bias=glorot; the program for adding starts A
+on the full circle (D-38).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ScuRNNSettings(MatrixSettings):
     initialization: Literal["half_circle", "full_circle"] = Field(
         "half_circle",
         description="start of the angles of A; half_circle: U(0, pi/2); "
-        "full_circle: U(0, 2 pi), as the program for adding",
+        "full_circle: U(0, 2 pi), as in the program for adding",
     )
 
 

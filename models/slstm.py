@@ -10,12 +10,12 @@ M. Beck et al., "xLSTM: Extended Long Short-Term Memory", NeurIPS 2024. The stab
 1, and h does not depend on it. The states start at 0, and m_1 = i, as in the authors' program. R is zero between
 heads: each head has matrices `[d, d]`, d = n / heads.
 
-The start is the program's. W is drawn from N(0, 2 / (5 m)), R is 0, and b is 0 but for the forget gate's. With
-`forget_start` = powerlaw unit j of a head has the bias 5 - 12 (j / (d - 1))^0.3, that of the program's first block.
-With linear it runs from 3 to 6.
+The cell starts as in the program. W is drawn from N(0, 2 / (5 m)), R is 0, and b is 0 except for the forget gate. With
+`forget_start=powerlaw` unit j of a head has the bias 5 - 12 (j / (d - 1))^0.3, as in the program's first block. With
+`forget_start=linear` the bias increases from 3 to 6.
 
-In the program a convolution of four inputs stands before i and f, and the input maps are within heads too. A norm and a
-residual block surround its cell. Here the cell is alone and W is full: the harness has blocks for every cell.
+In the program i and f read a convolution of four inputs, the input maps act within heads too, and a norm and a residual
+block surround the cell. Here the model is the cell alone with a full W; the setting `block` adds a block to any cell.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""Soft-orthogonal RNN: a recurrent matrix factorised as U diag(s) V^T, its singular values in a band around one.
+"""Soft-orthogonal RNN: a recurrent matrix factorised as U diag(s) V^T, with singular values in a band around one.
 
     h_t = tanh(W h_{t-1} + U_x x_t + b),   W = U diag(s) V^T,   s_i = 1 + 2 mu (sigmoid(p_i) - 1/2)
 
 E. Vorontsov, C. Trabelsi, S. Kadoury, C. Pal, "On Orthogonality and Learning Recurrent Networks with Long Term
-Dependencies", ICML 2017. The margin is mu. With mu = 0 W is orthogonal; without a margin s = max(p, 0). The learning
-rate of p is divided by 2 mu, so that a step moves s equally far for any margin. U and V are orthogonal and move by the
-multiplicative Cayley step M <- (I + eta/2 B)^{-1} (I - eta/2 B) M, B = G M^T - M G^T. This is the paper's first
-version; the program's G^T M - M^T G need not descend. The program also starts every step from the first M (D-42). They
-are parameters themselves, so torch's `parametrizations.orthogonal`, which makes them from other parameters, has no use
-here.
+Dependencies", ICML 2017. The setting `margin` is mu. With mu = 0 W is orthogonal; without a margin s = max(p, 0). The
+learning rate of p is divided by 2 mu, so that a step moves s equally far for any margin. U and V are orthogonal and are
+updated by the multiplicative Cayley step M <- (I + eta/2 B)^{-1} (I - eta/2 B) M, B = G M^T - M G^T. This is the
+paper's first version; the program uses G^T M - M^T G, which need not be a descent direction. The program also starts
+every step from the first M (D-42). U and V are parameters themselves, so torch's `parametrizations.orthogonal`, which
+computes them from other parameters, does not apply here.
 
-The loss includes a decay ||.||^2 of U_x, W and the output's matrix, as in the program. Settings add ||W^T W - I||^2 or
-sum_i (s_i - 1)^2. U and V being orthogonal, those of W are sum_i s_i^2 and sum_i (s_i^2 - 1)^2.
+The loss includes a penalty ||.||^2 on U_x, W and the output matrix, as in the program. Settings add ||W^T W - I||^2 or
+sum_i (s_i - 1)^2. Because U and V are orthogonal, ||W||^2 = sum_i s_i^2 and ||W^T W - I||^2 = sum_i (s_i^2 - 1)^2.
 
-W starts uniform among the orthogonal matrices, or Glorot-uniform; h_0 is trained, from zero. The copying runs have no
-nonlinearity.
+W starts as a uniformly random orthogonal matrix, or Glorot-uniform; h_0 is trained, starting at zero. The copying runs
+have no nonlinearity.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SoftOrthogonalSettings(MatrixSettings):
         "cayley", description="optimiser of U and V, which keeps them orthogonal"
     )
     recurrent_learning_rate: float = Field(
-        1e-6, ge=0, description="learning rate of U and V; with 0 they stay, as in the released program"
+        1e-6, ge=0, description="learning rate of U and V; with 0 they do not change, as in the released program"
     )
     spectrum_learning_rate: Positive = Field(1e-4, description="learning rate of p, divided by 2 mu before use")
     margin: float | None = Field(
@@ -63,9 +63,7 @@ class SoftOrthogonalSettings(MatrixSettings):
     @model_validator(mode="after")
     def _check_initialization(self) -> SoftOrthogonalSettings:
         if self.initialization == "glorot" and self.margin is not None:
-            raise ValueError(
-                f"initialization=glorot: its singular values are outside margin={self.margin}; use margin=none"
-            )
+            raise ValueError(f"initialization=glorot has singular values outside margin={self.margin}: use margin=none")
         return self
 
 
@@ -138,7 +136,7 @@ class SoftOrthogonal(PlainRNN):
         ]
 
     def parameter_count(self) -> int:
-        """W by its manifold's dimension, n^2, or n (n - 1) / 2 where it is orthogonal; h_0 is left out, as printed."""
+        """Count W as its manifold's dimension, n^2 or n (n - 1) / 2 if orthogonal, and omit h_0, as in the paper."""
         n = self.hidden_size
         others = (self.input_weight, self.bias, self.output_weight, self.output_bias)
         return (n * (n - 1) // 2 if self.spectrum is None else n * n) + sum(each.numel() for each in others)

@@ -1,14 +1,14 @@
-"""Spectral RNN: a recurrent matrix by its singular value decomposition, the singular values in a band around one.
+"""Spectral RNN: a recurrent matrix by its singular value decomposition, with singular values in a band around one.
 
     h_t = max(W h_{t-1} + U_x x_t + b, 0),   W = U diag(sigma) V^T,   sigma_i = 1 + 2 r (sigmoid(s_i) - 1/2)
     U = H(u_1) ... H(u_k),   V = H(v_1) ... H(v_k),   H(u) = I - 2 u u^T / u^T u
 
 u_j and v_j are zero in their first j - 1 entries; r is the margin. J. Zhang, Q. Lei, I. Dhillon, "Stabilizing Gradients
-for Deep Neural Networks via Efficient SVD Parameterization", ICML 2018. As in the program the
-vectors start Glorot-uniform, and every step scales them to unit length. This only changes the size of their gradients.
-The start is sigma_i = 1; the output's matrix and bias are N(0, 0.1^2) cut off at 0.2. The learning rate
-falls by a factor each epoch: the training setting `learning_rate_decay`. torch's `parametrizations.orthogonal` always
-has n reflections for a square matrix; `matrices.householder` takes k.
+for Deep Neural Networks via Efficient SVD Parameterization", ICML 2018. As in the program, the vectors start
+Glorot-uniform, and every step scales them to unit length, which only changes the size of their gradients. At the start
+sigma_i = 1; the output's matrix and bias are drawn from N(0, 0.1^2), truncated at 0.2. The learning rate decreases by a
+constant factor per epoch (the training setting `learning_rate_decay`). torch's `parametrizations.orthogonal` always
+uses n reflections for a square matrix, so `matrices.householder` computes the product of k.
 """
 
 from __future__ import annotations

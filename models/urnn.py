@@ -2,9 +2,10 @@
 
     h_t = modReLU(W h_{t-1} + U x_t; b),   W = D_3 R_2 F^-1 D_2 P R_1 F D_1,   y = V [Re h; Im h] + c
 
-n complex units. D_k are diagonal with entries e^{i theta}, R_k reflections, F the unitary Fourier transform and P a
+n complex units. D_k is diagonal with entries e^{i theta}, R_k is a reflection, F the unitary Fourier transform and P a
 fixed random permutation; h_0 is trained. M. Arjovsky, A. Shah, Y. Bengio, "Unitary Evolution Recurrent Neural
-Networks", ICML 2016. Forming W and applying it in every step differ only in time.
+Networks", ICML 2016. Computing W once and applying its factors in every step give the same result; only the time
+differs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from orthobench.recurrence import Multiply
 from ._complex import ComplexRNN
 
 FORMED_UP_TO = 512
-"""W is formed once an iteration up to this number of units; with more, applying its parts is faster."""
+"""Up to this number of units W is computed once per iteration; with more, applying its factors is faster."""
 
 
 class URNNSettings(ModelSettings):
@@ -29,12 +30,12 @@ class URNNSettings(ModelSettings):
     optimizer: OptimizerName = "rmsprop_theano"
     bias_mean: float = Field(0.0, description="the modReLU's bias b is drawn from U(mean - spread, mean + spread)")
     bias_spread: float = Field(
-        0.01, ge=0, description="spread of the modReLU's bias b at the start; 0 in the program for MNIST"
+        0.01, ge=0, description="spread of the modReLU's initial bias b; 0 in the program for MNIST"
     )
 
 
 class URNNBase(ComplexRNN):
-    """The common base of the uRNNs of restricted and of full capacity: the start of b."""
+    """The common base of the uRNNs of restricted and full capacity, which initialises b."""
 
     def __init__(self, settings: URNNSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)

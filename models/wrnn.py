@@ -2,12 +2,12 @@
 
     h_t = ReLU(conv(w, h_{t-1}) + U x_t + b + g),   conv(w, h)_{o,i} = sum_k sum_{s=-1,0,1} w_{o,k,s} h_{k,i+s}
 
-o and k are channels, i counts the n units of a channel, and i + s is taken modulo n. T. A. Keller, L. Muller,
-T. Sejnowski, M. Welling, "Traveling Waves Encode the Recent Past and Enhance Sequence Learning", ICLR 2024. At the
-start w is the shift conv(w, h)_{o,i} = h_{o,i+1} of every channel, a permutation. The hidden size n is the units of a
-channel, as the paper has it, so the state has c n features. As in the program U starts at 1 for the first unit of each
-channel and at 0 elsewhere, and b at 0. There is one g for each channel. It starts as torch's convolution has it, and
-the output map as torch's Linear. The paper takes 16 to 64 channels, and 27 for adding. The default of 1 is the
+o and k are channels, i counts the n units of a channel, and i + s is taken modulo n. T. A. Keller, L. Muller, T.
+Sejnowski, M. Welling, "Traveling Waves Encode the Recent Past and Enhance Sequence Learning", ICLR 2024. At the start w
+shifts every channel, conv(w, h)_{o,i} = h_{o,i+1}, which is a permutation. As in the paper, the hidden size n is the
+number of units per channel, so the state has c n features. As in the program, U starts at 1 for the first unit of each
+channel and at 0 elsewhere, and b at 0. Each channel has one g, which starts as the bias of torch's convolution; the
+output map starts as torch's Linear. The paper uses 16 to 64 channels, and 27 for adding; the default of 1 is the
 program's.
 """
 
@@ -28,21 +28,21 @@ from ._plain import PlainRNN
 
 _ACTIVATIONS = {"relu": RELU, "tanh": TANH, "identity": IDENTITY}
 FORMED_UP_TO = 4096
-"""With more features W has more than 64 MB, and w is applied by a convolution in every step.
+"""With more features W would exceed 64 MB, so a convolution applies w in every step instead.
 
-Up to 1024 features the kernels with W are 2 to 5 times faster than convolutions, on two AVX-512 cores.
+Up to 1024 features the kernels with W are 2 to 5 times faster than convolutions (measured on two AVX-512 cores).
 """
 
 
 class WRNNSettings(ModelSettings):
-    hidden_size: Count = Field(100, description="n, units of each channel; the state has channels x n features")
+    hidden_size: Count = Field(100, description="n, number of units per channel; the state has channels x n features")
     optimizer: OptimizerName = "adam"
     learning_rate: Positive = 1e-4
     output_bias: OutputBias = "linear"
-    channels: Count = Field(1, description="c, channels of units")
+    channels: Count = Field(1, description="c, number of channels")
     activation: Literal["relu", "tanh", "identity"] = Field("relu", description="activation of the hidden state")
     initialization: Literal["shift", "identity", "linear"] = Field(
-        "shift", description="start of w; shift: by one unit in each channel; linear: as torch's convolution"
+        "shift", description="start of w; shift: by one unit in each channel; linear: as in torch's convolution"
     )
     encoder_start: Literal["solo", "normal"] = Field(
         "solo", description="start of U; solo: 1 for the first unit of each channel, else 0; normal: N(0, 0.001^2)"

@@ -1,4 +1,4 @@
-"""The surroundings of a run: versions, commit, hardware. What a reader of its numbers would ask."""
+"""The environment of a run: versions, commit and hardware, which a reader of its numbers would ask for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psutil
 import torch
 
 CODE = ("orthobench", "tasks", "models")
-"""The folders of a checkout whose changes may change a run's numbers."""
+"""The folders of a checkout in which changes may change a run's numbers."""
 PACKAGES = ("orthobench", "torch", "triton", "numpy", "scipy", "sqlalchemy")
 
 
@@ -49,15 +49,15 @@ def describe(device: torch.device, plugins: Sequence[Mapping[str, Any]] = ()) ->
 
 
 def digest(facts: dict[str, Any]) -> str:
-    """Names the environment."""
+    """Return the hash of an environment."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def peak_memory() -> int | None:
-    """The most memory this process has held so far, in bytes; None where the system does not tell."""
+    """Return the peak memory of this process in bytes, or None if the system does not report it."""
     if sys.platform == "win32":
         return None
-    if sys.platform == "linux":  # whose resource usage counts what the parent held when it started this process
+    if sys.platform == "linux":  # because its resource usage starts at the parent's memory
         match = re.search(r"^VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text(), re.M)
         if match:
             return 1024 * int(match[1])
@@ -75,21 +75,21 @@ def _version(package: str) -> str | None:
 
 
 def _here(*arguments: str) -> str | None:
-    """What git says of the checkout this package stands in; None for an installed package."""
+    """Run a git command in the checkout of this package; return None if the package is installed without one."""
     folder = Path(__file__).resolve().parent.parent
     return git(folder, *arguments) if (folder / ".git").exists() else None
 
 
 def _changes(revisions: Sequence[str]) -> str | None:
-    """Name the difference of the code from the commit, with the revisions of plugins; None for no difference."""
+    """Return a hash of the code's difference from the commit and of the plugins' revisions; None without difference."""
     changed = (_here("diff", "HEAD", "--binary", "--", *CODE) or "") + "".join(sorted(revisions))
     return hashlib.sha256(changed.encode()).hexdigest()[:16] if changed else None
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """What git answers in a folder; None where there is no git, no repository or no answer."""
+    """Run a git command in a folder; return None if git fails."""
     try:
-        # A difference may be of files in any encoding.
+        # A diff may contain files in any encoding.
         done = subprocess.run(
             ["git", *arguments], cwd=folder, capture_output=True, text=True, errors="replace", check=True, timeout=20
         )
@@ -110,7 +110,7 @@ def _cpu_model() -> str | None:
 
 
 def _cpu_facts() -> dict[str, str]:
-    """Return what Linux says of the first processor; nothing elsewhere."""
+    """Return what Linux reports about the first processor; empty on other systems."""
     try:
         first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     except OSError:

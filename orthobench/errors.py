@@ -20,13 +20,13 @@ _SECRET = re.compile(
 def without_passwords(text: str) -> str:
     """Return a text with *** in place of every password of a URL.
 
-    Every location of a database that is printed or stored passes through this function.
+    Every database location that is printed or stored passes through this function.
     """
     return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***", text))
 
 
 def shell_command(*words: object) -> str:
-    """Return a command of orthobench for the user's shell, with every word quoted that needs it."""
+    """Return an orthobench command for the user's shell, with quotes where necessary."""
     return shlex.join(["orthobench", *map(str, words)])
 
 
@@ -47,7 +47,7 @@ class UsageError(OrthobenchError):
 
 
 class MissingDataError(UsageError):
-    """A data set is missing: the line names the command that fetches it."""
+    """A data set is missing; the message names the command that fetches it."""
 
 
 class RunLockedError(OrthobenchError):
@@ -55,11 +55,11 @@ class RunLockedError(OrthobenchError):
 
 
 class StorageError(OrthobenchError):
-    """A file or database cannot be written: the run stops, and the same command resumes it from its checkpoint."""
+    """A file or database cannot be written; the run stops, and the same command resumes it from its checkpoint."""
 
 
 class DamagedError(StorageError):
-    """A database is damaged: the user restores a backup, and the same command goes on from there."""
+    """A database is damaged; after the user has restored a backup, the same command continues from there."""
 
 
 def installation(extra: str) -> str:

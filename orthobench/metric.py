@@ -1,4 +1,4 @@
-"""A metric's declaration: its name, which way is better, and how axes and tables write it."""
+"""The declaration of a metric: its name, which direction is better, and how axes and tables write it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Literal, Self
 Goal = Literal["min", "max"]
 
 BY_LENGTH = "by_length"
-"""The first part of the names of vectors that hold a metric over the lengths of the test sequences."""
+"""The prefix of the names of vectors with a metric over the lengths of the test sequences."""
 LENGTHS, TRAINED_LENGTHS = f"{BY_LENGTH}/lengths", f"{BY_LENGTH}/trained"
-"""The vectors of the lengths, and of the shortest and the longest length of training."""
+"""The vectors with the lengths, and with the shortest and the longest training length."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Metric:
     """A number that a task measures.
 
     name: as in `Task.measure`. goal: whether lower ("min") or higher ("max") values are better. unit: of the values, if
-    any. label: for axes; the name where it is empty. is_fraction: the values are shares between 0 and 1.
+    any. label: for axes; by default the name. is_fraction: the values are shares between 0 and 1.
     """
 
     name: str
@@ -40,21 +40,21 @@ class Metric:
 
     @property
     def axis(self) -> str:
-        """Return the label with its unit, for an axis."""
+        """The label with its unit, for an axis."""
         return f"{self.label or self.name} ({self.unit})" if self.unit else self.label or self.name
 
     @property
     def sign(self) -> float:
-        """Return the factor that makes lower values better: 1 where the goal is "min", else -1."""
+        """The factor that makes lower values better: 1 if the goal is "min", else -1."""
         return 1.0 if self.goal == "min" else -1.0
 
     @property
     def worst(self) -> float:
-        """Return the worst value, infinity where the goal is "min", else its negative: that of a diverged run."""
+        """The worst value, which a diverged run has: infinity if the goal is "min", else minus infinity."""
         return self.sign * math.inf
 
     def bounds(self, values: Sequence[float]) -> tuple[float, float]:
-        """Return the smallest and the largest value that the metric can have.
+        """Return the smallest and the largest value that the metric can take.
 
         Args:
             values: measured ones. A metric that is minimised is never negative unless one of them is.
@@ -64,28 +64,28 @@ class Metric:
         return (0.0 if self.goal == "min" and min(values, default=0.0) >= 0 else -math.inf), math.inf
 
     def record(self) -> dict[str, Any]:
-        """Return the declaration as JSON holds it, without the name."""
+        """Return the declaration as JSON values, without the name."""
         values = asdict(self)
         del values["name"]
         return values
 
     @classmethod
     def main(cls, name: str, goal: str, records: Mapping[str, Mapping[str, Any]] | None) -> Self:
-        """Return the declaration of a run's main metric from its row's columns (`run_columns`)."""
+        """Return the declaration of a run's main metric from the columns of its row (`run_columns`)."""
         return cls.read(name, (records or {}).get(name) or {"goal": goal})
 
     @classmethod
     def read(cls, name: str, record: Mapping[str, Any]) -> Self:
-        """Return the declaration of this name from its record."""
+        """Return the declaration of the metric with this name from its record."""
         return cls(name, **record)
 
 
 def run_columns(metrics: Sequence[Metric]) -> dict[str, Any]:
-    """Return what a run's row holds of its task's metrics, of which the first is the main one."""
+    """Return the columns of a run's row that describe its task's metrics; the first metric is the main one."""
     main = metrics[0]
     return {"metric": main.name, "goal": main.goal, "metrics": {metric.name: metric.record() for metric in metrics}}
 
 
 def by_length(metric: str) -> str:
-    """Return the name of the vector of a metric's values, one for each of the lengths."""
+    """Return the name of the vector with a metric's values by length."""
     return f"{BY_LENGTH}/{metric}"

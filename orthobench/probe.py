@@ -22,7 +22,7 @@ class ProbeContext:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """A probe's numbers and vectors, by names that begin with the probe's. A matrix is stored row by row."""
+    """A probe's numbers and vectors, by names that begin with the probe's name; matrices are stored row by row."""
 
     values: Mapping[str, float] = field(default_factory=dict)
     vectors: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -31,14 +31,14 @@ class ProbeResult:
 class Probe(ABC):
     """The base class of probe plugins.
 
-    A probe measures before the first iteration, at the end of the run, and after every `every_epochs` epochs. The
-    run's account of seconds includes its time.
+    A probe measures before the first iteration, at the end of the run, and after every `every_epochs` epochs. Its time
+    counts towards the run's seconds.
 
     Attributes:
         title: the measured quantity.
         paper: the paper that showed it first.
         every_epochs: number of epochs between two measurements; 0: only before training and after it.
-        default: whether every run has the probe; the setting `-s probes=name` adds other probes.
+        default: whether every run has the probe; `-s probes=name` adds other probes.
     """
 
     title: ClassVar[str]

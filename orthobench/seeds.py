@@ -1,4 +1,4 @@
-"""One seed a run, split by purpose, so that no two uses of chance share a stream."""
+"""One seed per run, split by purpose, so that no two uses of randomness share a stream."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 
 
 def derive(seed: int, *purpose: str | int) -> int:
-    """A 63-bit seed for one purpose, for example `derive(seed, "data", "train")`; the same on every machine."""
+    """Return a 63-bit seed for one purpose, for example `derive(seed, "data", "train")`; the same on every machine."""
     digest = hashlib.sha256("/".join(map(str, (seed, *purpose))).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
-    """A CPU generator for one purpose. Draws are made on the CPU on every device, so that runs agree on them."""
+    """Return a CPU generator for one purpose; runs on any device draw on the CPU, so that they agree."""
     return torch.Generator().manual_seed(derive(seed, *purpose))

@@ -18,13 +18,13 @@ from orthobench.arguments import is_none
 from orthobench.errors import UsageError, unknown
 
 SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
-"""Settings by the papers' symbols, which users may write instead."""
+"""Settings by the papers' symbols, which users may write instead of the names."""
 CHECKSUM = "_md5"
-"""The end of the name of a checksum: a setting `NAME` that names a file or folder has `NAME_md5` next to it."""
+"""The suffix of a checksum: next to a setting `NAME` that names a file or folder there is `NAME_md5`."""
 
 
 class Settings(BaseModel):
-    """Base of every group of hyper-parameters. Text such as "1e-3" is accepted for a number, "none" for None."""
+    """Base of every group of hyper-parameters; text such as "1e-3" is accepted for a number, and "none" for None."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
 
@@ -35,20 +35,20 @@ class Settings(BaseModel):
 
     @classmethod
     def fill_share(cls, values: dict[str, Any], name: str, of: int) -> dict[str, Any]:
-        """Return the values with a share of `of` replaced by its count: "0.5", with a decimal point, is half of it.
+        """Return the values with a share of `of` replaced by a count; "0.5", with a decimal point, is half of it.
 
-        For validators that run before the fields': the record of a run then holds the count.
+        For validators that run before field validation, so that the record of a run holds the count.
         """
         value = str(values.get(name, cls.model_fields[name].default))
         try:
             share = float(value)
         except ValueError:
-            return values  # the field's own validator explains the error
+            return values  # the field's validator explains the error
         return values | {name: round(share * of)} if "." in value and 0 <= share <= 1 else values
 
     @classmethod
     def whole(cls, values: Mapping[str, Any], name: str) -> int:
-        """Return a setting as a whole number, or its default; 0 if the value is no whole number."""
+        """Return a setting, or its default, as a whole number; 0 if the value is not a whole number."""
         try:
             return int(str(values.get(name, cls.model_fields[name].default)))
         except ValueError:
@@ -67,10 +67,10 @@ class Settings(BaseModel):
             raise UsageError("; ".join(_explain(problem) for problem in error.errors())) from error
 
     def canonical(self) -> dict[str, Any]:
-        """Return the settings as JSON values, without those at their neutral value.
+        """Return the settings as JSON values, without settings at their neutral value.
 
-        A setting that is added later declares the value of no effect, `json_schema_extra={"neutral": value}`.
-        Earlier runs then keep their keys.
+        A setting that is added later declares the value that has no effect, `json_schema_extra={"neutral": value}`, so
+        that earlier runs keep their keys.
         """
         dumped, neutral = self.model_dump(mode="json"), self.neutral()
         return {name: value for name, value in dumped.items() if neutral.get(name, ...) != value}
@@ -86,7 +86,7 @@ class Settings(BaseModel):
 
     @classmethod
     def neutral(cls) -> dict[str, Any]:
-        """Return the neutral values: those of the settings that a canonical form may lack."""
+        """Return the neutral values of the settings that a canonical form may lack."""
         return {
             name: _extra(field)["neutral"] for name, field in cls.model_fields.items() if "neutral" in _extra(field)
         }
@@ -130,7 +130,7 @@ _PLAIN = {
     "list_type": "should be names, as a,b",
     "tuple_type": "should be names, as a,b",
 }
-"""By pydantic's type of problem, the message in the words of this program."""
+"""Our messages by pydantic's type of error."""
 
 
 def _explain(problem: Any) -> str:
@@ -142,7 +142,7 @@ def _explain(problem: Any) -> str:
 
 
 def digest(value: Any) -> str:
-    """Return the name of a JSON value: 16 hexadecimal digits."""
+    """Return the hash of a JSON value, 16 hexadecimal digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -169,14 +169,14 @@ def whole_path(path: str) -> str:
 
 
 def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that identify a run: the checksum of a file or folder stands for its path."""
+    """Return the settings that identify a run, with the checksum of a file or folder instead of its path."""
     return {name: value for name, value in settings.items() if settings.get(name + CHECKSUM) is None}
 
 
 def run_names(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of a run by what they identify: `key`, its `variant` without the seed, and its `condition`.
+    """Return the hashes that identify a run's `key`, its `variant` (without the seed) and its `condition`.
 
-    A condition is the task with its settings and version. Runs whose metrics are comparable share it.
+    A condition is the task with its settings and version; runs with comparable metrics share it.
     """
     whole = {name: identity(value) if isinstance(value, Mapping) else value for name, value in spec.items()}
     task = {"task": whole["task"], "settings": whole["task_settings"], "version": whole["task_version"]}
@@ -185,7 +185,7 @@ def run_names(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def text(value: Any) -> str:
-    """Return a setting's JSON value as the command line has it."""
+    """Return a setting's JSON value as written on the command line."""
     if isinstance(value, list):
         return ",".join(value) or "none"
     if isinstance(value, bool):
@@ -194,9 +194,9 @@ def text(value: Any) -> str:
 
 
 def same(recorded: Any, value: Any) -> bool:
-    """Return whether a value that `run` accepts is the recorded one: 1e-3 is 0.001, 4.0 is 4, "yes" is True.
+    """Return whether a value that `run` accepts equals the recorded one: 1e-3 is 0.001, 4.0 is 4, "yes" is True.
 
-    Text is the same letter for letter; a path is the same from whatever folder it is written.
+    Text must agree letter by letter; paths are compared as absolute paths.
     """
     if recorded is None:
         return is_none(value)
@@ -212,30 +212,30 @@ def same(recorded: Any, value: Any) -> bool:
 
 
 _READERS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (bool, int, float)}
-"""By type, what reads the values of a setting of this type. A truth value is also an int, so its type is the first."""
+"""The function that reads values of a setting, by type; bool comes first because a bool is also an int."""
 
 
 def read_toml(file: Path, named: str = "") -> dict[str, Any]:
-    """Return the content of a TOML file of the user's, also of one with the byte order mark of Windows' editor.
+    """Return the content of a user's TOML file, even if it begins with the byte order mark of Windows editors.
 
     Args:
-        named: the file as errors name it, if it is not the path alone.
+        named: the file as errors name it, if not by its path.
 
     Raises:
-        UsageError: the file cannot be read, or is no TOML.
+        UsageError: the file cannot be read, or is not TOML.
     """
     name = named or str(file)
     try:
         return tomllib.loads(file.read_text("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # also of a number of thousands of digits, and of deep nesting
+    except (ValueError, RecursionError) as error:  # also raised by numbers of thousands of digits, and by deep nesting
         raise UsageError(f"{name} is not TOML: {error}") from error
 
 
 @dataclass(frozen=True)
 class SettingDescription:
-    """A setting as the user reads it: its default and its accepted values as text, and its meaning."""
+    """A setting as shown to the user: default and accepted values as text, and the meaning."""
 
     name: str
     symbol: str
@@ -245,9 +245,9 @@ class SettingDescription:
 
 
 def describe_settings(settings: type[Settings]) -> list[SettingDescription]:
-    """Return the description of every setting, in the order of their declaration.
+    """Return the descriptions of all settings in the order of declaration.
 
-    A subclass that changes only a default keeps the meaning that its base declares.
+    A subclass that only changes a default inherits the meaning from its base.
     """
     symbols = {name: symbol for symbol, name in SHORT_NAMES.items()}
     schema = settings.model_json_schema()["properties"]

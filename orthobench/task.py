@@ -1,4 +1,4 @@
-"""The base class of tasks: data from settings and a seed, a loss, metrics and baselines; the settings of training."""
+"""The base class of tasks: data from settings and a seed, a loss, metrics and baselines; also the training settings."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Batch:
     """Inputs and the targets that the task's loss expects.
 
     Attributes:
-        inputs: `[time, batch, features]`, or symbol numbers `[time, batch]` where the signature has `tokens`.
+        inputs: `[time, batch, features]`, or symbol numbers `[time, batch]` if the signature has `tokens`.
         lengths: the number of valid steps of each sequence, int64 `[batch]`, at least 1. Later steps are padding.
             None: all steps are valid.
         positions: the steps whose outputs are read with readout "positions", int64 `[answers, batch]`. A sequence with
-            fewer answers repeats one; its targets tell which answers count.
+            fewer answers repeats one; its targets determine which answers count.
     """
 
     inputs: Tensor
@@ -47,7 +47,7 @@ class Batch:
 
 
 class Split(Protocol):
-    """A part of the data. The trainer chooses batches by the numbers of examples."""
+    """A part of the data; the trainer selects batches by example numbers."""
 
     def __len__(self) -> int: ...
 
@@ -56,25 +56,25 @@ class Split(Protocol):
 
 
 class Stream(Split, Protocol):
-    """A split as one text: cut into equal columns, without the remainder, and read from top to bottom."""
+    """A split that is one text, cut into equal columns without the remainder, and read from top to bottom."""
 
     def pieces(self, columns: int) -> int:
-        """Return the number of batches that read this many columns; 0 if the split is too short."""
+        """Return the number of batches with this many columns; 0 if the split is too short."""
 
     def piece(self, position: int, columns: int) -> Batch:
-        """Return the batch at a position `[time, columns, features]`, after the previous one; the last is shorter."""
+        """Return the batch at a position, `[time, columns, features]`; it continues the previous one."""
 
 
 class TrainingSettings(Settings):
-    """How a run is trained and how often it is tested: the protocol."""
+    """The protocol: how a run is trained and how often it is tested."""
 
-    batch_size: Size = Field(50, description="sequences in a training batch")
-    epochs: Size = Field(10, description="passes over the training set")
-    max_iterations: Size | None = Field(None, description="iterations at most; none: only epochs limits the run")
+    batch_size: Size = Field(50, description="number of sequences in a training batch")
+    epochs: Size = Field(10, description="number of passes over the training set")
+    max_iterations: Size | None = Field(None, description="most iterations; none: only epochs limits the run")
     evaluate_every: Size | None = Field(
-        None, description="iterations between evaluations; none: one evaluation an epoch"
+        None, description="iterations between evaluations; none: one evaluation per epoch"
     )
-    evaluation_batch_size: Size = Field(1000, description="sequences in an evaluation batch")
+    evaluation_batch_size: Size = Field(1000, description="number of sequences in an evaluation batch")
     learning_rate_decay: float = Field(1.0, gt=0, le=1, description="factor on all learning rates at every decay")
     decay_every: Size = Field(1, description="epochs between decays")
     plateau_decay: float = Field(
@@ -93,7 +93,7 @@ class TrainingSettings(Settings):
     )
     schedule: Literal["constant", "cosine"] = Field(
         "constant",
-        description="course of the learning rates after the warm-up; cosine: half a cosine down to the final rate",
+        description="schedule of the learning rates after the warm-up; cosine: half a cosine down to the final rate",
         json_schema_extra={"neutral": "constant"},
     )
     final_rate: float | None = Field(
@@ -106,7 +106,7 @@ class TrainingSettings(Settings):
         0.0,
         ge=0,
         le=1,
-        description="cosine: learning rate at the end as a share of each group's own; for final_rate=none",
+        description="cosine: learning rate at the end as a share of each group's learning rate; for final_rate=none",
         json_schema_extra={"neutral": 0.0},
     )
     solved_at: float | None = Field(
@@ -140,7 +140,7 @@ class TrainingSettings(Settings):
     @field_validator("probes", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
-        """Read names from a text with commas, and sort them: their order has no meaning."""
+        """Read names separated by commas, and sort them because their order has no meaning."""
         names = {name.strip() for name in (value.split(",") if isinstance(value, str) else value or ())}
         if "" in names:
             raise ValueError("has an empty name: write probes=a,b")
@@ -148,7 +148,7 @@ class TrainingSettings(Settings):
 
     @model_validator(mode="after")
     def _check_schedule(self) -> Self:
-        """Refuse values that would have no effect, and a part of an iteration."""
+        """Refuse values without effect and fractions of an iteration."""
         if self.warmup >= 1 and self.warmup != int(self.warmup):
             raise ValueError(f"warmup={self.warmup:g}: give a share below 1, or a whole number of iterations")
         if self.schedule != "cosine" and (self.final_rate is not None or self.final_share):
@@ -159,7 +159,7 @@ class TrainingSettings(Settings):
 
 
 class SyntheticSettings(Settings):
-    """Settings that every generated data set has."""
+    """Settings of all generated data sets."""
 
     train_size: Size = Field(100_000, description="training sequences")
     test_size: Size = Field(10_000, description="test sequences")
@@ -169,17 +169,17 @@ class Task(ABC):
     """Base of the task plugins.
 
     Attributes:
-        version: raise it whenever the same settings come to mean other data or other numbers.
-        metrics: every metric of `summarise` and `final_metrics`, first the main one, which the literature reports.
-        loss_metric: the metric that tells divergence by its growth, where the main one is maximised.
+        version: raise it whenever the same settings give different data or different numbers.
+        metrics: every metric of `summarise` and `final_metrics`; the first is the main one, which papers report.
+        loss_metric: the metric whose growth means divergence, if the main metric is maximised.
         length_metric: the metric that is also measured for each length of the test sequences, if any. The task then
             has `score` and `trained_lengths`.
-        protocol: the literature's training settings.
+        protocol: the training settings from the literature.
         quick: settings of all kinds for a run of a minute or two.
         carries_state: whether a batch starts from the final state of the previous one, without gradient. Every split
             is a `Stream` then, and no batch has lengths.
-        validation: None where the literature has no validation data.
-        epoch: the number of the current epoch. The trainer sets it for tasks that draw data in every epoch.
+        validation: None if the literature uses no validation data.
+        epoch: the number of the current epoch, which the trainer sets for tasks that draw new data in every epoch.
     """
 
     version: ClassVar[int] = 1
@@ -202,7 +202,8 @@ class Task(ABC):
     def version_of(cls, settings: Any) -> int:
         """Return the version of the task with these settings: `version`.
 
-        A task whose data change under some settings alone raises the version of these, so that other runs keep theirs.
+        If a task's data changes only for some settings, it raises the version for these, so that other runs keep
+        theirs.
         """
         return cls.version
 
@@ -218,33 +219,33 @@ class Task(ABC):
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         """Return a batch's metrics as (total, weight); a split's value is the sum of totals over the sum of weights.
 
-        `summarise` may make other metrics of these values.
+        `summarise` may compute other metrics from these values.
         """
 
     def summarise(self, means: dict[str, float]) -> dict[str, float]:
-        """Return a split's metrics from its values of `measure`; by default these values.
+        """Return a split's metrics, given its values of `measure`; by default these values.
 
-        A metric that is no mean, such as the root of one, is made here.
+        Compute metrics here that are not means, such as the root of a mean.
         """
         return means
 
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return each sequence's value of `length_metric`, `[batch]`, or that of each step, `[time, batch]`.
+        """Return the value of `length_metric` for each sequence, `[batch]`, or for each step, `[time, batch]`.
 
-        The metric is the mean over sequences, or over valid steps. The score of step t counts for length t: it is
-        that of the sequence cut after t steps.
+        The metric is the mean over sequences, or over valid steps. The score of step t counts for length t, because it
+        is the score of the sequence cut off after t steps.
         """
-        raise NotImplementedError(f"{type(self).__name__} has a length_metric and no score: define score")
+        raise NotImplementedError(f"{type(self).__name__} has a length_metric but no score: define score")
 
     @classmethod
     def trained_lengths(cls, settings: Any) -> tuple[int, int]:
         """Return the shortest and the longest length of the training sequences, for a task with a `length_metric`."""
-        raise NotImplementedError(f"{cls.__name__} has a length_metric and no trained_lengths: define trained_lengths")
+        raise NotImplementedError(f"{cls.__name__} has a length_metric but no trained_lengths: define trained_lengths")
 
     def length_bins(self, lengths: Tensor) -> Tensor:
-        """Return for each length, int64 `[N]`, the length under which its score counts; by default the length itself.
+        """Return the length under which the score of each length counts, int64 `[N]`; by default the length itself.
 
-        A task with very many lengths joins some, such as `(lengths + 9) // 10 * 10`.
+        A task with very many lengths merges some, for example by `(lengths + 9) // 10 * 10`.
         """
         return lengths
 
@@ -252,7 +253,7 @@ class Task(ABC):
         """Return metrics that are too slow for every evaluation, measured once after the last iteration.
 
         Args:
-            report: receives the number of finished parts of the work, and of all parts.
+            report: receives the number of finished parts of the work and the number of all parts.
         """
         return {}
 
@@ -263,7 +264,7 @@ class Task(ABC):
 
     @classmethod
     def divergence_metric(cls) -> str | None:
-        """Return the name of the metric whose growth tells divergence; None where no metric is minimised."""
+        """Return the name of the metric whose growth means divergence; None if no metric is minimised."""
         return cls.loss_metric or (cls.main_metric().name if cls.main_metric().goal == "min" else None)
 
     @classmethod

@@ -1,1 +1,1 @@
-"""The tasks: one file each, named as the task; the class in it is found by `orthobench.plugins`."""
+"""The tasks, one per file; `orthobench.plugins` finds the class in the file that has the task's name."""

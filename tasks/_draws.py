@@ -1,8 +1,8 @@
-"""Random numbers by example: a function of seed, example and offset, so that nothing is stored and any order is cheap.
+"""Random numbers as a function of seed, example and offset, so that nothing is stored and any order is cheap.
 
-The numbers are outputs of SplitMix64 (Steele, Lea, Flood. Fast Splittable Pseudorandom Number Generators. OOPSLA
-2014), read at any position: output i mixes the bits of seed + (i + 1) gamma. The arithmetic is that of 64-bit
-integers, so every device has the same numbers.
+The numbers are outputs of SplitMix64 (Steele, Lea, Flood. Fast Splittable Pseudorandom Number Generators. OOPSLA 2014),
+which can be read at any position: output i mixes the bits of seed + (i + 1) gamma. The arithmetic uses 64-bit integers,
+so every device computes the same numbers.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from orthobench import seeds
 
 GAMMA, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 OFFSETS = 1 << 16
-"""Offsets of a channel."""
+"""Number of offsets per channel."""
 CHANNELS = 1 << 4
-"""Channels of an example, each with its own numbers."""
+"""Number of channels per example, each with its own numbers."""
 
 
 def _signed(value: int) -> int:
@@ -24,12 +24,12 @@ def _signed(value: int) -> int:
 
 
 def _shift_right(value: Tensor, bits: int) -> Tensor:
-    """Shift 64-bit numbers as if they had no sign."""
+    """Shift 64-bit numbers as if they were unsigned."""
     return (value >> bits) & ((1 << (64 - bits)) - 1)
 
 
 class Draws:
-    """The numbers of one seed and purpose. Channels of an example are independent of each other."""
+    """The random numbers of one seed and purpose; the channels of an example are independent."""
 
     def __init__(self, seed: int, *purpose: str | int) -> None:
         self.start = seeds.derive(seed, *purpose)
@@ -42,7 +42,7 @@ class Draws:
         return _shift_right(state ^ _shift_right(state, 31), 32)
 
     def below(self, bound: Tensor | int, examples: Tensor, offsets: Tensor, channel: int = 0) -> Tensor:
-        """Return numbers from 0 to bound - 1. Their chances differ by at most 2^-32."""
+        """Return numbers from 0 to bound - 1, whose probabilities differ by at most 2^-32."""
         return (self.bits(examples, offsets, channel) * bound) >> 32
 
     def rows(self, bound: int, examples: Tensor, size: int, channel: int = 0) -> Tensor:

@@ -1,8 +1,8 @@
-"""Bracketed expressions modulo 5: random ones of an exact length, their values, and the values' distribution.
+"""Random bracketed expressions modulo 5 of a given length, their values, and the distribution of the values.
 
 An expression of 1 to 4 symbols is d, -d, (d) or (-d) with a digit d. A longer one of L symbols is (left op right). The
-left part has 1 to L - 4 symbols with equal chances, and the right part the other L - 3 - left.
-Source: `tasks/dcf/modular_arithmetic_brackets.py` in google-deepmind/neural_networks_chomsky_hierarchy.
+left part has 1 to L - 4 symbols, all equally likely, and the right part the remaining L - 3 - left. Source:
+`tasks/dcf/modular_arithmetic_brackets.py` in google-deepmind/neural_networks_chomsky_hierarchy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPLIT_CHANNEL, OPERATOR_CHANNEL, DIGIT_CHANNEL = 1, 2, 3
 
 @dataclass(frozen=True)
 class Parts:
-    """The expressions of one depth: rows of the batch, first steps, lengths; for those with an operator its parts."""
+    """The expressions of one depth: their rows in the batch, first steps, lengths and, with an operator, its parts."""
 
     rows: Tensor
     starts: Tensor
@@ -36,7 +36,7 @@ def expressions(
 ) -> tuple[Tensor, Tensor]:
     """Return random expressions `[B, steps]`, END after each, and their values modulo 5 `[B]`. CPU only.
 
-    Depth by depth: all parts of one depth of all examples are made together.
+    The work goes depth by depth: all parts of one depth are generated together, for all examples.
 
     Args:
         operators: equally likely symbols; an operator may occur twice.
@@ -80,7 +80,7 @@ def _write_terminals(
 
 
 def value_distributions(longest: int, operators: tuple[int, ...]) -> np.ndarray:
-    """Return the chances of the values 0 to 4 `[longest + 1, 5]` of random expressions, by length; row 0 is unused."""
+    """Return the probabilities of the values 0 to 4 by length, `[longest + 1, 5]`; row 0 is unused."""
     chances = np.full((longest + 1, MODULUS), 1 / MODULUS)
     a, b = np.indices((MODULUS, MODULUS))
     results = {PLUS: (a + b) % MODULUS, MINUS: (a - b) % MODULUS, TIMES: a * b % MODULUS}

@@ -1,8 +1,8 @@
-"""Finite groups as tables: S3, S5, A5, Z60 and A4 x Z5.
+"""The finite groups S3, S5, A5, Z60 and A4 x Z5 as multiplication tables.
 
-A permutation of n points is the tuple of the images of 0 to n - 1. The product a b means: first a, then b.
-Permutations are numbered in lexicographic order, and so are the pairs (a, k) of A4 x Z5. Element k of Z60 is k. So
-element 0 is the identity.
+A permutation of n points is the tuple of the images of 0 to n - 1. The product a b means: first a, then b. Permutations
+are numbered in lexicographic order, and so are the pairs (a, k) of A4 x Z5. Element k of Z60 is k. Element 0 is
+therefore always the identity.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Group:
 
     Attributes:
         table: `table[a, b]` is the number of the product a b, `[order, order]`.
-        generators: the numbers of the fewest elements that we use to generate the group.
+        generators: the numbers of a smallest set of elements that generates the group.
     """
 
     table: np.ndarray
@@ -36,9 +36,9 @@ class Group:
         return len(self.table)
 
     def tokens(self, count: int | None) -> list[int]:
-        """Return the elements that words are made of: all of them, or `count`, the generators first.
+        """Return the elements that occur in words: all of them, or the first `count`, beginning with the generators.
 
-        After the generators come the other elements by their numbers, the identity last (D-54).
+        After the generators come the other elements by number, and the identity last (D-54).
         """
         if count is None:
             return list(range(self.order))

@@ -1,4 +1,4 @@
-"""The base of tasks that read an image step by step and are asked for its class after the last step."""
+"""The base of tasks in which a model reads an image step by step and names its class after the last step."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class ImageSettings(Settings):
 
     available: ClassVar[int]
 
-    validation_size: int = Field(0, ge=0, description="images for validation: the first ones of the training file")
-    train_size: Size = Field(description="images for training: those after the validation images")
-    test_size: Size = Field(10_000, le=10_000, description="images for testing, from the first one on")
+    validation_size: int = Field(0, ge=0, description="images for validation, the first of the training file")
+    train_size: Size = Field(description="images for training, which follow those for validation")
+    test_size: Size = Field(10_000, le=10_000, description="images for testing, from the first on")
 
     @model_validator(mode="after")
     def _check_split_sizes(self) -> Self:
         if self.validation_size + self.train_size > self.available:
             raise ValueError(
-                f"validation_size={self.validation_size} and train_size={self.train_size} are more than the "
-                f"{self.available} images there are: make one of them smaller"
+                f"validation_size={self.validation_size} and train_size={self.train_size} exceed the "
+                f"{self.available} training images: make one of them smaller"
             )
         return self
 
     def cut(self, images: Tensor, labels: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """The training images and the validation images, each with their labels."""
+        """Return the training and the validation images, each with their labels."""
         first, past = self.validation_size, self.validation_size + self.train_size
         return (images[first:past], labels[first:past]), (images[:first], labels[:first])
 
@@ -57,12 +57,12 @@ class ImageTask(Task):
 
     @classmethod
     def baselines(cls, settings: Any) -> dict[str, float]:
-        """All classes alike."""
+        """The scores of guessing a class at random."""
         return {"accuracy": 1 / CLASSES, "cross_entropy": math.log(CLASSES)}
 
 
 class ImageSplit(Split):
-    """Images as sequences, bytes `[N, T, m]`, and labels `[N]`; a batch's inputs are the bytes over `divisor`."""
+    """Images as sequences of bytes `[N, T, m]`, and labels `[N]`; the inputs are the bytes divided by `divisor`."""
 
     def __init__(self, images: Tensor, labels: Tensor, divisor: int, device: torch.device) -> None:
         self.images, self.labels, self.divisor = images.to(device), labels.to(device), divisor

@@ -1,6 +1,6 @@
-"""The three protocols of the formal languages, as their programs have them: tokens, lengths, where an answer is read.
+"""The three protocols of the formal languages, as in their programs: tokens, lengths, and where an answer is read.
 
-D-51 and D-52 are their differences.
+D-51 and D-52 describe how they differ.
 
 | protocol | program |
 | --- | --- |
@@ -25,7 +25,7 @@ from ._languages import (
 )
 
 Lengths = Callable[[int, int], list[int]]
-"""From the shortest and the longest length of the settings to the equally likely numbers of steps."""
+"""Maps the shortest and the longest length in the settings to the equally likely numbers of steps."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Form:
     """A language under a protocol.
 
     Attributes:
-        tokens: the token of each abstract symbol; then the token at the end of the string, if it has one.
+        tokens: the token of each abstract symbol, followed by the token that ends a string, if there is one.
         padding: the token of padded steps.
         input_size: number of tokens.
         output_size: number of classes.
         first_answer: the class of answer 0; the other answers follow.
         lengths: see `Lengths`; the numbers of steps count the token at the end.
-        version: raised when the form's strings change. Runs of the other forms keep their keys.
+        version: raised when the strings of this language and protocol change; the runs of the others keep their keys.
     """
 
     language: Language
@@ -53,7 +53,7 @@ class Form:
 
     @property
     def end(self) -> int:
-        """Return the number of tokens at the end of a string, 0 or 1."""
+        """The number of tokens at the end of a string, 0 or 1."""
         return len(self.tokens) - self.language.alphabet
 
 
@@ -62,22 +62,22 @@ def _as_drawn(added: int) -> Lengths:
 
 
 def _even(shortest: int, longest: int) -> list[int]:
-    """Return the lengths of slice's arithmetic: an odd length grows by 1."""
+    """Return the lengths of slice's arithmetic, where an odd length grows by 1."""
     return [length + length % 2 for length in range(shortest, longest + 1)]
 
 
 def _without_answer(shortest: int, longest: int) -> list[int]:
-    """Return the lengths of xlstm's arithmetic: with the answer they are odd, 2 half - 1."""
+    """Return the lengths of xlstm's arithmetic, which are odd with the answer: 2 half - 1."""
     return [2 * half - 2 for half in range((shortest + 1) // 2, (longest + 1) // 2 + 1)]
 
 
 def _without_answer_and_padding(shortest: int, longest: int) -> list[int]:
-    """Return the lengths of xlstm's expressions: the length counts the answer and a token of padding, at least 5."""
+    """Return the lengths of xlstm's expressions, which count the answer and a token of padding, at least 5."""
     return [max(length, 5) - 2 for length in range(shortest, longest + 1)]
 
 
 def _odd_with_blank(shortest: int, longest: int) -> list[int]:
-    """Return the lengths of deepmind's arithmetic: an even length shrinks by 1, then the blank follows."""
+    """Return the lengths of deepmind's arithmetic, where an even length shrinks by 1 and a blank follows."""
     return [length - (length % 2 == 0) + 1 for length in range(shortest, longest + 1)]
 
 
@@ -87,7 +87,7 @@ _FROM_ZERO = tuple(range(11))
 
 
 def _regular(lengths: Lengths, arithmetic: Lengths) -> dict[str, Form]:
-    """Return the languages without brackets, whose tokens slice and xlstm share: 0 is padding, the answer a token."""
+    """Return the languages without brackets; in slice and xlstm alike, 0 is padding and the answer is a token."""
     return {
         "parity": Form(Parity(), (1, 2), 0, 3, 3, 1, lengths),
         "even_pairs": Form(EvenPairs(), (1, 2), 0, 3, 3, 1, lengths),

@@ -1,6 +1,6 @@
-"""The formal languages: random strings, their answers, and the answers' exact distribution.
+"""The formal languages: random strings, their answers, and the exact distribution of the answers.
 
-Strings are made of abstract symbols. A protocol gives them token numbers, see `_language_forms.py`.
+Strings consist of abstract symbols, which a protocol maps to token numbers (`_language_forms.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ._draws import Draws
 from ._expressions import MINUS, MODULUS, PLUS, TIMES, expressions, value_distributions
 
 POSITIONS = 5
-"""Positions of the cycle."""
+"""Number of positions on the cycle."""
 
 
 class Language(ABC):
@@ -28,12 +28,12 @@ class Language(ABC):
     def strings(self, draws: Draws, examples: Tensor, lengths: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         """Return random strings `[B, steps]` of the given lengths `[B]`, and their answers `[B]`.
 
-        The symbols from a string's length on have no meaning.
+        Symbols beyond a string's length have no meaning.
         """
 
     @abstractmethod
     def distributions(self, longest: int) -> np.ndarray:
-        """Return the chances of the answers `[longest + 1, answers]`, by length; row 0 is unused."""
+        """Return the probabilities of the answers by length, `[longest + 1, answers]`; row 0 is unused."""
 
 
 def _uniform(longest: int, answers: int) -> np.ndarray:
@@ -45,7 +45,7 @@ def _inside(lengths: Tensor, steps: int) -> Tensor:
 
 
 class Parity(Language):
-    """Tell whether the number of the symbol 1 is odd: answer 1, else 0."""
+    """Whether the symbol 1 occurs an odd number of times: answer 1, else 0."""
 
     alphabet = answers = 2
 
@@ -58,7 +58,7 @@ class Parity(Language):
 
 
 class EvenPairs(Language):
-    """Tell whether the number of unequal neighbours is odd, that is, the first and the last symbol differ."""
+    """Whether the number of unequal neighbours is odd, which means that the first and the last symbol differ."""
 
     alphabet = answers = 2
 
@@ -74,7 +74,7 @@ class EvenPairs(Language):
 
 
 class CycleNavigation(Language):
-    """The last position on a cycle of five, from 0; the symbols 0, 1, 2 stay, add 1 and subtract 1."""
+    """The last position on a cycle of five, starting at 0; the symbols 0, 1 and 2 stay, add 1 and subtract 1."""
 
     alphabet, answers = 3, POSITIONS
     moves = (0, 1, -1)
@@ -92,7 +92,7 @@ class CycleNavigation(Language):
 
 
 class ModularArithmetic(Language):
-    """The value modulo 5 of d op d op ... d with +, - and *, where * binds stronger. Strings have odd lengths."""
+    """The value modulo 5 of d op d op ... d with +, - and *, where * binds more tightly. Strings have odd lengths."""
 
     alphabet, answers = TIMES + 1, MODULUS
 
@@ -105,9 +105,9 @@ class ModularArithmetic(Language):
 
     @staticmethod
     def _values(symbols: Tensor, numbers: Tensor) -> Tensor:
-        """Return the values `[B]`, from the first numbers `[B]` of each row.
+        """Return the values `[B]`, using the first `numbers` `[B]` numbers of each row.
 
-        A term is a run of factors. Its value is +-2^l, where l adds up the factors' logarithms modulo 5, or 0.
+        A term is a product of factors. Its value is 0 or +-2^l, where l is the sum of the factors' logarithms modulo 5.
         """
         digits, before = symbols[:, ::2], symbols[:, 1::2]
         first = torch.full_like(digits[:, :1], PLUS)
@@ -126,7 +126,7 @@ class ModularArithmetic(Language):
         return (signs * products).sum(1) % MODULUS
 
     def distributions(self, longest: int) -> np.ndarray:
-        """Return the chances; the state is the sum of the closed terms and the open one."""
+        """Return the probabilities; the state of the recursion is the sum of finished terms and the current term."""
         state = np.zeros((MODULUS, MODULUS))
         state[0] = 1 / MODULUS
         total, term = np.indices((MODULUS, MODULUS))
@@ -143,10 +143,10 @@ class ModularArithmetic(Language):
 
 
 class BracketedArithmetic(Language):
-    """The value modulo 5 of an expression with brackets, see `_expressions.py`.
+    """The value modulo 5 of an expression with brackets (`_expressions.py`).
 
     Args:
-        operators: the operators to choose from, each with the same chance; an operator may occur twice.
+        operators: the operators to choose from, all equally likely; an operator may occur twice.
     """
 
     alphabet, answers = MODULUS + 5, MODULUS
@@ -155,7 +155,7 @@ class BracketedArithmetic(Language):
         self.operators = operators
 
     def strings(self, draws: Draws, examples: Tensor, lengths: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-        """Return the strings. They are made on the CPU: their parts have sizes that depend on the draws."""
+        """Return the strings, generated on the CPU because the sizes of their parts depend on the draws."""
         symbols, values = expressions(draws, examples.cpu(), lengths.cpu(), steps, self.operators)
         return symbols.to(examples.device), values.to(examples.device)
 

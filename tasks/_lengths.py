@@ -1,4 +1,4 @@
-"""Splits of generated sequences of several lengths, made batch by batch from the examples' numbers."""
+"""Splits whose sequences have several lengths and are generated batch by batch from the examples' numbers."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ LENGTH_CHANNEL = 15
 
 
 class GeneratedSplit(Split, ABC):
-    """`size` sequences whose lengths are drawn from a list of equally likely ones.
+    """`size` sequences whose lengths are drawn from a list, each entry equally likely.
 
-    A training batch has the steps of the longest length, so its shape never changes. Test sequences are sorted by
-    length, and a test batch ends with its longest sequence.
+    A training batch has as many steps as the longest length, so its shape never changes. Test sequences are sorted by
+    length, and a test batch has as many steps as its longest sequence.
 
     Args:
-        lengths: the lengths, in valid steps; a length may occur several times.
+        lengths: the lengths in valid steps; a length may occur several times.
         draws: the random numbers.
         sorted_by_length: whether the split is for tests.
         equal_shares: give each length the same number of test sequences, instead of drawing the lengths.
         same_length: the number of successive training sequences that share a length.
-        epoch: returns the number of the epoch, which has its own sequences; None: every epoch has the same ones.
+        epoch: returns the number of the epoch, if each has its own sequences; None: all epochs have the same sequences.
     """
 
     def __init__(

@@ -1,13 +1,13 @@
-"""The Runge-Kutta pair 5(4) of Dormand and Prince for many independent systems, each with steps of its own.
+"""The Runge-Kutta pair 5(4) of Dormand and Prince for many independent systems, each with its own steps.
 
-The method and the step control are those of `scipy.integrate.solve_ivp` with RK45. The first step is Hairer's. The
-error's root mean square over atol + rtol max(|y_old|, |y_new|) controls the next ones. Shampine's interpolant of order
-four gives the states between steps. A thousand systems take as long as forty do in scipy.
+The method and the step control follow `scipy.integrate.solve_ivp` with RK45. The first step is Hairer's. The next steps
+are controlled by the root mean square of the error over atol + rtol max(|y_old|, |y_new|). Shampine's interpolant of
+order four gives the states between steps. A thousand systems take as long as forty do in scipy.
 
-Where stability limits the steps, their control amplifies rounding. There the states of two machines, or scipy's and
-these, may differ by as much as the tolerance allows. Here the operations that decide on steps are exact in IEEE
-arithmetic, but for one power, which is rounded to float32. So every machine takes the same steps, which part from
-scipy's.
+Where stability limits the steps, the step control amplifies rounding, so that the states of two programs or machines
+may differ by as much as the tolerance allows. Here the operations that decide on steps are exact in IEEE arithmetic
+except for one power, which is rounded to float32. Every machine therefore takes the same steps, although they diverge
+from scipy's.
 
 J. R. Dormand, P. J. Prince, "A family of embedded Runge-Kutta formulae", J. Comp. Appl. Math. 6, 1980. L. F. Shampine,
 "Some practical Runge-Kutta formulas", Math. Comp. 46, 1986.
@@ -31,9 +31,9 @@ STAGES: tuple[tuple[float, ...], ...] = (
     (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
     (35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
 )
-"""The weights of the stages before each stage; the last stage is the new state's."""
+"""The weights of the earlier stages in each stage; the last stage is at the new state."""
 ERROR = (-71 / 57600, 0, 71 / 16695, -71 / 1920, 17253 / 339200, -22 / 525, 1 / 40)
-"""The weights of the stages in the difference of the two orders."""
+"""The weights of the stages in the difference between the two orders."""
 INTERPOLANT = (
     (1, -8048581381 / 2820520608, 8663915743 / 2820520608, -12715105075 / 11282082432),
     (0, 0, 0, 0),
@@ -43,7 +43,7 @@ INTERPOLANT = (
     (0, -282668133 / 205662961, 2019193451 / 616988883, -1453857185 / 822651844),
     (0, 40617522 / 29380423, -110615467 / 29380423, 69997945 / 29380423),
 )
-"""The weights of the stages in the first to fourth power of the share of the step."""
+"""The weights of the stages for the first to fourth power of the elapsed fraction of the step."""
 
 _SAFETY, _SHRINK, _GROW = 0.9, 0.2, 10.0
 
@@ -52,7 +52,7 @@ def integrate(derivative: Derivative, start: Array, times: Array, *, rtol: float
     """Return the states `[points, features, systems]` of y' = derivative(y) at increasing times `[points]`.
 
     Args:
-        derivative: maps states `[features, systems]` to their derivatives; each column depends on itself alone.
+        derivative: maps states `[features, systems]` to their derivatives; each column depends only on itself.
         start: states `[features, systems]` at the first time.
         rtol: relative tolerance of a step's error, scipy's default.
         atol: absolute tolerance, scipy's default.
@@ -96,7 +96,7 @@ def _combine(weights: Sequence[float], stages: Sequence[Array]) -> Array:
 
 
 def _stages(derivative: Derivative, y: Array, slope: Array, step: Array) -> tuple[Array, list[Array]]:
-    """Return the state after a step, and the derivatives at its seven stages."""
+    """Return the state after a step and the derivatives at its seven stages."""
     stages = [slope]
     for weights in STAGES:
         reached = y + step * _combine(weights, stages)

@@ -1,8 +1,8 @@
 """The adding problem (Hochreiter and Schmidhuber 1997), as in the scoRNN papers' programs.
 
-Two channels of length T: values U[0, 1), and markers, zero but for two ones, one in each half. The target is the sum
-of the two marked values, asked for after the last step. Loss and metric: mean squared error. Programs differ:
-D-14, D-36.
+Two channels of length T: values U[0, 1), and markers, which are zero except for two ones, one in each half. The target
+is the sum of the two marked values, to be given after the last step. Loss and metric: mean squared error. The programs
+differ: D-14, D-36.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orthobench.task import Batch, Metric, SyntheticSettings, Task
 
 
 class AddingSettings(SyntheticSettings):
-    sequence_length: int = Field(200, ge=4, description="T, steps of a sequence; 200, 400 and 750 in the papers")
+    sequence_length: int = Field(200, ge=4, description="T, number of steps; 200, 400 and 750 in the papers")
     marker_layout: Literal["scornn", "halves", "anywhere"] = Field(
         "scornn",
         description="positions of the two markers; scornn: [0, f) and [f, T) with f = floor((T - 1) / 2); "
@@ -54,11 +54,11 @@ class Adding(Task):
 
     @classmethod
     def baselines(cls, settings: AddingSettings) -> dict[str, float]:
-        return {"mse": 2 / 12}  # always answering 1 leaves the variance of a sum of two U[0, 1)
+        return {"mse": 2 / 12}  # the variance of a sum of two U[0, 1), whose mean is 1
 
 
 class AddingSplit:
-    """`size` sequences: values `[size, T]`, and the two marked steps of each, `[size, 2]`."""
+    """`size` sequences: values `[size, T]` and the two marked steps `[size, 2]` of each."""
 
     def __init__(self, settings: AddingSettings, size: int, generator: torch.Generator, device: torch.device) -> None:
         self.values = torch.rand(size, settings.sequence_length, generator=generator).to(device)

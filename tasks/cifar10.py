@@ -1,12 +1,12 @@
 """CIFAR-10 as a sequence (Chang, Chen, Haber, Chi 2019): pixel by pixel, or row by row and then noise.
 
-Pixel by pixel: an image of 32 x 32 is read one pixel (red, green, blue) a step, row by row from the top left, T = 1024
-and m = 3, as bytes over 255 and without augmentation; the paper states neither.
+Pixel by pixel: each step shows one pixel (red, green, blue) of the 32 x 32 image, row by row from the top left, so T =
+1024 and m = 3. Bytes are divided by 255 and images not augmented; the paper does not say how it handles either.
 
-Noise-padded: the first 32 steps show a row each, its 32 red, then green, then blue values (m = 96). The other 968 steps
-are standard normal noise, T = 1000. As in the paper's text the noise is independent: each example has its own, and in
-training another in every epoch. The programs of coRNN, LEM and LipschitzRNN show one block with every example
-(`noise=shared`).
+Noise-padded: each of the first 32 steps shows a row, its 32 red, then green, then blue values (m = 96). The other 968
+steps are standard normal noise, so T = 1000. As in the paper's text the noise is independent: it differs between
+examples and, in training, between epochs. The programs of coRNN, LEM and LipschitzRNN use the same block for every
+example (`noise=shared`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CIFAR10Settings(ImageSettings):
         description="noise after the rows; fresh: drawn for every example and epoch; "
         "shared: one block for all (coRNN, LEM)",
     )
-    train_size: Size = Field(50_000, description="images for training: those after the validation images")
+    train_size: Size = Field(50_000, description="images for training, which follow those for validation")
 
     @model_validator(mode="after")
     def _says_what_it_means(self) -> CIFAR10Settings:
@@ -89,7 +89,7 @@ class CIFAR10(ImageTask):
 
 
 class SharedNoise:
-    """One block for every example."""
+    """The same block of noise for every example."""
 
     def __init__(self, draws: Tensor) -> None:
         self.block = draws.view(NOISE_STEPS, 1, ROW_VALUES)
@@ -100,10 +100,11 @@ class SharedNoise:
 
 
 class FreshNoise:
-    """A block for each of `size` examples, another one in every epoch.
+    """A block of noise for each of `size` examples, which changes every epoch.
 
-    Blocks are cut from one long table of draws, each from its own random start: drawing every block would be too slow
-    for a training step. Two blocks may overlap, but shifted against each other. The chance of the same block is 2^-24.
+    Blocks are cut from one long table of draws, each at a random position, because drawing every block would be too
+    slow for a training step. Two blocks may overlap, but are then shifted against each other; they are equal with
+    probability 2^-24.
     """
 
     def __init__(self, table: Tensor, size: int, seed: int, part: str, epoch: Callable[[], int]) -> None:
@@ -125,7 +126,7 @@ class FreshNoise:
 
 
 class PaddedSplit(Split):
-    """Rows of images, and noise after them."""
+    """Rows of images, followed by noise."""
 
     def __init__(self, rows: ImageSplit, noise: SharedNoise | FreshNoise) -> None:
         self.rows, self.noise = rows, noise

@@ -1,7 +1,7 @@
 """The copying memory problem (Hochreiter and Schmidhuber 1997; Arjovsky, Shah, Bengio 2016), T + 20 steps.
 
-Ten symbols, a delay, a marker, and the answer: the ten symbols in order. Inputs are one-hot over blank (0), the eight
-symbols (1 to 8) and the marker (9); targets are the nine classes 0 to 8, at every step.
+A sequence has ten symbols, a delay, a marker, and the answer, which is the ten symbols in order. Inputs are one-hot
+over blank (0), the eight symbols (1 to 8) and the marker (9); targets are the nine classes 0 to 8, at every step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLANK, SYMBOLS, MARKER, COPIED = 0, 8, 9, 10
 
 class CopyingSettings(SyntheticSettings):
     sequence_length: Size = Field(
-        1000, description="T, steps between the symbols and the answer; 1000 and 2000 in the papers"
+        1000, description="T, number of steps between the symbols and the answer; 1000 and 2000 in the papers"
     )
     train_size: Size = Field(20_000, description="training sequences")
     test_size: Size = Field(1_000, description="test sequences")
@@ -67,7 +67,7 @@ class Copying(Task):
         return cross_entropy(outputs, targets)
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
-        """Cross-entropy in nats and accuracy over all steps, and accuracy over the ten copied ones."""
+        """Return cross-entropy in nats and accuracy over all steps, and the accuracy of the ten copied symbols."""
         entropy = nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="sum")
         correct = outputs.argmax(-1) == targets
         return {
@@ -78,7 +78,7 @@ class Copying(Task):
 
     @classmethod
     def baselines(cls, settings: CopyingSettings) -> dict[str, float]:
-        """Blanks up to the answer, then one of eight symbols by chance."""
+        """The scores of predicting blanks up to the answer, and then one of eight symbols at random."""
         steps = settings.sequence_length + 2 * COPIED
         return {
             "cross_entropy": COPIED * math.log(SYMBOLS) / steps,
@@ -88,7 +88,7 @@ class Copying(Task):
 
 
 class CopyingSplit:
-    """`size` sequences, kept as their ten symbols `[10, size]`."""
+    """`size` sequences, stored as their ten symbols `[10, size]`."""
 
     def __init__(self, settings: CopyingSettings, size: int, generator: torch.Generator, device: torch.device) -> None:
         self.symbols = torch.randint(1, SYMBOLS + 1, (COPIED, size), generator=generator).to(device)

@@ -2,20 +2,20 @@
 
     v' = v - v^3 / 3 - w + 0.5,   w' = (v + 0.7 - 0.8 w) / 50,   v(0) ~ U(-1, 1),   w(0) = 0
 
-The inputs are v at T points of [0, 400]. The target of each step is v at the next point. The model does not see w. The
-loss is the mean squared error, and the metric its root over all steps and sequences.
+The inputs are v at T points in [0, 400], and the target of each step is v at the next point. The model does not see w.
+The loss is the mean squared error, and the metric is its root over all steps and sequences.
 
-The program integrates by scipy's RK45 with its default tolerances, 1e-3 and 1e-6. The tolerance is part of the data: v
-differs from the exact solution by up to 0.4 at its jumps. `_runge_kutta` has the same method and step control, so the
-first values are scipy's. Its steps then part from scipy's: it rounds one power to float32, and the step control
-amplifies the difference. Half of the solutions are 1e-9 away by point 60 or so. All of them are 3e-3 away as a root
-mean square, and 0.1 at the largest. That is as much as the RMSE that the paper prints. In scipy, too, start values that
-differ by 2e-15 give solutions that are 5e-4 apart. Both integrators are equally far from the exact solution, 0.04. So
-the task is the program's, and its numbers are not.
+The program integrates with scipy's RK45 and its default tolerances, 1e-3 and 1e-6. The tolerance is part of the data,
+because v differs from the exact solution by up to 0.4 at its jumps. `_runge_kutta` uses the same method and step
+control, so the first values agree with scipy's. Its steps then diverge from scipy's, because it rounds one power to
+float32 and the step control amplifies the difference. Half of the solutions differ by 1e-9 by about point 60. Over all
+solutions the difference is 3e-3 in root mean square and at most 0.1, as much as the RMSE that the paper reports. In
+scipy, too, initial values that differ by 2e-15 give solutions that are 5e-4 apart. Both integrators are equally far
+from the exact solution, 0.04. The task is therefore the program's, but its numbers are not.
 
-The program's evaluation keeps the error of its last batch of 128 sequences alone. So its test error is that of the last
-128 of 1024 sequences. `counted=all` counts all of them. The paper's number is the test error at the epoch with the best
-validation error.
+The program's evaluation keeps only the error of its last batch, so its test error covers the last 128 of 1024
+sequences. `counted=all` counts all of them. The paper reports the test error at the epoch with the best validation
+error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PROGRAM_SEED, PROGRAM_BATCH = 1234, 128
 
 
 class FitzHughNagumoSettings(SyntheticSettings):
-    sequence_length: Size = Field(1000, description="T, steps of a sequence")
+    sequence_length: Size = Field(1000, description="T, number of steps of a sequence")
     duration: float = Field(400.0, gt=0, description="time between the first and the last value, in the system's units")
     relative_tolerance: float = Field(
         1e-3, ge=1e-12, lt=1, description="relative tolerance of the integration; the absolute one is 1e-6"
@@ -55,8 +55,8 @@ class FitzHughNagumoSettings(SyntheticSettings):
     )
     counted: Literal["last_batch", "all"] = Field(
         "last_batch",
-        description="validation and test sequences whose errors count; last_batch: those of the program's last batch "
-        "of 128, whose error alone its evaluation keeps; all: every sequence",
+        description="validation and test sequences whose errors count; last_batch: the last 128, because the program's "
+        "evaluation keeps only the error of its last batch; all: every sequence",
     )
 
 
@@ -102,7 +102,7 @@ class FitzHughNagumo(Task):
 
     @classmethod
     def baselines(cls, settings: FitzHughNagumoSettings) -> dict[str, float]:
-        """The mean of the training targets, always, on the test sequences."""
+        """The test error of always predicting the mean of the training targets."""
         task = cls(settings, 0, torch.device("cpu"))
         error = task.test.values[1:] - task.train.values[1:].mean()
         return {"rmse": error.square().mean().sqrt().item()}
@@ -124,7 +124,7 @@ class SolutionSplit:
 
 
 def solutions(start: NDArray[np.float64], settings: FitzHughNagumoSettings) -> NDArray[np.float64]:
-    """Return v `[T + 1, systems]` from these values of v at time 0 `[systems]`."""
+    """Return v `[T + 1, systems]` for these values of v at time 0 `[systems]`."""
     times = np.linspace(0, settings.duration, settings.sequence_length + 1)
     states = integrate(field, np.stack((start, np.zeros_like(start))), times, rtol=settings.relative_tolerance)
     return states[:, 0]

@@ -1,4 +1,4 @@
-"""Formal languages with longer strings for testing than for training: parity, even pairs, cycle, modular arithmetic.
+"""Formal languages, tested on longer strings than trained on: parity, even pairs, cycle, modular arithmetic.
 
 | language | answer |
 | --- | --- |
@@ -8,11 +8,12 @@
 | mod_arith | the value modulo 5 of d op d op ... d, with precedence |
 | mod_arith_brackets | the value modulo 5 of an expression with brackets |
 
-The protocols slice, xlstm and deepmind differ in tokens, lengths and operators (`_language_forms.py`); their numbers do
-not mix. In each the answer is read at one step, the string's last: after the last symbol, `=` or the blank that asks
-for it. That is also the xLSTM program's form, which appends the answer and shifts. Every epoch has new strings. A
-length in steps counts the last token: with deepmind a string of 41 symbols has 42. Loss: mean cross-entropy in nats.
-Sources: Deletang et al. 2023; Beck et al. 2024; Grazzi et al. 2025; Walker et al. 2025. Differences: D-50, D-51, D-52.
+The protocols slice, xlstm and deepmind differ in tokens, lengths and operators (`_language_forms.py`); their results
+are not comparable. In each the answer is read at a single step, the string's last: after the last symbol, `=`, or the
+blank that asks for it. This agrees with the xLSTM program, which appends the answer and shifts. Every epoch has new
+strings. A length in steps includes the last token, so a string of 41 symbols has 42 steps with deepmind. Loss: mean
+cross-entropy in nats. Sources: Deletang et al. 2023; Beck et al. 2024; Grazzi et al. 2025; Walker et al. 2025.
+Differences: D-50, D-51, D-52.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ PROTOCOLS: Mapping[str, Mapping[str, int]] = {
     "deepmind": {"shortest": 1, "longest": 40, "test_shortest": 41, "test_longest": 100}
     | {"train_size": 1_280_000, "test_size": 30_720},
 }
-"""Each program's lengths and numbers of sequences: batches of 256, 256 and 128 in 100 000, 20 000 and 10 000 steps."""
+"""Each program's lengths and numbers of sequences: 100 000, 20 000, 10 000 steps with batches of 256, 256, 128."""
 SHORTEST = {"slice": 1, "xlstm": 3, "deepmind": 1}
 
 
@@ -51,24 +52,22 @@ class FormalLanguageSettings(SyntheticSettings):
     )
     protocol: Literal["slice", "xlstm", "deepmind"] = Field(
         "slice",
-        description="tokens, lengths and answers as in a program; sets lengths and sizes that are not given; "
-        "xlstm: its lengths count the answer; deepmind: one length a batch",
+        description="program whose tokens, lengths and answers to use; sets the lengths and sizes that you do not; "
+        "xlstm: lengths count the answer; deepmind: one length per batch",
     )
-    train_size: Size = Field(
-        25_600_000, description="training sequences of an epoch; xlstm 5.12, deepmind 1.28 million"
-    )
-    test_size: Size = Field(8192, description="test sequences; deepmind 30 720, 512 of each length")
+    train_size: Size = Field(25_600_000, description="training sequences per epoch; xlstm 5.12, deepmind 1.28 million")
+    test_size: Size = Field(8192, description="number of test sequences; deepmind 30 720, 512 of each length")
     shortest: int = Field(3, ge=1, lt=OFFSETS // 2, description="shortest training length; deepmind 1")
     longest: int = Field(40, ge=1, lt=OFFSETS // 2, description="longest training length")
     test_shortest: int = Field(
         40,
         ge=1,
         lt=OFFSETS // 2,
-        description="shortest test length; deepmind 41, where its program averages from 42 on",
+        description="shortest test length; deepmind 41, although its program averages from 42 on",
     )
     test_longest: int = Field(256, ge=1, lt=OFFSETS // 2, description="longest test length; deepmind 100")
     same_length: Size = Field(
-        128, description="deepmind only: successive training sequences of one length; give the same batch_size"
+        128, description="deepmind only: number of successive training sequences of one length; use the same batch_size"
     )
 
     @model_validator(mode="before")
@@ -82,18 +81,18 @@ class FormalLanguageSettings(SyntheticSettings):
         for name in ("", "test_"):
             shortest, longest = getattr(self, f"{name}shortest"), getattr(self, f"{name}longest")
             if shortest > longest:
-                raise ValueError(f"{name}shortest={shortest} is more than {name}longest={longest}: make it smaller")
+                raise ValueError(f"{name}shortest={shortest} is greater than {name}longest={longest}: make it smaller")
             if shortest < self.least:
                 counted = "the answer" if self.protocol == "xlstm" else "`=`"
                 raise ValueError(
-                    f"{name}shortest={shortest} is too short for protocol={self.protocol}, whose lengths count "
+                    f"{name}shortest={shortest} is too short for protocol={self.protocol}, whose lengths include "
                     f"{counted}: give at least {self.least}"
                 )
         return self
 
     @property
     def least(self) -> int:
-        """The smallest length of the program whose string has a symbol before the token at its end."""
+        """The smallest length in the program for which a string has a symbol before its final token."""
         form = self.form
         lengths = range(SHORTEST[self.protocol], OFFSETS)
         return next(length for length in lengths if min(form.lengths(length, length)) > form.end)
@@ -127,7 +126,7 @@ class FormalLanguage(Task):
         "evaluate_every": 100,
         "hidden_size": 32,
         "learning_rate": 2e-2,
-        "warmup": 0.6,  # decides whether parity is learnt, as the starts below do for the LSTM
+        "warmup": 0.6,  # decides whether parity is learnt, as do the starts of the LSTM below
         "bias_start": "zeros",
         "output_weight": "glorot",
         "output_bias": "zeros",
@@ -167,7 +166,7 @@ class FormalLanguage(Task):
         }
 
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return 1 for each right answer, else 0, `[B]`."""
+        """Return 1 for each correct answer, else 0, `[B]`."""
         return (outputs.argmax(-1) == targets).to(outputs.dtype)
 
     @classmethod
@@ -182,7 +181,7 @@ class FormalLanguage(Task):
 
     @classmethod
     def baselines(cls, settings: FormalLanguageSettings) -> dict[str, float]:
-        """The most likely answer over the test lengths, and the entropy of the answers."""
+        """The accuracy of the most likely answer over the test lengths, and the entropy of the answers."""
         form = settings.form
         lengths = np.array(form.lengths(settings.test_shortest, settings.test_longest)) - form.end
         chances = form.language.distributions(lengths.max())[lengths].mean(0)
@@ -191,7 +190,7 @@ class FormalLanguage(Task):
 
 
 class StringSplit(GeneratedSplit):
-    """Strings of a language in the form of a protocol; the other arguments are those of the base class."""
+    """Strings of a language under a protocol; `args` and `options` go to the base class."""
 
     def __init__(self, form: Form, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -1,9 +1,9 @@
 """Words over a finite group: after each element x_t of a word, name the product x_1 ... x_t.
 
-The groups are S3, S5, A5, Z60 and A4 x Z5 (`_groups.py`). The words' elements are drawn from the whole group, or from
-a few of its elements. Sequence accuracy counts a word only if every one of its products is right, so it is far below
-token accuracy. The words cut after each step have a sequence accuracy, too: that is the metric over length.
-Loss: mean cross-entropy in nats over all valid steps.
+The groups are S3, S5, A5, Z60 and A4 x Z5 (`_groups.py`). The elements of a word are drawn from the whole group, or
+from a few of its elements. Sequence accuracy counts a word only if all its products are right, so it is far below token
+accuracy. The metric over length is the sequence accuracy of words cut off after each step. Loss: mean cross-entropy in
+nats over all valid steps.
 
 | protocol | lengths for training | for tests | source |
 | --- | --- | --- | --- |
@@ -11,7 +11,7 @@ Loss: mean cross-entropy in nats over all valid steps.
 | deltaproduct | 128 | 512 | Siems et al. 2025; automl/DeltaProduct |
 | pd_ssm | 3 to 40 | 40 to 256 | Terzic et al. 2025, table 3 |
 
-The programs differ from this task: D-53, D-54.
+D-53 and D-54 describe how the programs differ from this task.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ._groups import Group, GroupName, group
 from ._lengths import GeneratedSplit
 
 IGNORED = -100
-"""Target of padded steps, as torch's cross-entropy leaves it out."""
+"""Target of padded steps, which torch's cross-entropy ignores."""
 
 PROTOCOLS: Mapping[str, Mapping[str, int]] = {
     "word_problem": {"shortest": 2, "longest": 20, "test_shortest": 20, "test_longest": 20}
@@ -49,14 +49,14 @@ class GroupWordSettings(SyntheticSettings):
     group: GroupName = Field("A5", description="the group")
     generators: Size | None = Field(
         None,
-        description="number of elements that words are made of, of which the first generate the group; "
+        description="number of elements that occur in words, of which the first generate the group; "
         "none: the whole group",
     )
     protocol: Literal["word_problem", "deltaproduct", "pd_ssm"] = Field(
-        "word_problem", description="sets the lengths and sizes that are not given"
+        "word_problem", description="sets the lengths and sizes that you do not"
     )
-    train_size: Size = Field(100_000, description="training words; deltaproduct 99 000, pd_ssm 25.6 million")
-    test_size: Size = Field(10_000, description="test words; deltaproduct 1000, pd_ssm 8192")
+    train_size: Size = Field(100_000, description="number of training words; deltaproduct 99 000, pd_ssm 25.6 million")
+    test_size: Size = Field(10_000, description="number of test words; deltaproduct 1000, pd_ssm 8192")
     shortest: int = Field(2, ge=1, lt=OFFSETS, description="shortest training word; deltaproduct 128, pd_ssm 3")
     longest: int = Field(20, ge=1, lt=OFFSETS, description="longest training word; deltaproduct 128, pd_ssm 40")
     test_shortest: int = Field(20, ge=1, lt=OFFSETS, description="shortest test word; deltaproduct 512, pd_ssm 40")
@@ -73,7 +73,7 @@ class GroupWordSettings(SyntheticSettings):
         for name in ("", "test_"):
             shortest, longest = getattr(self, f"{name}shortest"), getattr(self, f"{name}longest")
             if shortest > longest:
-                raise ValueError(f"{name}shortest={shortest} is more than {name}longest={longest}: make it smaller")
+                raise ValueError(f"{name}shortest={shortest} is greater than {name}longest={longest}: make it smaller")
         least, most = len(group(self.group).generators), group(self.group).order
         if self.generators is not None and not least <= self.generators <= most:
             raise ValueError(f"generators={self.generators} for {self.group}: give {least} to {most}")
@@ -130,7 +130,7 @@ class GroupWord(Task):
         return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
-        """Return the shares of right words, products, last products and beginnings of words, and the cross-entropy."""
+        """Return the shares of correct words, products, last products and prefixes, and the cross-entropy."""
         valid = targets != IGNORED
         right, count = (outputs.argmax(-1) == targets) & valid, float(valid.sum())
         last = (valid.sum(0) - 1).unsqueeze(0)
@@ -146,19 +146,20 @@ class GroupWord(Task):
         }
 
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return 1 for each step up to which a word's products are all right, else 0, `[T, B]`."""
+        """Return 1 for each step up to which all products of a word are correct, else 0, `[T, B]`."""
         return (outputs.argmax(-1) == targets).to(outputs.dtype).cumprod(0)
 
     @classmethod
     def trained_lengths(cls, settings: GroupWordSettings) -> tuple[int, int]:
-        """Return the shortest and the longest trained length: every beginning of a word has its target."""
+        """Return the shortest and the longest trained length; the shortest is 1, because every prefix has a target."""
         return 1, settings.longest
 
     @classmethod
     def baselines(cls, settings: GroupWordSettings) -> dict[str, float]:
-        """A predictor that knows x_t alone guesses the product before it, always as the same element.
+        """The scores of a predictor that knows only x_t and always guesses the same element as the product before it.
 
-        A word is right only if all products before x_t are that element, so they and their factors are the identity.
+        It gets a word right only if all products before x_t are that element, so they and their factors are the
+        identity.
         """
         words_over = group(settings.group)
         tokens = words_over.tokens(settings.generators)
@@ -176,7 +177,7 @@ class GroupWord(Task):
 
 
 def _prefix_distributions(words_over: Group, tokens: list[int], steps: int) -> np.ndarray:
-    """Return the chances of x_1 ... x_{t-1} `[steps, order]`, for t = 1 to steps."""
+    """Return the distribution of x_1 ... x_{t-1} for t = 1 to steps, `[steps, order]`."""
     chances = np.zeros((steps, words_over.order))
     chances[0, 0] = 1
     for t in range(1, steps):
@@ -186,7 +187,7 @@ def _prefix_distributions(words_over: Group, tokens: list[int], steps: int) -> n
 
 
 class WordSplit(GeneratedSplit):
-    """Words and their products; the other arguments are those of the base class."""
+    """Words and their products; `args` and `options` go to the base class."""
 
     def __init__(self, words_over: Group, tokens: list[int], *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -201,7 +202,7 @@ class WordSplit(GeneratedSplit):
         return Batch(tokens.masked_fill(padded, 0), targets, lengths)
 
     def products(self, elements: Tensor) -> Tensor:
-        """Return the products of the first elements `[T, B]` up to each step, in log2(T) rounds."""
+        """Return the product of the elements up to each step `[T, B]`, computed in log2(T) rounds."""
         shift = 1
         while shift < len(elements):
             longer = self.table[elements[:-shift] * self.order + elements[shift:]]

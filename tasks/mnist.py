@@ -1,11 +1,11 @@
 """Pixel-by-pixel MNIST (Le, Jaitly, Hinton 2015), also permuted, as in the scoRNN paper's program.
 
-An image of 28 x 28 is read one pixel per step, row by row from the top left: T = 784, m = 1, bytes over 255. With
+A 28 x 28 image is read one pixel per step, row by row from the top left: T = 784, m = 1, bytes divided by 255. With
 `permuted`, step k shows pixel p_k of one fixed permutation p, for training and testing alike. The model answers after
 the last step: cross-entropy, and accuracy on 10 000 test images.
 
-The paper trains on the last 55 000 of the 60 000 training images. The first 5 000, which it leaves unused, are the
-validation set here. EXPRNN's program trains on all of them: `-s validation_size=0 -s train_size=60000`.
+The paper trains on the last 55 000 of the 60 000 training images. The first 5 000, which it does not use, are the
+validation set here. To train on all of them, like EXPRNN's program, use `-s validation_size=0 -s train_size=60000`.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class MNISTSettings(ImageSettings):
     permutation: Literal["scornn", "nnrnn"] = Field(
         "scornn",
         description="seed of the order of the pixels; "
-        "scornn: NumPy's RandomState(92916), as uRNN and EXPRNN; nnrnn: 1234",
+        "scornn: NumPy's RandomState(92916), as in uRNN and EXPRNN; nnrnn: 1234",
     )
-    divisor: Size = Field(255, description="pixel values are divided by this number; 256 in oRNN's program")  # D-35
-    validation_size: int = Field(5_000, ge=0, description="images for validation: the first ones of the training file")
-    train_size: Size = Field(55_000, description="images for training: those after the validation images")
+    divisor: Size = Field(255, description="number by which pixel values are divided; 256 in oRNN's program")  # D-35
+    validation_size: int = Field(5_000, ge=0, description="images for validation, the first of the training file")
+    train_size: Size = Field(55_000, description="images for training, which follow those for validation")
 
     @model_validator(mode="after")
     def _says_what_it_means(self) -> MNISTSettings:
@@ -60,7 +60,7 @@ class MNIST(ImageTask):
         "test_size": 1_000,
         "epochs": 6,
         "hidden_size": 64,
-        "negative_ones": 0.1,  # the paper's share of scoRNN's units on this task
+        "negative_ones": 0.1,  # the paper's share for scoRNN on this task
     }
 
     def __init__(self, settings: MNISTSettings, seed: int, device: torch.device) -> None:
@@ -79,10 +79,10 @@ class MNIST(ImageTask):
 
     @classmethod
     def baselines(cls, settings: MNISTSettings) -> dict[str, float]:
-        """MNIST's test images are a one more often than anything else: 1135 times in 10 000."""
+        """MNIST's most frequent test digit is one: 1135 of 10 000."""
         return super().baselines(settings) | ({"accuracy": 0.1135} if settings.dataset == "mnist" else {})
 
 
 def permutation(name: str) -> Tensor:
-    """The order of the 784 pixels, `[784]`, in the program of this name: step k shows pixel p_k."""
+    """Return the order of the pixels `[784]` in the program of this name; step k shows pixel p_k."""
     return torch.from_numpy(np.random.RandomState(PERMUTATION_SEEDS[name]).permutation(PIXELS))

@@ -1,11 +1,11 @@
 """Multi-query associative recall (Arora et al. 2024): pairs of keys and values, then keys whose values are asked for.
 
 A sequence of T tokens begins with P pairs: distinct keys from 1 to V / 2 - 1, distinct values from V / 2 to V - 1. In
-the rest, each key occurs once more at an even distance 2 g from the pairs' end. There the output names its value. The
-gaps g = 0, 1, ... of the keys differ. They are drawn one after the other, g with a chance in proportion to
-(g + 1)^(a - 1). Tokens in between are random, or 0. The outputs at the queries alone are read; loss: mean
-cross-entropy in nats. Source: `zoology/data/multiquery_ar.py` in HazyResearch/zoology. It has the same data in every
-epoch, one size a batch, in the order of the sizes.
+the rest, each key occurs once more (a query) at an even distance 2 g from the end of the pairs, where the output should
+name its value. The keys have different gaps g = 0, 1, ..., drawn one after another with probabilities proportional to
+(g + 1)^(a - 1). Tokens in between are random, or 0. Only the outputs at the queries are read; loss: mean cross-entropy
+in nats. Source: `zoology/data/multiquery_ar.py` in HazyResearch/zoology. It uses the same data in every epoch, with one
+size per batch, in the order of the sizes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, Task
 from ._draws import OFFSETS, Draws
 
 IGNORED = -100
-"""Target of a position that only fills the batch, as torch's cross-entropy leaves it out."""
+"""Target of a position that only pads the batch, which torch's cross-entropy ignores."""
 KEYS, VALUES, GAPS, FILLERS = range(4)
 """Channels of the draws."""
 SIZES: Mapping[str, int] = {"train_size": 180_000, "test_size": 7000}
-"""Sequences of the mixture."""
+"""Number of sequences in the mixture."""
 TRAINED = ((64, 4, 5), (128, 8, 1), (256, 16, 1), (256, 32, 1), (256, 64, 1))
 TESTED = ((64, 4, 1), (64, 8, 1), (64, 16, 1), (128, 32, 1), (256, 64, 1), (512, 128, 1), (1024, 256, 1))
 """Sizes of the mixture: T, P, and the share of the sequences."""
@@ -40,14 +40,14 @@ class MQARSettings(SyntheticSettings):
     sizes: Literal["mixture", "single"] = Field(
         "mixture",
         description="mixture: training with T/P = 64/4 (5/9 of the sequences), 128/8, 256/16, 256/32, 256/64 (rest), "
-        "tests with 64/4, 64/8, 64/16, 128/32, 256/64, 512/128 and 1024/256; single: T and P as given",
+        "testing with 64/4, 64/8, 64/16, 128/32, 256/64, 512/128 and 1024/256; single: T and P as given",
     )
-    train_size: Size = Field(180_000, description="training sequences; of the mixture 5/9 have T = 64; single: 100 000")
-    test_size: Size = Field(7000, description="test sequences; the mixture has equal parts; single: 1000")
+    train_size: Size = Field(180_000, description="training sequences; in the mixture 5/9 have T = 64; single: 100 000")
+    test_size: Size = Field(7000, description="test sequences; the mixture has equal shares; single: 1000")
     sequence_length: int = Field(64, ge=4, lt=OFFSETS, multiple_of=2, description="T, for sizes=single")
-    pairs: Size = Field(4, description="P, pairs of key and value, for sizes=single; at most T / 4")
+    pairs: Size = Field(4, description="P, number of key-value pairs, for sizes=single; at most T / 4")
     vocabulary: int = Field(8192, ge=4, lt=OFFSETS, description="V, number of tokens; more than T")
-    power: float = Field(0.01, gt=0, description="a; the gap g has a chance in proportion to (g + 1)^(a - 1)")
+    power: float = Field(0.01, gt=0, description="a; the gap g has a probability proportional to (g + 1)^(a - 1)")
     fillers: Literal["random", "zero"] = Field("random", description="tokens between the queries")
 
     @model_validator(mode="before")
@@ -61,14 +61,14 @@ class MQARSettings(SyntheticSettings):
         if self.sizes == "mixture":
             for name, value in (("sequence_length", self.sequence_length), ("pairs", self.pairs)):
                 if value != type(self).model_fields[name].default:
-                    raise ValueError(f"{name}={value} is for one size: add sizes=single, or leave it out")
+                    raise ValueError(f"{name}={value} needs sizes=single: add it, or leave {name} out")
         for steps, pairs, _ in (*self.parts("train"), *self.parts("test")):
             if 4 * pairs > steps:
-                raise ValueError(f"pairs={pairs} need {4 * pairs} tokens, more than sequence_length={steps}")
+                raise ValueError(f"pairs={pairs} needs {4 * pairs} tokens, more than sequence_length={steps}")
             if self.vocabulary <= steps:
-                raise ValueError(f"vocabulary={self.vocabulary} must be more than a sequence's {steps} tokens")
+                raise ValueError(f"vocabulary={self.vocabulary} must be greater than the {steps} tokens of a sequence")
         if len(self.parts("test")) > self.test_size:
-            raise ValueError(f"test_size={self.test_size} is less than one sequence of each size: give 7 or more")
+            raise ValueError(f"test_size={self.test_size} is less than one sequence per size: give 7 or more")
         return self
 
     def parts(self, split: Literal["train", "test"]) -> Sequence[tuple[int, int, int]]:
@@ -115,7 +115,7 @@ class MQAR(Task):
         return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
-        """Return the mean share of right answers, the same by number of pairs, and the cross-entropy of an answer."""
+        """Return the mean share of correct answers, also by number of pairs, and the cross-entropy of an answer."""
         scores, answers = self.score(outputs, targets), (targets != IGNORED).sum(0)
         entropy = nn.functional.cross_entropy(
             outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
@@ -127,19 +127,19 @@ class MQAR(Task):
         return measured
 
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return each sequence's share of right answers, `[B]`."""
+        """Return the share of correct answers in each sequence, `[B]`."""
         right = (outputs.argmax(-1) == targets).sum(0)
         return right.to(outputs.dtype) / (targets != IGNORED).sum(0)
 
     @classmethod
     def trained_lengths(cls, settings: MQARSettings) -> tuple[int, int]:
-        """Return the smallest and the largest T for training."""
+        """Return the smallest and the largest T in training."""
         steps = [part[0] for part in settings.parts("train")]
         return min(steps), max(steps)
 
     @classmethod
     def baselines(cls, settings: MQARSettings) -> dict[str, float]:
-        """Any value by chance."""
+        """The scores of guessing a value at random."""
         values = settings.vocabulary - settings.vocabulary // 2
         pairs = {part[1] for part in settings.parts("test")} & set(PAIRS)
         names = ["accuracy", *(f"accuracy_{count}" for count in sorted(pairs))]
@@ -156,7 +156,7 @@ class Recall:
 
 
 class RecallSplit(Split):
-    """Sequences of one or several sizes, one size after the other, made on the CPU from their numbers."""
+    """Sequences of one or several sizes, one size after another, generated on the CPU from their numbers."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class RecallSplit(Split):
         return self.size
 
     def batch(self, examples: Tensor) -> Batch:
-        """Return the sequences, padded to the longest, with the last query repeated up to the most queries."""
+        """Return the sequences, padded to the longest; repeating the last query pads the number of queries."""
         examples = examples.cpu()
         part = torch.searchsorted(self.ends, examples, right=True)
         sizes = torch.tensor([(steps, pairs) for steps, pairs, _ in self.parts])[part]
@@ -208,7 +208,7 @@ class RecallSplit(Split):
         return Recall(inputs, positions, values.gather(1, order))
 
     def _distinct(self, examples: Tensor, choices: int, count: int, channel: int) -> Tensor:
-        """Return `count` distinct numbers below `choices` for each example: the start of a Fisher-Yates shuffle."""
+        """Return `count` distinct numbers below `choices` per example, the first part of a Fisher-Yates shuffle."""
         shuffled = torch.arange(choices).repeat(len(examples), 1)
         offsets = torch.arange(count)
         swaps = offsets + self.draws.below(choices - offsets, examples.unsqueeze(1), offsets, channel)
@@ -220,9 +220,9 @@ class RecallSplit(Split):
         return shuffled[:, :count]
 
     def _gaps(self, examples: Tensor, space: int, count: int) -> Tensor:
-        """Return distinct gaps below `space`, drawn one after the other with chances by the power law.
+        """Return distinct gaps below `space`, drawn one after another with probabilities that follow the power law.
 
-        Waiting times with these rates, in the order of their ends, are such a draw.
+        Equivalently, draw exponential waiting times with these rates and take the gaps in the order of the times.
         """
         rates = torch.arange(1, space + 1, dtype=torch.float64) ** (self.settings.power - 1)
         uniform = (self.draws.bits(examples.unsqueeze(1), torch.arange(space), GAPS) + 0.5) / 2**32

@@ -1,19 +1,20 @@
-"""Language by characters: Penn Treebank (as Mikolov prepared it) or any text; every character predicted from the past.
+"""Character-level language modelling on the Penn Treebank (as prepared by Mikolov) or any other text.
 
-The text is cut into equal columns, one per sequence of a batch, without the remainder. It is read from top to bottom in
-pieces of `unroll_length` steps. A piece starts from the previous one's final state, without gradient (truncated
-back-propagation); the state is zero at the start of an epoch. Loss: cross-entropy in nats, the mean over all steps.
-Metric: bits per character, nats / ln 2. Testing and validation read their texts in the same way.
+The text is cut into equal columns, one per sequence of a batch, and the remainder is dropped. Columns are read from top
+to bottom in pieces of `unroll_length` steps. A piece starts from the final state of the previous piece, without
+gradient (truncated back-propagation); the state is zero at the start of an epoch. Loss: cross-entropy in nats, the mean
+over all steps. Metric: bits per character, nats / ln 2. Test and validation texts are read in the same way.
 
-Penn Treebank has 50 characters, with the line end. Lines are without the blanks around them: 5 017 482 characters in
-training, 393 042 in validation, 442 423 in the test. Programs that keep these blanks count 5 101 618, 399 782 and
-449 945. Some have 49 characters: `<unk>` is one symbol, or the line end is none. Batch size, unroll length and
-evaluation batches are those of the nnRNN program (Kerg et al. 2019); those of the ENRNN paper are lost. Characters are
-one-hot, so a model's input matrix U is the trained embedding: ENRNN's "embedding of size n, U = I". The models' setting
-`embedding_size` follows programs with an embedding beside U.
+Penn Treebank has 50 distinct characters, including the line end. Lines are stripped of surrounding blanks: 5 017 482
+characters for training, 393 042 for validation and 442 423 for testing. Programs that keep these blanks count 5 101
+618, 399 782 and 449 945. Some programs have 49 characters, because `<unk>` is one symbol or the line end is dropped.
+Batch size, unroll length and evaluation batches come from the nnRNN program (Kerg et al. 2019), because the ENRNN
+paper's values are lost. Characters are one-hot, so a model's input matrix U is the trained embedding: ENRNN's
+"embedding of size n, U = I". For programs with an embedding in addition to U there is the models' setting
+`embedding_size`.
 
-`text` names a UTF-8 file to read instead, character by character. Its first 90 % are for training, the next 5 % for
-validation, the rest for the test. The alphabet is all characters of the file, by code point.
+`text` names a UTF-8 file to read instead, character by character. The first 90 % are for training, the next 5 % for
+validation, and the rest for testing. The alphabet consists of all characters in the file, sorted by code point.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from orthobench.task import Batch, Metric, Size, Task
 class PTBSettings(Settings):
     unroll_length: Size = Field(150, description="steps of truncated backpropagation; 150 and 300 in the nnRNN paper")
     text: str | None = Field(
-        None, description="a UTF-8 file to read in place of the Penn Treebank; none: the Penn Treebank"
+        None, description="UTF-8 file to read instead of the Penn Treebank; none: the Penn Treebank"
     )
     text_md5: str | None = Field(None, description="MD5 checksum of the text file; computed from the file unless set")
 
@@ -82,23 +83,23 @@ class PTB(Task):
         return cross_entropy(outputs, targets)
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
-        """Bits per character, and the share of characters that come first among the predictions."""
+        """Return bits per character, and the share of characters that are the most likely prediction."""
         nats = nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="sum")
         correct = (outputs.argmax(-1) == targets).sum()
         return {"bpc": (nats / math.log(2), targets.numel()), "accuracy": (correct, targets.numel())}
 
     @classmethod
     def baselines(cls, settings: PTBSettings) -> dict[str, float]:
-        """The best that one prediction for all places can do: the entropy of the test text's characters."""
+        """The best score of a constant prediction: the entropy of the test text's characters."""
         counts = np.bincount(_open(settings).parts[-1])
         shares = counts[counts > 0] / counts.sum()
         return {"bpc": float(-(shares * np.log2(shares)).sum()), "accuracy": float(shares.max())}
 
 
 class Text:
-    """A text as symbol numbers `[N]`, one byte each where that is enough: N - 1 predictions, from all but the last.
+    """A text as symbol numbers `[N]`, one byte each if that suffices; all but the last are inputs of a prediction.
 
-    As a stream it is read in columns; example k by itself is the piece of `unroll_length` steps from k `unroll_length`.
+    A stream reads it in columns; example k by itself is the piece of `unroll_length` steps from k `unroll_length`.
     """
 
     def __init__(self, characters: Tensor, symbols: int, unroll_length: int) -> None:
@@ -118,7 +119,7 @@ class Text:
 
     def piece(self, position: int, columns: int) -> Batch:
         steps, start = self._steps(columns), position * self.unroll_length
-        # The last character of a column is only a target in it, and the first input of the next.
+        # The last character of a column is only a target there; it is the first input of the next column.
         by_column = self.characters[: columns * steps + 1].unfold(0, steps + 1, steps).T
         return self._batch(by_column[start : start + self.unroll_length + 1])
 
@@ -126,7 +127,7 @@ class Text:
         return max(0, len(self.characters) - 1) // columns
 
     def _batch(self, characters: Tensor) -> Batch:
-        """From characters `[T + 1, B]`."""
+        """Return the batch of characters `[T + 1, B]`."""
         read = characters.long()
         inputs = torch.zeros(len(read) - 1, read.shape[1], self.symbols, device=read.device)
         return Batch(inputs.scatter_(2, read[:-1].unsqueeze(-1), 1.0), read[1:])

@@ -1,19 +1,20 @@
-"""TIMIT: predict the next frame of a log-magnitude spectrogram from all before it (Wisdom et al. 2016, section 5.3).
+"""TIMIT: predict the next frame of a log-magnitude spectrogram from all previous frames (Wisdom et al. 2016, section
+5.3).
 
     x_t in R^129, dB, 62.5 frames a second;   the target of step t is x_{t+1}
 
-All files of a part are padded with silence (-50 dB) to its longest, and steps beyond a file's end are masked. The last
-step of a file stays: its target is the first frame of padding, as in the uRNN program. Two averages of the squared
-error are in use. That of the uRNN program and the ENRNN paper, the loss here, divides by all steps with the padded
-ones. That of the EXPRNN program divides by the steps that are not masked:
+All files of a part are padded with silence (-50 dB) to the longest, and steps beyond a file's end are masked. The last
+step of a file is not masked: as in the uRNN program, its target is the first frame of padding. There are two averages
+of the squared error. The uRNN program and the ENRNN paper divide by the number of all steps, including padding; this is
+the loss here. The EXPRNN program divides by the number of steps that are not masked:
 
     mse_padded = sum of mask * error^2 / (B T_max 129),      mse_valid = sum of mask * error^2 / (129 * sum of lengths)
 
-The EXPRNN program shows x_{t+1} and asks for x_t, the frame before it: recall, at which a model can come near to zero.
-`-s exchanged=true` is that task (D-19); its numbers are of another kind.
+The EXPRNN program shows x_{t+1} and asks for x_t, the previous frame. A model can recall it almost without error, so
+the results of this task, `-s exchanged=true`, are not comparable (D-19).
 
-After the last iteration the test files are rebuilt from the predicted magnitudes and their true phase and compared
-with the originals: segmental SNR, STOI, PESQ (`orthobench.audio`). The parameters are the last ones, as in the program
+After the last iteration the test files are reconstructed from the predicted magnitudes and the true phases and compared
+with the originals: segmental SNR, STOI, PESQ (`orthobench.audio`). As in the program, this uses the final parameters
 (D-21).
 """
 
@@ -47,7 +48,7 @@ class TimitSettings(Settings):
         "timit", description="data set; timit: the whole corpus; timit_sample: its public sample"
     )
     audio: str | None = Field(
-        None, description="a folder of WAV or FLAC files to read in place of TIMIT; none: the data set"
+        None, description="folder of WAV or FLAC files to read instead of TIMIT; none: the data set"
     )
     audio_md5: str | None = Field(
         None,
@@ -56,11 +57,11 @@ class TimitSettings(Settings):
     )
     exchanged: bool = Field(
         False,
-        description="target is the previous frame, as in EXPRNN's program; false: the next frame",
+        description="predict the previous frame, as in EXPRNN's program; false: the next frame",
         json_schema_extra={"neutral": False},
     )
     audio_metrics: bool = Field(
-        True, description="rebuild the test files after training and measure SegSNR, STOI and PESQ"
+        True, description="reconstruct the test files after training and measure SegSNR, STOI and PESQ"
     )
 
     @model_validator(mode="before")
@@ -114,23 +115,23 @@ class Timit(Task):
 
         self.train = split(trained, int(lengths[trained].max()))
         self.validation, self.test = split(validation, held_out), split(test, held_out)
-        self.first_answer = int(settings.exchanged)  # at step 0 that would be the first frame, which is given
+        self.first_answer = int(settings.exchanged)  # the target of step 0 would be the first frame, which is given
         self.test_files, self.test_lengths = speech.test, lengths[test].tolist()
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return _squared_errors(outputs, targets).sum() / targets.numel()
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
-        """Both averages, in dB^2."""
+        """Return both averages, in dB^2."""
         total = _squared_errors(outputs, targets).sum(dtype=torch.float64)
         return {"mse_padded": (total, targets.numel()), "mse_valid": (total, float(targets.isfinite().sum()))}
 
     @torch.no_grad()
     def final_metrics(self, model: Model, report: Callable[[int, int], None]) -> dict[str, float]:
-        """SegSNR (dB), STOI and PESQ of the rebuilt test files, means over files."""
+        """Return SegSNR (dB), STOI and PESQ of the reconstructed test files, averaged over files."""
         if not self.audio_metrics:
             return {}
-        from orthobench.audio.quality import quality_of_predictions  # brings libraries that take seconds to load
+        from orthobench.audio.quality import quality_of_predictions  # imports libraries that take seconds to load
 
         predictions = []
         for examples in torch.arange(len(self.test), device=self.device).split(EVALUATED_TOGETHER):
@@ -142,7 +143,7 @@ class Timit(Task):
 
     @classmethod
     def baselines(cls, settings: TimitSettings) -> dict[str, float]:
-        """The mean training frame, always, on the test files."""
+        """The test error of always predicting the mean training frame."""
         task = cls(settings, 0, torch.device("cpu"))
         mean = task.train.frames[: int(task.train.lengths.sum())].mean(0)  # the training files come first
         batch = task.test.batch(torch.arange(len(task.test)))
@@ -151,7 +152,7 @@ class Timit(Task):
 
 
 class FrameSplit:
-    """Files of a table of frames as `speech_features` makes it, by where they start and end, padded to some steps."""
+    """Files in a table of frames as computed by `speech_features`, given by start and length, padded to `steps`."""
 
     def __init__(
         self, frames: Tensor, starts: Tensor, lengths: Tensor, steps: int, exchanged: bool, device: torch.device

@@ -1,19 +1,19 @@
 """The parity of a stream of bits, shown bit by bit or as events (Hasani et al. 2022, CfC; Lechner and Hasani 2020).
 
-A sequence has L bits, L uniform in 2, ..., P - 1. The target is whether the number of ones is odd. The encodings are
-those of the program's `XORData`:
+A sequence has L bits, with L uniform in 2, ..., P - 1. The target is whether the number of ones is odd. The encodings
+come from the program's `XORData`:
 
     equidistant    a step shows each bit:  (b_i, 1 / P),  i = 1, ..., L
     event          a step shows bit i where i = 1, b_i differs from b_{i-1}, or i = L:
                    (b_i, (i - j) / P),  j the bit of the step before, 0 at the first
 
-Steps after these are zeros up to P. They are padding: the output is read after the last valid step, as the program's
-mask does. Loss: binary cross-entropy of one logit, in nats.
+The sequence is padded with zeros up to P steps; the output is read after the last valid step, as with the program's
+mask. Loss: binary cross-entropy of one logit, in nats.
 
-A step of the event encoding stands for up to P - 2 equal bits. So a model has to tell odd numbers of them from even
-ones, by the second input. With `elapsed=false` a step shows b_i alone: the first bit, the number of events, and whether
-the last one repeats the bit before. Then no model can be right for more than 55.0 % of event streams with P = 32
-(D-65). The program evaluates the parameters after the last epoch and calls their accuracy the best.
+A step of the event encoding represents up to P - 2 equal bits, so a model has to use the second input to tell whether
+their number is odd. With `elapsed=false` a step shows only b_i, which reveals the first bit, the number of events, and
+whether the last event repeats the previous bit. No model can then be right for more than 55.0 % of event streams with P
+= 32 (D-65). The program evaluates the parameters after the last epoch and reports their accuracy as the best.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class XORStreamSettings(SyntheticSettings):
     )
     elapsed: bool = Field(
         True,
-        description="show the time elapsed since the step before, too; false: a step shows its bit alone",
+        description="also show the time since the previous step; false: a step shows only its bit",
         json_schema_extra={"neutral": True},
     )
     data_seed: Literal["program", "run"] = Field(
         "program",
-        description="seeds of the streams; program: NumPy's RandomState(1234984) for training and (48736) for test in "
+        description="seeds of the streams; program: NumPy's RandomState(1234984) for training and (48736) for tests in "
         "every run; run: the run's seed",
     )
 
@@ -86,19 +86,19 @@ class XORStream(Task):
         return nn.functional.binary_cross_entropy_with_logits(outputs, targets)
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
-        """Accuracy, where a positive logit means odd, and cross-entropy."""
+        """Return accuracy, where a positive logit means odd, and cross-entropy."""
         correct = (outputs > 0) == (targets > 0)
         entropy = nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="sum")
         return {"accuracy": (correct.sum(), len(targets)), "cross_entropy": (entropy, len(targets))}
 
     @classmethod
     def baselines(cls, settings: XORStreamSettings) -> dict[str, float]:
-        """Chance: half of all bit strings of a length have an odd number of ones."""
+        """The scores of guessing, since half of all bit strings of a given length have an odd number of ones."""
         return {"accuracy": 0.5, "cross_entropy": math.log(2)}
 
 
 class StreamSplit:
-    """Encoded streams: bits and elapsed numbers of bits `[size, P]`, valid steps `[size]`, and targets `[size, 1]`."""
+    """Encoded streams: bits and numbers of elapsed bits `[size, P]`, valid steps `[size]`, and targets `[size, 1]`."""
 
     def __init__(
         self, bits: NDArray[np.uint8], lengths: NDArray[np.int64], settings: XORStreamSettings, device: torch.device
@@ -124,7 +124,7 @@ class StreamSplit:
 def streams(size: int, pad_size: int, seed: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return bits `[size, P]`, zero after each stream's end, and lengths `[size]`.
 
-    The draws are those of the program: for each stream its length, then its bits.
+    The order of the draws is the program's: for each stream its length, then its bits.
     """
     random = np.random.RandomState(seed)
     bits, lengths = np.zeros((size, pad_size), np.uint8), np.empty(size, np.int64)
@@ -137,7 +137,7 @@ def streams(size: int, pad_size: int, seed: int) -> tuple[NDArray[np.uint8], NDA
 def encode_bits(
     bits: NDArray[np.uint8], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bits, the elapsed number of bits at each step, 1, and the number of steps, of each stream."""
+    """Return the bits of each stream, the number of elapsed bits per step (always 1), and the number of steps."""
     valid = np.arange(bits.shape[1]) < lengths[:, None]
     return bits, valid.astype(np.uint8), lengths
 
@@ -145,7 +145,7 @@ def encode_bits(
 def encode_events(
     bits: NDArray[np.uint8], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bits of the events, the bits elapsed since the event before, and the number of events."""
+    """Return the bits of the events, the number of bits since the previous event, and the number of events."""
     column = np.arange(bits.shape[1])
     events = np.zeros(bits.shape, bool)
     events[:, 1:] = bits[:, 1:] != bits[:, :-1]

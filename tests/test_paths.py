@@ -17,7 +17,7 @@ PLACEHOLDER = re.compile(r"NAME|\bN\b")
 SOURCES = (
     ".ci/*", ".github/workflows/*", "MANIFEST.in", "Makefile", "action.yml", "mkdocs.yml", "pyproject.toml",
     "benchmarks/*.py", "website/[!p]*.py", "tests/mutants.py",
-    "tests/store/keep_schema.py", "ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/check.md",
+    "ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/check.md",
 )  # fmt: skip
 """Files that name paths. The changelog and reports speak of earlier ones, website/pages.py of pages."""
 

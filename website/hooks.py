@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # mkdocs runs this file by its path
     sys.path.insert(0, str(ROOT))
 
-from website import links, pages  # noqa: E402
+from website import links, pages, results  # noqa: E402
 from website.markdown import site_escapes  # noqa: E402
 
 ASSETS = ROOT / "website" / "assets"
@@ -39,6 +39,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, path, content=content))
     for name in (*links.OUTSIDE, *links.linked_files()):
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
+    page = results.reference_page()
+    files.append(File.generated(config, str(page.relative_to(ROOT)), abs_src_path=str(page)))
     files.append(File.generated(config, "index.md", abs_src_path=str(ROOT / links.HOME)))
     for asset in sorted(ASSETS.iterdir()):
         files.append(File.generated(config, f"assets/{asset.name}", abs_src_path=str(asset)))

@@ -10,6 +10,7 @@ from website.markdown import page
 from website.papers import VERDICTS, overview, paper_pages
 from website.plugins import plugin_pages
 
+WHOLE = "[One page](../reports/reference.html) has all runs, tables and figures, and needs no network."
 UNLISTED = ("package.md",)
 """Documents that are no pages: the text for the package index."""
 
@@ -33,7 +34,7 @@ def generated() -> dict[str, str]:
                 )
             ),
         ),
-        "results/index.md": page("# Measured beside printed", VERDICTS, overview("../papers/")),
+        "results/index.md": page("# Measured beside printed", VERDICTS, WHOLE, overview("../papers/")),
         **command_pages(),
         **plugin_pages(),
         **api_pages(),

@@ -10,6 +10,7 @@ import shutil
 import statistics
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,16 +22,18 @@ from orthobench.gate.baseline import read_baseline
 from orthobench.planning.paper import variant_keys
 from orthobench.plugins import Catalog
 from orthobench.reporting.export import seeds_of, shown_median, spread
-from orthobench.reporting.html import load_views
+from orthobench.reporting.html import load_views, write_html
 from orthobench.reporting.pages import ArtifactView, PaperView, full_title
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.studies import StudyResult
 from orthobench.settings import text
-from orthobench.store import open_store
+from orthobench.store import Store, open_store
 from website.markdown import escape
 
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = ROOT / "results.db"
+PAGE = ROOT / "reports" / "reference.html"
+ACCOUNT = ROOT / "reports" / "REPRODUCTION.md"
 BASELINE = ROOT / "checks" / "baseline.toml"
 SPEED = ROOT / "benchmarks" / "RESULTS.md"
 
@@ -44,11 +47,26 @@ class Everything:
     studies: list[StudyResult]
 
 
+@contextmanager
+def reference_results() -> Iterator[Store]:
+    """Open a copy of the reference results: a database of an older schema is upgraded when it is opened."""
+    with tempfile.TemporaryDirectory() as folder, open_store(shutil.copy(DATABASE, folder)) as store:
+        yield store
+
+
 @cache
 def everything() -> Everything:
-    """Read the reference results once, from a copy: a database of an older schema is upgraded when it is opened."""
-    with tempfile.TemporaryDirectory() as folder, open_store(shutil.copy(DATABASE, folder)) as store:
+    """Read the reference results once."""
+    with reference_results() as store:
         return Everything(*load_views(store, Scope(), variant_keys(Catalog())[0]))
+
+
+def reference_page() -> Path:
+    """Return the file of the report on the reference results, written anew where `results.db` is newer."""
+    if not PAGE.is_file() or PAGE.stat().st_mtime < DATABASE.stat().st_mtime:
+        with reference_results() as store:
+            write_html(store, PAGE, Scope(), variant_keys(Catalog())[0], ACCOUNT)
+    return PAGE
 
 
 @dataclass(frozen=True)
@@ -75,7 +93,8 @@ def decided() -> Iterator[Decided]:
                     yield Decided(view, part, result.claim.model, claim=result)
 
 
-LEARNED = ["task", "model", "parameters", "metric", "end: median", "best: mean", "seeds finished", "without memory"]
+NUMBERS = ["end: median [95 %]", "best: mean [95 %]"]
+LEARNED = ["task", "model", "parameters", "metric", *NUMBERS, "seeds finished", "without memory"]
 """The columns of `learned`."""
 
 

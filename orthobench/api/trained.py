@@ -14,7 +14,7 @@ from orthobench.data.folder import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.store import Run
 from orthobench.store.default import named_or_default
-from orthobench.training.devices import pick_device
+from orthobench.training.devices import pick_device, plain_torch
 
 if TYPE_CHECKING:
     from orthobench.arguments import WhichWeights
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 @checked()
+@plain_torch()
 def load_model(
     run: Run | str | Path,
     db: str | Path | None = None,
@@ -52,6 +53,7 @@ def load_model(
 
 
 @checked()
+@plain_torch()
 def evaluate(
     run: Run | str | Path,
     settings: Mapping[str, Any] | None = None,
@@ -91,6 +93,7 @@ def evaluate(
 
 
 @checked()
+@plain_torch()
 def export(
     run: Run | str | Path,
     file: str | Path,

@@ -1,4 +1,4 @@
-"""Speech at 8 kHz for the TIMIT experiments: files, spectra, inverse spectra and quality."""
+"""Speech at 8 kHz for the TIMIT experiments: files, spectra, reconstruction and quality."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from orthobench.errors import needs_extra
 
 PACKAGES = ("librosa", "pesq", "pystoi", "soundfile")
-"""The packages of the [audio] extra. Only functions import them, so the rest of the harness runs without them."""
+"""The packages of the [audio] extra. Only functions import them, so that other code runs without them."""
 
 
 def require_audio() -> None:

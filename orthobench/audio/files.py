@@ -1,4 +1,4 @@
-"""Audio files as the uRNN program reads them: the first channel, at 8 kHz, in steps of 16 bits.
+"""Read audio files as the uRNN program does: the first channel, at 8 kHz, with 16-bit resolution.
 
 libsndfile reads WAV, FLAC and NIST SPHERE (TIMIT's format). The resampling is polyphase with a Kaiser-windowed sinc:
 ten zero crossings a side, beta 5. MATLAB's `resample` and SciPy's `resample_poly` use the same filter.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RATE = 8000
 """Samples per second of all speech after `read`."""
 RATES = range(1000, 768_001)
-"""Samples per second of files that `read` accepts; other rates are damage of the header."""
+"""Samples per second that `read` accepts; other rates mean that the header is damaged."""
 
 _FULL_SCALE = 1 << 15
 
@@ -29,7 +29,7 @@ Samples = NDArray[np.float64]
 
 
 def read(path: Path) -> Samples:
-    """Return the first channel at 8 kHz, `[ceil(samples * 8000 / rate)]`: multiples of 2^-15 in [-1, 1).
+    """Return the first channel at 8 kHz, `[ceil(samples * 8000 / rate)]`, as multiples of 2^-15 in [-1, 1).
 
     Raises:
         UsageError: the file does not exist, is not readable audio, is empty, or holds numbers that are not finite.
@@ -49,17 +49,17 @@ def read(path: Path) -> Samples:
 
 
 def sample_count(path: Path) -> int:
-    """Return the number of samples that `read` returns, from the file's header alone.
+    """Return the number of samples that `read` would return, using only the file's header.
 
     Raises:
-        UsageError: as in `read`, except for faults that only the samples show.
+        UsageError: as for `read`, except for faults that only show in the samples.
     """
     with _opened(path) as file:
         return -(-int(file.frames) * RATE // int(file.samplerate))
 
 
 def resample(samples: Samples, rate: int) -> Samples:
-    """Resample samples `[L]` from a rate in Hz to 8 kHz, `[ceil(L * 8000 / rate)]`."""
+    """Resample `[L]` samples at a rate in Hz to 8 kHz, `[ceil(L * 8000 / rate)]`."""
     if rate == RATE:
         return samples
     from scipy.signal import resample_poly  # slow to import, and not needed for headers

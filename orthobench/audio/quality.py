@@ -1,4 +1,4 @@
-"""The quality of speech against its reference at 8 kHz: segmental SNR, STOI and PESQ, over files in worker processes.
+"""The quality of speech relative to a reference at 8 kHz: segmental SNR, STOI and PESQ, measured in worker processes.
 
 The segmental SNR follows VOICEBOX's `snrseg` with its defaults, as in the uRNN program. It is the mean SNR in dB over
 the 10 ms segments with active speech, each aligned to within a sample. The SNRs are not clipped to a range.
@@ -36,11 +36,11 @@ _SNR_BOUND = 100.0  # dB of a segment without noise; a segment without reference
 _MARGIN = 15.9  # dB between the threshold of activity and the active level, P.56
 _SMOOTHING, _HANGOVER = 0.03, 0.2  # seconds, P.56
 _THRESHOLDS = 20  # each has half the power of the previous threshold
-_CUTOFF = 200.0  # Hz, where the high-pass is down by 0.25 dB
+_CUTOFF = 200.0  # Hz, where the high-pass filter is down by 0.25 dB
 _STOPBAND_EDGE = 0.39787  # of the cutoff, where the analogue prototype (Chebyshev II, order 5) is down by 50 dB
 _BEST_PESQ = 4.5
 _SURELY_FITS = 20 * RATE
-"""Samples that hold no more than P.862's 50 utterances: it takes 0.2 s of speech, and joins over gaps of 0.2 s."""
+"""Number of samples that cannot have more than P.862's 50 utterances, which last 0.2 s and have gaps of 0.2 s."""
 
 
 def segmental_snr(reference: Samples, estimate: Samples) -> float:
@@ -53,10 +53,10 @@ def segmental_snr(reference: Samples, estimate: Samples) -> float:
 
 
 def segment_snrs(reference: Samples, estimate: Samples) -> NDArray[np.float64]:
-    """Return the SNR of each 10 ms segment in dB, `[(L - 2) // 80]`; nan where a sample is nan.
+    """Return the SNR of each 10 ms segment in dB, `[(L - 2) // 80]`; nan if one of its samples is nan.
 
-    The noise is the least over shifts of up to a sample: at -1, 0 and 1, and at the minimum of the parabola
-    through these, if it lies between them. The first and last sample only serve the alignment.
+    The noise is the minimum over shifts of up to one sample: at -1, 0 and 1, and at the minimum of the parabola through
+    these, if it is between them. The first and last samples are used only for the alignment.
     """
     count = max(len(reference) - 2, 0) // _SEGMENT
     size = count * _SEGMENT
@@ -134,11 +134,12 @@ def stoi(reference: Samples, estimate: Samples) -> float:
 def pesq(reference: Samples, estimate: Samples) -> float:
     """Return the P.862 score, at most 4.5; nan for silence, less than 0.25 s of speech, or more than 50 utterances.
 
-    The library returns the listening quality of P.862.1, y = 0.999 + 4 / (1 + exp(4.6607 - 1.4945 x)). The papers'
-    program prints x, as this function does.
+    The library returns the listening quality of P.862.1, y = 0.999 + 4 / (1 + exp(4.6607 - 1.4945 x)). Like the papers'
+    program, this function returns x.
 
-    Its native code has a table of 50 utterances and writes beyond it. With a few more the scores are wrong, and become
-    nan here. With about 60, some three minutes of sentences, the process dies: call it in a process of its own.
+    The library's native code has a table of 50 utterances and writes beyond it. With a few more the scores are wrong,
+    so nan is returned instead. With about 60, some three minutes of sentences, the process dies, so call this function
+    in a separate process.
     """
     import pesq as p862
 
@@ -162,8 +163,8 @@ def _p862_score(reference: Samples, estimate: Samples) -> float:
 def _overflows(reference: Samples) -> bool:
     """Return whether the table of utterances is too small for a reference.
 
-    Two utterances too many overwrite the mode, which changes the best score, that of a recording compared with itself.
-    An utterance is added, the loudest 20 ms again and again, so that a single one too many is enough.
+    Two utterances too many overwrite the mode, which changes the best score, namely the score of a recording compared
+    with itself. One utterance, the loudest 20 ms repeated, is appended so that a single one too many is detected, too.
     """
     loudest = int(np.argmax(np.abs(reference[: -RATE // 50])))
     utterance = np.tile(reference[loudest : loudest + RATE // 50], 30)
@@ -172,7 +173,7 @@ def _overflows(reference: Samples) -> bool:
 
 
 def _is_silent(samples: Samples) -> bool:
-    """Return whether nothing is left of the samples in the libraries' float32, or a sample is nan."""
+    """Return whether the samples vanish in the libraries' float32, or a sample is nan."""
     return not np.abs(samples).max(initial=0.0).astype(np.float32) > 0
 
 
@@ -188,13 +189,13 @@ MEASURES: dict[str, Callable[[Samples, Samples], float]] = {"segsnr_db": segment
 def quality_of_predictions(
     files: Sequence[Path], predictions: Sequence[Features], report: Callable[[int, int], None]
 ) -> dict[str, float]:
-    """Return the mean quality of speech rebuilt from predictions, computed with a process for each core.
+    """Return the mean quality of speech reconstructed from predictions, computed with one process per core.
 
-    A measure that fails for a file, or whose process dies, is nan for this file alone. A warning counts these files.
+    If a measure fails for a file, or its process dies, it is nan for this file only, and a warning counts such files.
 
     Args:
         predictions: the argument `predicted` of `rebuild`, for each file.
-        report: called after each file with the numbers of finished files and of all files.
+        report: called after each file with the number of finished files and the number of all files.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     measurements: list[dict[str, float | str]] = []
@@ -211,7 +212,7 @@ def quality_of_predictions(
 
 
 def _mean(name: str, values: Sequence[float | str], files: Sequence[Path]) -> float:
-    """Return the mean of the defined values of a measure, and warn of the others: nan, or why the measure failed."""
+    """Return the mean of the defined values of a measure, and warn about the others: nan, or why the measure failed."""
     numbers = [value for value in values if not isinstance(value, str) and not math.isnan(value)]
     if undefined := len(values) - len(numbers):
         failures = [f"; {file.name}: {why}" for file, why in zip(files, values, strict=True) if isinstance(why, str)]
@@ -222,7 +223,7 @@ def _mean(name: str, values: Sequence[float | str], files: Sequence[Path]) -> fl
 
 
 class _Isolated:
-    """Measures files in processes, one for each thread that calls it. A process that dies is replaced."""
+    """Measures files in processes, one per calling thread, and replaces a process that dies."""
 
     def __init__(self) -> None:
         self._own = threading.local()
@@ -248,7 +249,7 @@ class _Isolated:
 
     def _pool(self) -> ProcessPoolExecutor:
         if getattr(self._own, "pool", None) is None:
-            # Spawned, because forking a process with threads or a GPU context is not safe.
+            # Spawn, because forking a process with threads or a GPU context is not safe.
             pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _ignore_interrupts)
             self._own.pool = pool
             self._pools.append(pool)
@@ -262,7 +263,7 @@ def _value_of_prediction(name: str, file: Path, predicted: Features) -> float:
 
 
 def _ignore_interrupts() -> None:
-    """Ignore Ctrl-C and the terminal's end, which reach all its processes: the parent process ends its workers."""
+    """Ignore Ctrl-C and hang-ups, which reach all processes of a terminal: the parent ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

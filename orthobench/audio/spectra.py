@@ -1,7 +1,7 @@
-"""Log-magnitude spectra, and speech rebuilt from predicted ones, as in the uRNN program.
+"""Log-magnitude spectra, and speech reconstructed from predicted spectra, as in the uRNN program.
 
-The samples' end is zero-padded to a whole number of hops, then both ends by 256 zeros. The frames have 256 samples
-under a periodic Hann window, start every 128 samples, and give 129 bins:
+Samples are zero-padded at the end to a whole number of hops, and then by 256 zeros at both ends. Frames of 256 samples
+under a periodic Hann window start every 128 samples and give 129 bins:
 
     x_t = 10 log10(1e-5 + |X_t|^2) dB,     not normalised, at least -50 dB
 
@@ -47,7 +47,7 @@ def stft(samples: Samples) -> Spectrum:
 def istft(spectrum: Spectrum) -> Samples:
     """Return the samples `[128 (frames - 3)]` of X `[frames, 129]`, without the padding at both ends.
 
-    Overlap-add of the windowed inverse transforms, divided by the sum of the squared windows.
+    This is the overlap-add of the windowed inverse transforms, divided by the sum of the squared windows.
     """
     import librosa
 
@@ -63,14 +63,14 @@ def log_magnitude(spectrum: Spectrum) -> Features:
 
 
 def rebuild(predicted: Features, spectrum: Spectrum) -> tuple[Samples, Samples]:
-    """Rebuild speech from predicted magnitudes and the true phase; return it with its reference, both in 16 bits.
+    """Reconstruct speech from predicted magnitudes and the true phase; return it with its reference, both in 16 bits.
 
     Args:
         predicted: features of frames 1, 2, ... in dB, `[frames - 1, 129]`; frame 0 is the true one.
         spectrum: the true X, `[frames, 129]`.
 
     Returns:
-        The rebuilt samples and the true samples, `[128 (frames - 3)]` each.
+        The reconstructed samples and the true samples, `[128 (frames - 3)]` each.
     """
     decibels = np.minimum(predicted.astype(np.float64), _CEILING)
     rebuilt = spectrum.copy()

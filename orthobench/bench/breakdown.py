@@ -1,4 +1,4 @@
-"""The parts of a training step on the CPU kernels: their shares of its time, and their rates beside the FMA peak."""
+"""The parts of a training step on the CPU kernels: their shares of the time, and their rates versus the FMA peak."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTS = (FORWARD, BACKWARD, WEIGHT_GRADIENT, PROJECTION, READOUT, MAKING_W, OPTI
 
 
 class TimedStep:
-    """A training step whose parts are timed. The graph is cut at W, so that W's own gradient is a part of its own.
+    """A training step whose parts are timed. The graph is cut at W, so that the gradient of W is a separate part.
 
     Attributes:
         steps: the seconds of each part of each step so far, `rest` and `whole step` included.
@@ -62,14 +62,14 @@ class TimedStep:
 
 
 def measure_breakdown(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
-    """Measure the parts of each shape's step; `rest` is the whole less the other parts.
+    """Measure the parts of each shape's step; `rest` is the whole minus the other parts.
 
     Each row has a part's seconds and its share of the step, over the faster half of the steps. A part with recurrent
-    products has their GFLOP/s, and these as a fraction of the peak of fused multiply-adds. An input projection that
-    the kernels make step by step is in the forward part, and its gradient in the weight gradient.
+    products also has their GFLOP/s, and this rate as a fraction of the peak of fused multiply-adds. An input projection
+    that the kernels compute step by step counts for the forward part, and its gradient for the weight gradient.
 
     Raises:
-        UsageError: the device is no CPU, or the machine has no C kernels.
+        UsageError: the device is not a CPU, or the machine has no C kernels.
     """
     if plan.device.type != "cpu":
         raise UsageError("--breakdown times the CPU kernels: add --device cpu")

@@ -1,4 +1,4 @@
-"""Constraints: maps from a free parameter to a recurrent matrix W, with the parameter's start in training."""
+"""Constraints: maps from a free parameter to a recurrent matrix W, with the parameter's initial value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orthobench.matrices.skew import block_rotation_entries
 from orthobench.matrices.spectral_radius import spectral_radius
 
 StartAndMap = tuple[Tensor, Callable[[Tensor], Tensor]]
-"""The parameter's start, and the map from the parameter to W `[n, n]`."""
+"""The parameter's initial value, and the map from the parameter to W `[n, n]`."""
 Constraint = Callable[[int, Generator, torch.device], StartAndMap]
 
 
@@ -40,12 +40,12 @@ def unit_radius(n: int, generator: Generator, device: torch.device) -> StartAndM
 
 
 def reflections(n: int, generator: Generator, device: torch.device) -> StartAndMap:
-    """Return n reflections, whose products are all orthogonal matrices of one determinant."""
+    """Return n reflections, whose products cover all orthogonal matrices of one determinant."""
     return torch.randn(n, n, generator=generator).to(device), householder_product
 
 
 def _rotations(n: int, generator: Generator, device: torch.device) -> Tensor:
-    """Return the skew-symmetric start of scoRNN."""
+    """Draw scoRNN's initial skew-symmetric matrix."""
     s = torch.tan(half_circle_angles(n, generator) / 2)
     return block_rotation_entries(s, n).float().to(device)
 

@@ -1,4 +1,4 @@
-"""A training step by each implementation: the same parameters, data and update, another recurrence."""
+"""A training step of each implementation, with the same parameters, data and update but a different recurrence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EAGER = "eager loop"
 
 
 class Network(nn.Module):
-    """y = V h + c over the states of a subclass: h_T `[B, n]`, or all states `[T, B, n]` where the shape reads all."""
+    """y = V h + c over the states of a subclass: h_T `[B, n]`, or all states `[T, B, n]` if the shape reads all."""
 
     gates = 1
     output_map: Callable[..., Tensor] = staticmethod(linear)
@@ -77,7 +77,7 @@ class ScoRNN(Network):
 
 
 class EagerScoRNN(ScoRNN):
-    """The loop at its best: one projection of all inputs, then unbound (indexing costs T times T), and one W^T."""
+    """The fastest plain loop: one projection of all inputs, unbound because indexing costs T times T, and one W^T."""
 
     output_map = staticmethod(linear)
     cross_entropy = staticmethod(torch_cross_entropy)
@@ -168,7 +168,7 @@ class TrainingStep:
         self.optimizer = make_optimizer("rmsprop_tf1", list(network.parameters()), 1e-4)
 
     def gradients(self) -> Tensor:
-        """Leave the loss's gradients in the parameters and return the loss; cuDNN too computes in float32."""
+        """Leave the loss's gradients in the parameters and return the loss; cuDNN also computes in float32."""
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             return self._gradients()
 
@@ -191,13 +191,13 @@ class TrainingStep:
 
 
 class GraphedStep:
-    """A training step on CUDA, captured once and replayed, without the cost of many small launches."""
+    """A training step on CUDA, captured once and replayed to avoid the cost of many small launches."""
 
     def __init__(self, step: TrainingStep) -> None:
         self.network, self.device = step.network, step.device
         stream = torch.cuda.Stream(step.device)
         stream.wait_stream(torch.cuda.current_stream(step.device))
-        with torch.cuda.stream(stream):  # kernels and the optimiser's state are made outside the capture
+        with torch.cuda.stream(stream):  # kernels and the optimiser's state must be created outside the capture
             for _ in range(3):
                 step.gradients()
                 step.optimizer.step()
@@ -216,7 +216,7 @@ Step = TrainingStep | GraphedStep
 
 
 def implementations(shape: Shape, device: torch.device) -> dict[str, Callable[[], Step]]:
-    """Return the implementations of this shape's training step on this device, by name.
+    """Return the implementations of this shape's training step on this device by name.
 
     Each is a function that returns the step, or raises a ValueError or RuntimeError with the reason why it cannot.
     """
@@ -232,7 +232,7 @@ def implementations(shape: Shape, device: torch.device) -> dict[str, Callable[[]
 
     makers: dict[str, Callable[[], Step]] = {EAGER: lambda: TrainingStep(eager(shape, device))}
     makers |= {backend: partial(by_backend, backend) for backend in backends}
-    if device.type == "cuda":  # where training records its steps as a graph
+    if device.type == "cuda":  # because training records its steps as a graph there
         makers["cuda, graph"] = lambda: GraphedStep(TrainingStep(network(shape, device, "cuda")))
     if shape.cell == "scornn":
         makers["nn.RNN"] = lambda: TrainingStep(TorchRNN(shape, device))

@@ -13,9 +13,9 @@ from typing import Protocol
 import psutil
 
 SHORTEST = 0.25
-"""Minimum seconds of a sample: the system counts other processes' time in hundredths of a second."""
+"""Minimum seconds per sample, because the system counts other processes' time in hundredths of a second."""
 PATIENCE = 20.0
-"""Maximum seconds of all samples of one implementation."""
+"""Maximum total seconds of the samples of one implementation."""
 FOREIGN = 0.1
 """A sample is left out if other processes took more than this share of the machine."""
 FEWEST = 3
@@ -40,7 +40,7 @@ class SystemClock:
 
     def foreign(self) -> float:
         times = psutil.cpu_times()._asdict()
-        idle = ("idle", "iowait", "guest", "guest_nice")  # a guest's time is in the user's already
+        idle = ("idle", "iowait", "guest", "guest_nice")  # guest time is already part of user time
         busy: float = sum(spent for kind, spent in times.items() if kind not in idle)
         return busy - time.process_time()
 
@@ -70,13 +70,14 @@ def interleave(
     patience: float = PATIENCE,
     warm: bool = False,
 ) -> dict[str, list[Sample]]:
-    """Time all steps in every round, one after the other.
+    """Time all steps in every round, one after another.
 
-    With `warm` an untimed step comes before each sample. It pays for memory that was given back during the other
-    implementations' turns; in training only the first step does.
+    With `warm` an untimed step precedes each sample. It reallocates the memory that was released while the others ran,
+    which in training only the first step does.
 
-    The first step of each pays for fresh memory and for compilation. The second gives the number of steps in a sample,
-    and the number of samples that fit into `patience`. A step that takes longer than that is the only sample.
+    The first step of each implementation pays for fresh memory and compilation. The second determines the number of
+    steps per sample, and the number of samples that fit into `patience`. If it takes longer than that, it is the only
+    sample.
     """
     samples: dict[str, list[Sample]] = {}
     repeats, counts = {}, {}
@@ -97,23 +98,23 @@ def interleave(
 
 
 def summarise(samples: Sequence[Sample]) -> Summary:
-    """Summarise the samples that other processes disturbed little; all samples if these are too few."""
+    """Summarise the samples that other processes hardly disturbed, or all samples if these are too few."""
     quiet = _quiet([(sample.seconds, sample.foreign) for sample in samples])
     median = statistics.median(quiet)
     return Summary(median, len(quiet), (max(quiet) - min(quiet)) / median if median else 0.0)
 
 
 def ratio(samples: Sequence[Sample], others: Sequence[Sample]) -> float:
-    """Return the median over rounds of the samples' seconds divided by the others' seconds of the same round.
+    """Return the median over rounds of the samples' seconds divided by the others' seconds in the same round.
 
-    The machine's speed may change between rounds.
+    Dividing within rounds matters because the machine's speed may change between them.
     """
     pairs = list(zip(samples, others, strict=False))
     return statistics.median(_quiet([(a.seconds / b.seconds, max(a.foreign, b.foreign)) for a, b in pairs]))
 
 
 def _quiet(values: Sequence[tuple[float, float]]) -> list[float]:
-    """Return the first of each pair whose second, other processes' share, is small; all if these are too few."""
+    """Return the first of each pair whose second, the share of other processes, is small; all if these are too few."""
     quiet = [value for value, foreign in values if foreign <= FOREIGN]
     return quiet if len(quiet) >= FEWEST else [value for value, _ in values]
 

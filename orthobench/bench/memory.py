@@ -1,4 +1,4 @@
-"""Peak memory of a training step, in a process of its own: `python -m orthobench.bench.memory SHAPE IMPLEMENTATION`."""
+"""Peak memory of a training step, in a separate process: `python -m orthobench.bench.memory SHAPE IMPLEMENTATION`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 def peak_of_step(shape: Shape, implementation: str, threads: int) -> int | None:
-    """Return the peak bytes of two steps above the memory before them, or None where the system has no such count.
+    """Return the peak bytes of two steps beyond the memory before them, or None if the system does not report it.
 
-    The memory before is the model, the data and the libraries. The system's count for a process (ru_maxrss) starts at
-    its parent's size, so the process resets and reads its own peak, which only Linux offers.
+    The memory before the steps holds the model, the data and the libraries. The system's count for a process
+    (ru_maxrss) starts at its parent's size, so the process resets and reads its own peak, which is only possible on
+    Linux.
     """
     if not _CLEAR.exists():
         return None

@@ -1,4 +1,4 @@
-"""A training step of every model, as table 3 of the scoRNN paper compares them: pixel MNIST in batches of 50."""
+"""A training step of every model, compared as in table 3 of the scoRNN paper: pixel MNIST in batches of 50."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from orthobench.training.optimizers import make_optimizer
 BATCH, STEPS, PIXELS, CLASSES = 50, 784, 1, 10
 PER_EPOCH = 55_000 // BATCH
 COMMON = 128
-"""The hidden size of the comparison of all models: a power of two, which some of them need."""
+"""The hidden size for comparing all models; some of them need a power of two."""
 MEASURE = "scornn"
 """The model to which the ratios refer."""
 
 
 @dataclass(frozen=True)
 class Printed:
-    """A row of table 3: minutes an epoch on a Core i5-7400 with a GTX 1080."""
+    """A row of table 3: minutes per epoch on a Core i5-7400 with a GTX 1080."""
 
     model: str
     hidden_size: int
@@ -53,7 +53,7 @@ TABLE_3 = (
 
 
 class ModelStep:
-    """One training step of a model on one batch, with its own optimisers, penalty and constraint.
+    """One training step of a model on one batch, with the model's optimisers, penalty and constraint.
 
     Args:
         loss: returns a scalar from outputs and targets.
@@ -89,9 +89,9 @@ def step_on_noise(model_class: Any, device: torch.device, hidden_size: int, step
 
 
 def measure_models(models: Mapping[str, type[Model]], plan: Plan) -> dict[str, Any]:
-    """Measure every model at the common size, then table 3's rows: seconds of a step, minutes of an epoch.
+    """Measure every model at the common size, then table 3's rows: seconds per step, minutes per epoch.
 
-    `ratio` is the seconds of a step divided by those of scoRNN's step of the same size.
+    `ratio` is the time of a step divided by the time of scoRNN's step of the same size.
     """
     common = [(name, COMMON) for name in models]
     printed = {(row.model, row.hidden_size): row.minutes for row in TABLE_3 if row.model in models}

@@ -26,7 +26,7 @@ class Shape:
     cell: Literal["scornn", "lstm"] = "scornn"
 
     def gflop(self, gates: int) -> float:
-        """Billions of operations in the recurrent products of a training step: forward, dL/dh and dL/dW."""
+        """Return the billions of operations in the recurrent products of a training step: forward, dL/dh and dL/dW."""
         return 3 * 2 * self.batch * self.steps * gates * self.hidden**2 / 1e9
 
     def small(self) -> Shape:
@@ -49,7 +49,7 @@ SHAPES = {
 
 
 def select(names: Sequence[str]) -> list[Shape]:
-    """Return the shapes of these names in the table's order; all shapes without a name.
+    """Return the shapes with these names in the table's order, or all shapes if there are no names.
 
     Raises:
         UsageError: a name is unknown.

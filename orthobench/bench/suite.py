@@ -25,14 +25,14 @@ SGEMM = "sgemm"
 PEAK = "FMA peak"
 FREE = "free W"
 CONSTRAINED = [SHAPES[name] for name in ("mnist-170", "mnist-512", "ptb-1030")]
-"""One shape of each of the papers' sizes."""
+"""One shape for each of the papers' sizes."""
 WEIGHED = {"mnist-170": (EAGER, "cpu")}
 """The implementations whose peak memory is measured, by shape."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure. `quick` only shows that everything runs: its numbers mean nothing."""
+    """How to measure; `quick` only shows that everything runs, and its numbers are meaningless."""
 
     device: torch.device
     rounds: int = 5
@@ -48,10 +48,10 @@ class Plan:
         return shape.small() if self.quick else shape
 
     def results(self, measure: Callable[[], Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-        """Measure the groups of rows, and return them with facts that the environment's record lacks.
+        """Measure the groups of rows, and return them with facts that the record of the environment does not contain.
 
-        `self_tests` has the GPU and the verdicts on the kernels that were timed, as in a run's environment; None
-        without such kernels.
+        `self_tests` holds the GPU and the verdicts on the timed kernels, as in a run's environment, or None if no such
+        kernels were timed.
         """
         forget_used()
         facts = {
@@ -68,7 +68,7 @@ class Plan:
 
 
 class MatrixProduct:
-    """A product of square float32 matrices, which measures the machine's present rate."""
+    """A product of square float32 matrices, which measures the machine's current rate."""
 
     def __init__(self, device: torch.device, quick: bool) -> None:
         self.n = 64 if quick else 4096 if device.type == "cuda" else 1024
@@ -87,7 +87,7 @@ class MatrixProduct:
 
 
 class MultiplyAdd:
-    """Fused multiply-adds on registers on torch's number of threads: no float32 kernel is faster on these cores."""
+    """Fused multiply-adds on registers with torch's number of threads, an upper bound for every float32 kernel."""
 
     def __init__(self, quick: bool) -> None:
         self.library = native.kernels()
@@ -104,9 +104,9 @@ class MultiplyAdd:
 
 
 class ConstraintStep:
-    """W from its parameter, the gradient of the parameter, and a small move of it.
+    """Compute W from its parameter and the parameter's gradient, then move the parameter a little.
 
-    The moves alternate in direction, so that no time depends on the number of earlier steps.
+    The moves alternate in direction, so that the time does not depend on the number of earlier steps.
     """
 
     def __init__(self, constraint: Constraint, n: int, device: torch.device) -> None:
@@ -128,11 +128,11 @@ class ConstraintStep:
 
 
 def measure_recurrences(shapes: Iterable[Shape], plan: Plan) -> dict[str, Any]:
-    """Measure a training step by every implementation, shape by shape.
+    """Measure a training step of every implementation, shape by shape.
 
     A row has the median seconds of a step over n samples, their spread, and GFLOP/s in the recurrent products. It also
-    has that rate as a fraction of the sgemm's, and the speed relative to the eager loop (`ratio`). `left_out` has the
-    reason why an implementation is missing; `peak_memory` is in bytes.
+    has this rate as a fraction of the sgemm rate, and the speed relative to the eager loop (`ratio`). `left_out` gives
+    the reason why an implementation is missing; `peak_memory` is in bytes.
     """
     return plan.results(lambda: [_recurrences(plan.size(shape), plan) for shape in shapes])
 
@@ -141,18 +141,18 @@ def measure_constraints(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
     """Measure the constraints: seconds for W and its gradient, and their share of a training step.
 
     Raises:
-        UsageError: the W of a shape has no constraint.
+        UsageError: a shape has no constrained W.
     """
     for shape in shapes:
         if shape.cell != "scornn":
-            raise UsageError(f"{shape.name} has no constrained matrix: --constraints takes shapes of scoRNN's")
+            raise UsageError(f"{shape.name} has no constrained matrix: --constraints needs scoRNN's shapes")
     return plan.results(lambda: [_constraints(plan.size(shape), plan) for shape in shapes])
 
 
 @contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Flush denormal numbers, as training does: vanishing states would slow PyTorch's modules ten times."""
-    flushed = bool(torch.tensor(1e-40) * 1 == 0)  # torch has no function that reads it
+    """Flush denormal numbers, as training does; otherwise vanishing states would slow PyTorch's modules tenfold."""
+    flushed = bool(torch.tensor(1e-40) * 1 == 0)  # torch has no function to query the mode
     torch.set_flush_denormal(True)
     try:
         yield
@@ -172,7 +172,7 @@ def _recurrences(shape: Shape, plan: Plan) -> dict[str, Any]:
     for name, make in implementations(shape, plan.device).items():
         try:
             step = make()
-            if plan.device.type == "cuda":  # whose kernels may fail at their first launch
+            if plan.device.type == "cuda":  # CUDA kernels may fail at their first launch
                 step()
         except (ValueError, RuntimeError) as error:
             left_out[name] = str(error).partition("\n")[0]

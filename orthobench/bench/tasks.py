@@ -1,4 +1,4 @@
-"""The time of a batch of each task beside the training step on it: data must not slow training."""
+"""The time of a batch of each task versus the training step on it, because data must not slow down training."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from orthobench.spec import resolve
 from orthobench.training.batches import Batches
 
 MODEL = "scornn"
-"""A fast model, beside which the data's share is largest."""
+"""A fast model, with which the share of the data is largest."""
 VARIATIONS: dict[str, tuple[dict[str, str], ...]] = {
     "mnist": ({}, {"permuted": "true"}),
     "cifar10": ({}, {"noise_padded": "true"}),
     "timit": ({"dataset": "timit_sample"},),
 }
-"""Settings with which a task is measured; by default its own defaults."""
+"""Settings with which a task is measured, if not with its defaults."""
 
 
 class NextBatch:
@@ -37,9 +37,9 @@ class NextBatch:
 
 
 def measure_tasks(catalog: Catalog, plan: Plan) -> dict[str, Any]:
-    """Measure every task in its paper's protocol: seconds of a batch, of the step on it, and the batch's `share`.
+    """Measure every task under its paper's protocol: seconds per batch, per step on it, and the batch's `share`.
 
-    `left_out` has the reason why a task is missing, for example absent data.
+    `left_out` gives the reason why a task is missing, for example missing data.
     """
     return plan.results(lambda: [_measure_all(catalog, plan)])
 

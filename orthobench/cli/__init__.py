@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import typer
 
 from orthobench.cli.once import Command, Group
-from orthobench.cli.replaced import replacement
 from orthobench.errors import OrthobenchError, one_line, without_passwords
 from orthobench.execution.output import harmless_output
 from orthobench.execution.signals import stop_while_torch_is_loaded
@@ -174,10 +173,8 @@ def _run_command() -> None:
 
 
 def _message(error: typer.TyperException) -> str:
-    """Return the message of an error in the arguments; for an option of earlier versions, the new spelling."""
+    """Return the message of an error in the arguments."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
-    if option and context is not None and (sentence := replacement(context.info_name or "", option, sys.argv[1:])):
-        return sentence
     message = error.format_message().replace("Value error, ", "")
     if option and context is not None and not getattr(error, "possibilities", None) and _takes_settings(context):
         message = f"{message.rstrip('.')}: a setting is written -s {option.lstrip('-').replace('-', '_')}=VALUE"

@@ -1,4 +1,4 @@
-"""Files in ZIP and TAR archives, read with limits: a small archive can unpack to more than a disk has."""
+"""Read files in ZIP and TAR archives with limits, because a small archive can unpack to more than a disk holds."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ UNREADABLE = (
 )
 """Errors of `zipfile` and `tarfile` for members that are damaged, encrypted, or packed in an unknown way."""
 MARKS = {b"\x1f\x8b": gzip, b"BZh": bz2, b"\xfd7zXZ": lzma}
-"""By the first bytes of a packed file, the module that unpacks it."""
+"""The module that unpacks a compressed file, by the file's first bytes."""
 ENDS = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 
 
 LIMIT = 1_000_000_000
-"""Bytes that an archive of small files unpacks to at most; some also have programs or pictures."""
+"""Limit in bytes for unpacking an archive of small files; some also contain programs or pictures."""
 
 
 def is_archive(file: Path) -> bool:
-    """Return whether the name of a file is that of a ZIP or TAR archive."""
+    """Return whether a file has the name of a ZIP or TAR archive."""
     return file.name.lower().endswith(ENDS)
 
 
 def members(archive: Path, limit: int) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the path and the open stream of each file in an archive. The caller closes it before the next one.
+    """Yield the path and the open stream of each file in an archive; the caller closes it before the next one.
 
     Args:
-        limit: bytes that a TAR archive unpacks to at most.
+        limit: the most bytes to which a TAR archive may unpack.
 
     Raises:
-        UsageError: the archive is cut off, is another file, or unpacks to more.
+        UsageError: the archive is cut off, is not an archive, or unpacks to more.
     """
     try:
         if archive.suffix.lower() == ".zip":
@@ -71,7 +71,7 @@ def members(archive: Path, limit: int) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def copy_member(stream: IO[bytes], target: Path, limit: int, name: str) -> int:
-    """Copy a member of an archive of at most `limit` bytes into a file, close it, and return the number of bytes.
+    """Copy an archive member of at most `limit` bytes to a file, close it, and return the number of bytes.
 
     Raises:
         UsageError: the member is damaged, or has more bytes.
@@ -84,7 +84,7 @@ def copy_member(stream: IO[bytes], target: Path, limit: int, name: str) -> int:
 
 
 def _unpacking(archive: Path) -> IO[bytes]:
-    """Open a TAR archive, plain or packed; reading unpacks it."""
+    """Open a TAR archive, plain or compressed; reading decompresses it."""
     with archive.open("rb") as stream:
         begin = stream.read(6)
     for mark, module in MARKS.items():
@@ -95,11 +95,11 @@ def _unpacking(archive: Path) -> IO[bytes]:
 
 @contextmanager
 def unpacked_folders(path: Path, is_needed: Callable[[str], bool], largest: int) -> Iterator[list[Path]]:
-    """Yield the folders to search for files: the folder that the user named, or those of an unpacked archive.
+    """Yield the folders in which to search for files: the user's folder, or the folders of an unpacked archive.
 
     Args:
-        is_needed: whether a file of this name is unpacked.
-        largest: bytes of such a file at most.
+        is_needed: returns whether to unpack a file of this name.
+        largest: the most bytes that such a file may have.
 
     Raises:
         UsageError: the path is neither a folder nor an archive, or the archive cannot be unpacked.

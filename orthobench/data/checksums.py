@@ -1,4 +1,4 @@
-"""Checksums of the files and folders that settings name: they identify a run's data, wherever the data lie."""
+"""Checksums of the files and folders that settings name; they identify a run's data wherever it is stored."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from orthobench.settings import CHECKSUM, whole_path
 from orthobench.store.atomic import write_bytes
 
 SETTLED_SECONDS = 2.0
-"""Age of a file's last change from which its checksum is kept: a later change then has another time."""
+"""Cache a checksum only if the file's last change is older than this, so that a later change has another time."""
 
 
 def with_checksum(values: Mapping[str, Any], name: str, checksum_of: Callable[[Path], str]) -> dict[str, Any]:
-    """Return settings with the whole path of the file or folder that one of them names, and its checksum.
+    """Return settings with the absolute path of the file or folder that one of them names, and its checksum.
 
-    For validators that run before the fields'. The checksum is the setting `NAME_md5`, which the class declares.
+    For validators that run before field validation. The class declares the setting `NAME_md5` for the checksum.
 
     Raises:
-        ValueError: the file or folder cannot be read, or has another checksum than the settings have.
+        ValueError: the file or folder cannot be read, or its checksum differs from the one in the settings.
     """
     location, expected = values.get(name), values.get(name + CHECKSUM)
     if is_none(location):
@@ -39,15 +39,15 @@ def with_checksum(values: Mapping[str, Any], name: str, checksum_of: Callable[[P
     except OSError as error:
         raise ValueError(f"{name}={location} cannot be read: {error.strerror}") from error
     if not is_none(expected) and expected != checksum:
-        raise ValueError(f"{name}={location} is not the {name} it was: its checksum is {checksum}, not {expected}")
+        raise ValueError(f"{name}={location} has changed: its checksum is {checksum}, not {expected}")
     return {**values, name: str(path), name + CHECKSUM: checksum}
 
 
 def files_md5(folder: Path, files: Sequence[Path]) -> str:
     """Return the MD5 of files below a folder: of their relative paths and their contents, in any order.
 
-    The data folder keeps the checksum of each file, with its size, times and inode: files that did not change are not
-    read again.
+    The checksum of each file is cached in the data folder with its size, times and inode, so that unchanged files are
+    not read again.
 
     Raises:
         UsageError: a file cannot be read.
@@ -66,7 +66,7 @@ def files_md5(folder: Path, files: Sequence[Path]) -> str:
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
     if settled != known:
-        with suppress(OSError):  # where nothing can be kept, the files are read again
+        with suppress(OSError):  # without a cache, the files are read again next time
             kept_in.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(kept_in, json.dumps(settled).encode())
     total = hashlib.md5(usedforsecurity=False)
@@ -76,13 +76,13 @@ def files_md5(folder: Path, files: Sequence[Path]) -> str:
 
 
 def _facts(file: Path) -> list[int]:
-    """Return what changes with a file's content; the time of the last change cannot be set back by a program."""
+    """Return the facts that change with a file's content; among them ctime, which no program can set back."""
     stat = file.stat()
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
 def _read(file: Path) -> dict[str, tuple[list[int], str]]:
-    """Return the kept checksums; none if the file is missing or damaged."""
+    """Return the cached checksums; empty if the file is missing or damaged."""
     try:
         return {name: (facts, checksum) for name, (facts, checksum) in json.loads(file.read_bytes()).items()}
     except (OSError, ValueError, TypeError, AttributeError):

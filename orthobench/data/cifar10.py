@@ -76,7 +76,7 @@ class CIFAR10(ImageDataSet):
         """Copy the files out of a tar archive, gzipped or plain.
 
         Raises:
-            UsageError: the archive is cut off, is another file, or unpacks to more than the real one.
+            UsageError: the archive is cut off, is not an archive, or unpacks to more than the original.
         """
         for name, content in members(archive, 2 * self.size):
             file = PurePosixPath(name).as_posix()
@@ -87,7 +87,7 @@ class CIFAR10(ImageDataSet):
 def _read_batch(file: Path) -> tuple[Tensor, Tensor]:
     """Return the images, uint8 `[N, 32, 32, 3]`, and labels, int64 `[N]`, of a batch.
 
-    The file has a row of 3072 bytes for each image: its red, green and blue plane.
+    Each row of the file has the 3072 bytes of one image: its red, green and blue planes.
     """
     import torch
 
@@ -96,5 +96,5 @@ def _read_batch(file: Path) -> tuple[Tensor, Tensor]:
     planes = torch.frombuffer(bytearray(rows.content), dtype=torch.uint8).reshape(rows.shape).reshape(-1, 3, 32, 32)
     labels = batch["labels"]
     if not all(isinstance(label, int) for label in labels):
-        raise ValueError("the labels are no numbers")
+        raise ValueError("the labels are not numbers")
     return planes.permute(0, 2, 3, 1).contiguous(), torch.tensor(labels, dtype=torch.int64)

@@ -17,7 +17,7 @@ from orthobench.errors import MissingDataError, UsageError
 from orthobench.store.atomic import replacing_folder
 
 Report = Callable[[str, int, int], None]
-"""A callback for the progress of a download: the file's name, bytes so far, total bytes."""
+"""A callback for download progress: the file's name, bytes so far, total bytes."""
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class DataSet(ABC):
         home: the web page.
         files: the required paths below the folder, each with the MD5 of the canonical file or None.
         size: the approximate bytes on the disk.
-        largest: bytes that no file exceeds; an import refuses a larger one.
+        largest: a limit in bytes; an import refuses larger files.
         downloads: the files that `get` downloads; empty if the data set needs a licence first.
     """
 
@@ -50,12 +50,12 @@ class DataSet(ABC):
         """Copy or convert the data set's files from a user's file or folder into an empty folder.
 
         Raises:
-            UsageError: a file is missing or cannot be read; the line names the file.
+            UsageError: a file is missing or cannot be read; the message names it.
         """
 
     @abstractmethod
     def faults(self, folder: Path) -> list[str]:
-        """Return the faults of the data in a folder, a line each: files missing or cut off, values out of range."""
+        """Return the faults of the data in a folder, one per line: missing or cut off files, values out of range."""
 
     def copy_file(self, source: Path, target: Path) -> None:
         """Copy a file for `gather`.
@@ -67,7 +67,7 @@ class DataSet(ABC):
             copy_limited(stream, target, self.largest, source)
 
     def check_packages(self) -> None:  # noqa: B027
-        """Check that the packages that read the files are installed.
+        """Check that the packages for reading the files are installed.
 
         Raises:
             UsageError: a package of an extra is missing.
@@ -78,7 +78,7 @@ class DataSet(ABC):
         return data_folder() / self.name
 
     def present(self) -> bool:
-        """Return whether the files exist; `verify` checks their contents.
+        """Return whether the files exist; use `verify` to check their contents.
 
         Raises:
             UsageError: the folder cannot be read.
@@ -92,7 +92,7 @@ class DataSet(ABC):
         """Return the data set's folder, which contains the files.
 
         Raises:
-            MissingDataError: a file is missing; the line names the command that fetches the data set.
+            MissingDataError: a file is missing; the message names the command that fetches the data set.
         """
         self.check_packages()
         if self.present():
@@ -107,7 +107,7 @@ class DataSet(ABC):
         """Download the data set and check it; an interrupted download resumes.
 
         Raises:
-            UsageError: the licence forbids it, no mirror answers, or a checksum differs.
+            UsageError: the licence forbids the download, no mirror answers, or a checksum differs.
         """
         if not self.downloads:
             raise UsageError(
@@ -127,8 +127,8 @@ class DataSet(ABC):
         Files without faults whose checksums differ from the canonical ones are imported with a warning.
 
         Raises:
-            UsageError: files are missing or broken; the previous data stays.
-            StorageError: files cannot be written; the previous data stays.
+            UsageError: files are missing or broken; the previous data remains.
+            StorageError: files cannot be written; the previous data remains.
         """
         self.check_packages()
         with replacing_folder(self.folder()) as new:
@@ -141,13 +141,13 @@ class DataSet(ABC):
                 log.warning("%s: %s", self.name, line)
 
     def deviations(self, folder: Path) -> list[str]:
-        """Return a line with the files whose checksums differ from the canonical ones; empty if none does."""
+        """Return a line with the files whose checksums differ from the canonical ones; empty if there are none."""
         checksums = {file: md5(folder / file) for file, expected in self.files.items() if expected is not None}
         other = [Path(file).name for file, checksum in checksums.items() if checksum != self.files[file]]
         return [f"not the canonical copy, results may differ a little: {', '.join(other)}"] if other else []
 
     def verify(self) -> list[str]:
-        """Return the faults of the data set, or else its deviations, a line each; empty if there are none.
+        """Return the faults of the data set or, if it has none, its deviations, one per line.
 
         Raises:
             UsageError: the data set is missing.

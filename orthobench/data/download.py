@@ -1,6 +1,6 @@
-"""Downloads that resume after an interruption, try several mirrors and compare the MD5.
+"""Download files: resume after an interruption, try several mirrors and compare the MD5.
 
-The library pooch neither resumes a download nor tries a second mirror.
+We do not use the library pooch because it neither resumes a download nor tries a second mirror.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fetch(download: Download, folder: Path, report: Callable[[str, int, int], No
     """Download a file into a folder unless it exists; an interrupted download resumes.
 
     Raises:
-        UsageError: no mirror has the file (the line lists the reasons), or the folder cannot be written.
+        UsageError: no mirror has the file (the message lists the reasons), or the folder cannot be written.
     """
     import requests
 
@@ -73,11 +73,11 @@ def _continue(url: str, part: Path, download: Download, report: Callable[[str, i
                 stream.write(chunk)
                 have += len(chunk)
                 report(download.name, have, download.size)
-                if have > download.size:  # another file, perhaps endless; its checksum differs
+                if have > download.size:  # not our file and perhaps endless; the checksum will differ
                     return
 
 
 def md5(path: Path) -> str:
-    """Return the MD5 of a file's bytes, in hexadecimal; the authors of the data sets publish MD5 checksums."""
+    """Return the MD5 of a file in hexadecimal; the authors of the data sets publish MD5 checksums."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "md5").hexdigest()

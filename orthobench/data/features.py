@@ -20,7 +20,7 @@ from orthobench.errors import UsageError
 from orthobench.store.atomic import replacing_folder
 
 VERSION = 1
-"""Increased whenever the features of the same files change."""
+"""Increase it whenever the features of the same files change."""
 
 PADDING, MASKED = -2, -1
 """The last two rows of the table."""
@@ -33,15 +33,15 @@ log = logging.getLogger(__name__)
 def speech_features(files: Sequence[Path]) -> tuple[Tensor, Tensor]:
     """Return the features of all files in dB, `[frames + 2, 129]`, and the frame count of each file, `[files]`.
 
-    The files' frames follow each other. The last two rows are `PADDING` (silence) and `MASKED` (infinity): row numbers
-    gather padded inputs and masked targets, too.
+    The frames of all files follow each other. The last two rows are `PADDING` (silence) and `MASKED` (infinity), so
+    that row numbers can also gather padded inputs and masked targets.
 
-    The features are stored below the data folder, under a hash of the files' paths, sizes and times. They are computed
-    again if any of these changes. The table is mapped into memory, so unread rows take none.
+    The features are stored below the data folder, under a hash of the files' paths, sizes and times. They are
+    recomputed if any of these changes. The table is memory-mapped, so unread rows take no memory.
 
     Raises:
         UsageError: a file cannot be read, or the features cannot be read back.
-        StorageError: the features cannot be written; no partial file stays.
+        StorageError: the features cannot be written; no partial file remains.
     """
     folder = data_folder() / ".features" / _digest(files)
     features = _open(folder)
@@ -65,7 +65,7 @@ def _digest(files: Sequence[Path]) -> str:
 
 def _compute(files: Sequence[Path], folder: Path) -> None:
     lengths = []
-    # Plain writes: a full disk raises an error, while a write to a mapped file would kill the process.
+    # Plain writes, because a full disk then raises an error; a write to a mapped file would kill the process.
     with (folder / _FRAMES).open("wb") as stream:
         for file in files:
             features = log_magnitude(stft(read(file)))
@@ -81,7 +81,7 @@ def _open(folder: Path) -> tuple[Tensor, Tensor] | None:
     """Return the stored features and frame counts, or None if they are missing or incomplete."""
     try:
         lengths = np.load(folder / _LENGTHS)
-        # Copy on write, though nothing writes: torch warns of read-only memory.
+        # Copy on write although nothing writes, because torch warns about read-only memory.
         frames = np.memmap(folder / _FRAMES, np.float32, "c", shape=(int(lengths.sum()) + 2, BINS))
         if (folder / _FRAMES).stat().st_size != frames.nbytes:
             return None

@@ -14,7 +14,7 @@ _chosen: ContextVar[Path | None] = ContextVar("data_folder", default=None)
 
 
 def data_folder() -> Path:
-    """Return the data folder: that of `use_data_folder`, else $ORTHOBENCH_DATA, else the user's cache folder."""
+    """Return the data folder: the one set by `use_data_folder`, else $ORTHOBENCH_DATA, else the user's cache folder."""
     if (chosen := _chosen.get()) is not None:
         return chosen
     variable = os.environ.get("ORTHOBENCH_DATA")

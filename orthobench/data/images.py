@@ -27,10 +27,10 @@ class ImageDataSet(DataSet):
 
     @abstractmethod
     def read(self, folder: Path, part: Part) -> tuple[Tensor, Tensor]:
-        """Read the images, uint8 `[N, *shape]`, and labels, int64 `[N]`, of a folder, without checks.
+        """Read the images, uint8 `[N, *shape]`, and labels, int64 `[N]`, in a folder without checking them.
 
         Raises:
-            UsageError: a file cannot be read; the line names the file.
+            UsageError: a file cannot be read; the message names it.
         """
 
     def load(self, part: Part) -> tuple[Tensor, Tensor]:
@@ -69,7 +69,7 @@ class ImageDataSet(DataSet):
 
 
 def read_file(file: Path, what: str, reader: Callable[[], Read]) -> Read:
-    """Return the result of a library's reader; its exceptions become one line that names the file.
+    """Return the result of a library's reader; turn its exceptions into one line that names the file.
 
     Raises:
         UsageError: the file cannot be opened, or has another format.

@@ -1,4 +1,4 @@
-"""Limits on the bytes that an import reads: a small archive can unpack to more than a disk or the memory has."""
+"""Limit the bytes that an import reads, because a small archive can unpack to more than disk or memory can hold."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class LimitedReader:
-    """A stream of bytes that ends in an error after `limit` bytes.
+    """A stream of bytes that raises an error after `limit` bytes.
 
     Args:
-        name: the name of the stream for the error's line.
+        name: the name of the stream in the error message.
     """
 
     def __init__(self, stream: SupportsRead[bytes], limit: int, name: object) -> None:
@@ -24,7 +24,7 @@ class LimitedReader:
         self.bytes_read = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes: `size` of them, or all; fewer at the end.
+        """Return the next `size` bytes, or all; fewer at the end.
 
         Raises:
             UsageError: the stream has more than `limit` bytes.
@@ -38,7 +38,7 @@ class LimitedReader:
 
 
 def copy_limited(stream: SupportsRead[bytes], target: Path, limit: int, name: object) -> int:
-    """Copy a stream of at most `limit` bytes into a file, and return their number.
+    """Copy a stream of at most `limit` bytes to a file, and return the number of bytes.
 
     Raises:
         UsageError: the stream has more bytes.

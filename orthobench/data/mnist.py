@@ -27,7 +27,7 @@ def packed(mirrors: tuple[str, ...], files: dict[str, tuple[str, int]]) -> tuple
 
 
 def _names(file: str) -> list[str]:
-    """Return the names under which a file is found: some programs that unpack it put a dot before `idx`."""
+    """Return the names that a file may have; some unpacking programs put a dot before `idx`."""
     return [name + end for name in (file, file.replace("-idx", ".idx")) for end in ("", ".gz")]
 
 
@@ -68,7 +68,7 @@ class MNIST(ImageDataSet):
                 self._unpack(source, into / file)
 
     def _sources(self, folder: Path, file: str) -> Iterator[Path]:
-        """Yield the existing files that are this one, also each in a folder of its own name, as in a set of Kaggle."""
+        """Yield existing copies of this file, also from a folder with the file's name, as on Kaggle."""
         for parent in (folder, folder / self.torchvision_folder):
             for name in _names(file):
                 yield from (path for path in (parent / name, parent / name / name) if path.is_file())
@@ -87,7 +87,7 @@ class MNIST(ImageDataSet):
         """Copy a file, gzipped or plain.
 
         Raises:
-            UsageError: the file is cut off, is not gzipped, or is larger than the real one.
+            UsageError: the file is cut off, is not gzipped, or is larger than the original.
         """
         if source.suffix != ".gz":
             self.copy_file(source, target)

@@ -1,7 +1,7 @@
 """Read pickles of plain values without running their code.
 
-A pickle is a program: it may call any function of Python. This reader knows text, bytes, numbers, lists, dicts and
-NumPy arrays of bytes. It makes the arrays itself and calls nothing else.
+A pickle is a program that may call any Python function. This reader accepts only text, bytes, numbers, lists, dicts and
+NumPy arrays of bytes; it creates the arrays itself and calls nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PlainArray:
         self.content = b""
 
     def __setstate__(self, state: tuple[int, tuple[int, ...], _ByteType, bool, bytes | str]) -> None:
-        """Take over NumPy's state of an array: version, shape, type, column order, bytes. Python 2 wrote text."""
+        """Take over NumPy's state of an array: version, shape, type, column order, bytes (text from Python 2)."""
         _, self.shape, kind, in_columns, content = state
         self.content = content.encode("latin1") if isinstance(content, str) else bytes(content)
         rows_of_bytes = isinstance(kind, _ByteType) and not in_columns and all(type(size) is int for size in self.shape)
@@ -49,7 +49,7 @@ def _from_buffer(content: bytes, kind: _ByteType, shape: tuple[int, ...], order:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Return bytes that a pickle of protocol 2 holds as text."""
+    """Return bytes that a pickle of protocol 2 stores as text."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"bytes are encoded as {encoding}")
     return text.encode("latin1")
@@ -66,11 +66,11 @@ for _package in ("numpy.core", "numpy._core"):
 
 
 class _PlainUnpickler(pickle._Unpickler):
-    """The unpickler in Python: the one in C allocates memory for any number that the file names."""
+    """The unpickler in Python, because the one in C allocates as much memory as the file asks for."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _KNOWN:
-            raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
+            raise pickle.UnpicklingError(f"{module}.{name} is not a plain value")
         return _KNOWN[module, name]
 
 
@@ -79,7 +79,7 @@ def load_plain(file: Path) -> Any:
 
     Raises:
         UnpicklingError: the pickle has values of other types.
-        Exception: the file is cut off or is no pickle.
+        Exception: the file is cut off or is not a pickle.
     """
     with file.open("rb") as stream:
         return _PlainUnpickler(stream, encoding="latin1").load()

@@ -1,4 +1,4 @@
-"""Penn Treebank, prepared by T. Mikolov: three text files with a sentence a line and rare words as `<unk>`."""
+"""Penn Treebank, prepared by T. Mikolov: three text files with one sentence per line and rare words as `<unk>`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orthobench.data.download import Download
 from orthobench.errors import UsageError
 
 ALPHABET = "\n #$&'*-./0123456789<>N\\abcdefghijklmnopqrstuvwxyz"
-"""The 50 characters of the three files, by code point; N stands for every number."""
+"""The 50 characters of the three files, by code point; N replaces every number."""
 
 SPLITS = ("train", "valid", "test")
 

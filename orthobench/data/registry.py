@@ -26,7 +26,7 @@ def datasets() -> dict[str, DataSet]:
 
 
 def dataset(name: str) -> DataSet:
-    """Return the data set of this name.
+    """Return the data set with this name.
 
     Raises:
         UsageError: no data set has this name.

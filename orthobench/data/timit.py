@@ -1,7 +1,7 @@
-"""TIMIT: the corpus, its public sample and other folders of speech, with their speakers for training and tests.
+"""TIMIT: the corpus, its public sample and other folders of speech, split into training and test speakers.
 
-Garofolo et al., "TIMIT Acoustic-Phonetic Continuous Speech Corpus", LDC93S1, 1993. The two dialect sentences of
-every speaker (SA1, SA2) are left out, so each speaker has eight sentences: three SI, five SX.
+Garofolo et al., "TIMIT Acoustic-Phonetic Continuous Speech Corpus", LDC93S1, 1993. The two dialect sentences of every
+speaker (SA1, SA2) are left out, so each speaker has eight sentences, three SI and five SX.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SpeechSet(DataSet):
     files: ClassVar = {}
     largest = 2_000_000
     pattern: ClassVar[re.Pattern[str]]
-    """The pattern of a file's path in lower case; the match is the path in the data folder."""
+    """The pattern of a file's path in lower case; the matching part is the path in the data folder."""
     speakers: ClassVar[dict[str, int]]
     """The number of speakers by the prefix of their files' paths."""
 
@@ -124,7 +124,7 @@ class TimitCorpus(SpeechSet):
     def split(self, files: list[Path]) -> Speech:
         """Split by folder and speaker list: 462 speakers for training, 50 for validation, 24 for tests.
 
-        They have 3696, 400 and 192 files. Other sources have other numbers (D-17) and another validation set (D-20).
+        They have 3696, 400 and 192 files. Other sources give other numbers (D-17) and another validation set (D-20).
         """
         trained = tuple(file for file in files if file.parts[-4] == "train")
         held_out = tuple(file for file in files if file.parts[-4] == "test")
@@ -154,7 +154,7 @@ class TimitSample(SpeechSet):
     def split(self, files: list[Path]) -> Speech:
         """Split by dialect region: regions 1 to 5 for training, 6 for validation, 7 and 8 for tests (80, 16, 32 files).
 
-        Each of the eight regions has a woman and a man. No sentence and no speaker is in two parts. All 16 are
+        Each of the eight regions has a woman and a man. The parts share neither sentences nor speakers. All 16 are
         training speakers of the corpus.
         """
         region: dict[int, list[Path]] = defaultdict(list)
@@ -169,8 +169,8 @@ def speech_folder(folder: Path) -> Speech:
     """Split the WAV and FLAC files below a folder: a tenth for tests, a tenth for validation, the rest for training.
 
     The files of a subfolder count as one speaker and stay together; with fewer than three subfolders each file counts
-    alone. The SHA-256 of the relative paths sets the order. So the same files are split alike on every machine, and
-    a new file moves few others.
+    separately. The order is given by the SHA-256 of the relative paths, so the same files are split alike on every
+    machine, and adding a file moves few others.
 
     Raises:
         UsageError: the folder does not exist, cannot be read, or has fewer than three files.
@@ -219,7 +219,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _contents(path: Path, limit: int) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the path and open stream of each file at a path, also inside archives. The caller closes it."""
+    """Yield the path and open stream of each file at a path, also inside archives; the caller closes it."""
     files = [path] if path.is_file() else sorted(_walk(path.resolve()))
     for file in files:
         if is_archive(file):

@@ -1,4 +1,4 @@
-"""Diagnose an installation: what is here, what works, and what to do about the rest."""
+"""Diagnose an installation: what is installed, what works, and how to fix the rest."""
 
 from orthobench.diagnosis.examination import examine
 from orthobench.diagnosis.findings import Diagnosis, Finding, Level

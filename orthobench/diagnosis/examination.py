@@ -1,4 +1,4 @@
-"""The examination of an installation: one function a section, each of which yields findings."""
+"""The examination of an installation, with one function per section that yields its findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def examine(db: str | None = None, retest: bool = False) -> Diagnosis:
     """Examine this installation.
 
     Args:
-        db: the database; None for the default one.
+        db: the database; None for the default.
         retest: whether to compare all kernels with the reference again.
     """
     checks: list[tuple[str, Check]] = [
@@ -38,4 +38,4 @@ def _findings(checks: Sequence[tuple[str, Check]]) -> Iterator[Finding]:
             yield from check()
         except Exception as error:
             fix = "report this error with the output of orthobench -v doctor"
-            yield Finding(section, "examination", f"it failed: {one_line(error)}", Level.ACTION, fix)
+            yield Finding(section, "examination", f"failed: {one_line(error)}", Level.ACTION, fix)

@@ -24,8 +24,8 @@ class Finding:
         section: the part of the installation, such as "compilers".
         subject: the examined thing, such as "C compiler".
         text: what was found.
-        level: ok; note, for something that is missing and may be fine; or action, for something that does not work.
-        fix: what the user may do; empty where all is well.
+        level: ok; note, if something is missing but may not be needed; or action, if something does not work.
+        fix: what the user can do; empty if nothing is wrong.
     """
 
     section: str
@@ -43,12 +43,12 @@ class Diagnosis:
 
     @property
     def actions(self) -> list[Finding]:
-        """Return the findings that need action."""
+        """The findings that need action."""
         return [finding for finding in self.findings if finding.level is Level.ACTION]
 
     @property
     def exit_code(self) -> int:
-        """0: nothing needs action; 1: something does."""
+        """0 if nothing needs action, else 1."""
         return 1 if self.actions else 0
 
     def as_json(self) -> dict[str, Any]:

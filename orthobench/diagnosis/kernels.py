@@ -17,7 +17,7 @@ from orthobench.recurrence.cuda.verdicts import Verdict
 
 
 def caches() -> Iterator[Finding]:
-    """Yield the folder of the compiled kernels and of the verdicts."""
+    """Yield findings on the folder of the compiled kernels and of the self-tests' verdicts."""
     section, otherwise = "caches", "set $ORTHOBENCH_CACHE to another folder: else each process compiles again"
     try:
         folder = build.cache_folder()
@@ -36,7 +36,7 @@ def caches() -> Iterator[Finding]:
 
 
 def back_ends() -> Iterator[Finding]:
-    """Yield which back ends serve here."""
+    """Yield the back ends and whether they can be used here."""
     section = "back ends"
     for name in BACKENDS:
         if name == "cpu":
@@ -64,10 +64,10 @@ def _cuda(section: str) -> Finding:
 
 
 def self_tests(retest: bool = False) -> Iterator[Finding]:
-    """Yield the comparison of each kernel with the reference; what was not compared yet is compared.
+    """Yield the comparison of each kernel with the reference; run it for kernels that have not been compared yet.
 
     Args:
-        retest: whether to compare CUDA kernels again that have a verdict.
+        retest: whether to compare CUDA kernels again even if they have a verdict.
     """
     section = "self-tests"
     if native.missing() is None:
@@ -75,7 +75,7 @@ def self_tests(retest: bool = False) -> Iterator[Finding]:
             if passed:
                 yield Finding(section, f"C kernels of {name}", "agree with the reference")
             else:
-                text = f"{native.unusable(name)}; PyTorch serves in their place"
+                text = f"{native.unusable(name)}; PyTorch is used instead"
                 fix = "try another compiler ($CC), and report this with its version"
                 yield Finding(section, f"C kernels of {name}", text, Level.ACTION, fix)
     if torch.cuda.is_available():
@@ -105,5 +105,5 @@ def _finding(section: str, where: str, verdict: Verdict) -> Finding:
     if verdict.passed:
         worst = max(verdict.errors.values(), default=0.0)
         return Finding(section, subject, f"passed, largest error {worst:.1e}")
-    fix = "PyTorch serves in its place, more slowly; update the driver, then orthobench doctor --retest"
+    fix = "PyTorch is used instead, which is slower; update the driver, then orthobench doctor --retest"
     return Finding(section, subject, f"failed: {verdict.reason}", Level.ACTION, fix)

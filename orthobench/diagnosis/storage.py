@@ -21,7 +21,7 @@ LITTLE_ROOM = 1 << 30
 
 
 def data() -> Iterator[Finding]:
-    """Yield the data folder and its data sets."""
+    """Yield findings on the data folder and its data sets."""
     section, folder = "data", data_folder()
     yield folder_finding(section, "folder", folder, "set $ORTHOBENCH_DATA, or give --data-dir")
     for name, each in datasets().items():
@@ -30,11 +30,11 @@ def data() -> Iterator[Finding]:
         else:
             command = f"orthobench data {'get' if each.downloads else 'import'} {name}"
             fix = command if each.downloads else f"{command} PATH (it needs a licence: {each.home})"
-            yield Finding(section, name, "not here", Level.NOTE, f"to train on it: {fix}")
+            yield Finding(section, name, "not installed", Level.NOTE, f"to train on it: {fix}")
 
 
 def database(db: str | None) -> Iterator[Finding]:
-    """Yield the state of a database; None is the default one."""
+    """Yield findings on a database; None is the default one."""
     section, location = "database", named_or_default(db, writes=False)
     shown, file = without_passwords(location), sqlite_file(location)
     if file is not None:
@@ -42,7 +42,7 @@ def database(db: str | None) -> Iterator[Finding]:
     try:
         description = describe(location)
     except DatabaseNotFoundError:
-        yield Finding(section, shown, "it does not exist yet: the first run makes it")
+        yield Finding(section, shown, "does not exist yet: the first run creates it")
         return
     except OrthobenchError as error:
         yield Finding(section, shown, str(error), Level.ACTION, "restore a backup, or name another one with --db")
@@ -62,7 +62,7 @@ def database(db: str | None) -> Iterator[Finding]:
 
 
 def _weights(location: str) -> Iterator[Finding]:
-    """Yield the place and the size of the kept weights, and their missing files."""
+    """Yield findings on the kept weights: their place, size and missing files."""
     with open_store(location) as store:
         rows, keys = store.weights(), {run.id: run.key for run in store.runs(brief=True)}
     if not rows:
@@ -78,17 +78,17 @@ def _weights(location: str) -> Iterator[Finding]:
 
 
 def folder_finding(section: str, subject: str, folder: Path, otherwise: str) -> Finding:
-    """Return the finding on a folder that commands write to, which need not exist yet.
+    """Return the finding on a folder to which commands write; it need not exist yet.
 
     Args:
-        otherwise: what the user may do instead of making the folder writable.
+        otherwise: what the user can do instead of making the folder writable.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         fix = f"make it writable, or {otherwise}"
         return Finding(section, subject, f"{existing} cannot be written", Level.ACTION, fix)
     free = shutil.disk_usage(existing).free
-    text = f"{folder}{'' if folder.exists() else ' (not made yet)'}, {free / 1e9:.1f} GB free"
+    text = f"{folder}{'' if folder.exists() else ' (not created yet)'}, {free / 1e9:.1f} GB free"
     if free < LITTLE_ROOM:
         return Finding(section, subject, text, Level.ACTION, f"make room there, or {otherwise}")
     return Finding(section, subject, text)

@@ -100,11 +100,7 @@ def _newest_evaluation(store: Store, run: Run) -> Evaluation:
     return Evaluation(
         iteration,
         iteration // run.iterations_per_epoch,
-        [
-            MetricRow(row.split, row.name, row.epoch, row.iteration, row.value)
-            for row in metrics
-            if row.value is not None
-        ],
+        [MetricRow(row.split, row.name, row.epoch, row.iteration, row.value) for row in metrics],
         [TraceRow(row.name, row.epoch, row.iteration, list(row.values)) for row in vectors],
         run.final_value,
         RunProgress(**{column.name: getattr(run, column.name) for column in fields(RunProgress)}),

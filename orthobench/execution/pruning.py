@@ -6,7 +6,7 @@ A pruned run is left as an interrupted run, with its checkpoint and a message; t
 from __future__ import annotations
 
 from orthobench.planning.objective import GRACE, Median, objective_values
-from orthobench.store import MetricRow, MetricValue, Status, Store
+from orthobench.store import MetricRow, Status, Store
 from orthobench.training.events import Evaluation, EventSink, RunStart
 from orthobench.training.loop import Interrupted
 
@@ -25,7 +25,7 @@ class PruningSink(EventSink):
     def __init__(self, rule: Median, store: Store, key: str) -> None:
         self.rule, self.store, self.key = rule, store, key
         self.pruned_at: int | None = None
-        self.rows: list[MetricRow | MetricValue] = []
+        self.rows: list[MetricRow] = []
         existing_run = store.find(key)
         if existing_run is not None:
             self.metric, self.total_iterations = existing_run.metric, existing_run.total_iterations

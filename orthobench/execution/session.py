@@ -34,7 +34,7 @@ from orthobench.store.default import named_or_default
 from orthobench.store.location import sqlite_file
 from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.training.checkpoint import checkpoint_root
-from orthobench.training.earlier_checkpoints import adopt_checkpoints
+from orthobench.training.devices import plain_torch
 from orthobench.training.events import EventSink, Tee
 from orthobench.training.fit import check_fit
 from orthobench.training.profiling import RunProfile
@@ -309,6 +309,7 @@ def open_session(
     """
     database, options = named_or_default(database, writes=True), SweepOptions.of(options)
     with ExitStack() as stack:
+        stack.enter_context(plain_torch())
         stack.enter_context(use_data_folder(options.data_folder))
         check_places(database, options)
         cluster: RayCluster | SlurmCluster | None = None
@@ -332,7 +333,6 @@ def open_session(
                 for group in runs:
                     check_fit(group)
             store = stack.enter_context(open_store(database, create=True))
-            adopt_checkpoints(database, store)
         budget = None if options.budget is None else Budget(options.budget)
         logs = None
         if options.log_to and not dry_run and store is not None:

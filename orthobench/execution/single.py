@@ -15,7 +15,7 @@ from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.default import named_or_default
 from orthobench.store.open import check_writable
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
-from orthobench.training.earlier_checkpoints import adopt_checkpoints
+from orthobench.training.devices import plain_torch
 from orthobench.training.fit import check_fit
 from orthobench.training.lifecycle import train
 from orthobench.training.locks import lock
@@ -45,13 +45,13 @@ def train_one(
     """
     database, key = named_or_default(database, writes=True), config.spec.key
     with ExitStack() as stack:
+        stack.enter_context(plain_torch())
         stack.enter_context(use_data_folder(options.data_folder))
         check_places(database, options)
         device = check_device(options)
         check_writable(database)
         trainer = check_fit([config], device) if is_new(database) else None
         store = stack.enter_context(open_store(database, create=True))
-        adopt_checkpoints(database, store)
         logs = stack.enter_context(open_logs(store, options.log_to)) if options.log_to else None
         if force:
             _forget(store, database, options, key)

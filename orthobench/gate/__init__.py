@@ -1,1 +1,1 @@
-"""The check of a baseline: its values, the results of today's runs, and a verdict on each metric."""
+"""The check against a baseline: its recorded values, the results of new runs, and a verdict on each metric."""

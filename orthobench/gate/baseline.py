@@ -1,8 +1,8 @@
-"""The baseline: a TOML file by authors (runs, settings, tolerances), a JSON file by `check --update` (values).
+"""The baseline: a TOML file by the authors (runs, settings, tolerances) and a JSON file by `check --update` (values).
 
 checks/baseline.toml, with comments:
 
-    [task.adding]                    # shared by the runs on a task
+    [task.adding]                    # shared by all runs on a task
     preset = "quick"
     seeds = [0, 1, 2, 3, 4]
     settings = { hidden_size = 32 }
@@ -12,9 +12,9 @@ checks/baseline.toml, with comments:
     model = "lstm"
     settings = { learning_rate = 1e-2 }
 
-    [run.metrics.mse]                # optional: the task's own metric otherwise
+    [run.metrics.mse]                # optional: by default the task's main metric
     direction = "min"
-    allowed_loss = 0.01              # optional: measured otherwise
+    allowed_loss = 0.01              # optional: by default measured
 
 checks/baseline.measured.json: values by seed, the speed of a step, and each update's reason and environment.
 """
@@ -47,31 +47,31 @@ class _Record(BaseModel):
 
 
 class MetricBaseline(_Record):
-    """How a metric is judged, and its measured values by seed."""
+    """How to judge a metric, and its measured values by seed."""
 
     direction: Direction = Field(description="better direction")
-    take: Literal["final", "best"] = Field("final", description="the last test of a run, or its best")
+    take: Literal["final", "best"] = Field("final", description="the last test of a run, or its best one")
     allowed_loss: float | None = Field(None, ge=0, description="in the metric's unit; default: the measured margin")
     measured_margin: float | None = Field(None, ge=0, description="the loss that an update measured as allowable")
     values: dict[Seed, float] = {}
 
     @property
     def margin(self) -> float | None:
-        """Return the loss that passes: the authors' allowed loss, or else the measured margin."""
+        """The largest loss that passes: the authors' allowed loss if set, else the measured margin."""
         return self.measured_margin if self.allowed_loss is None else self.allowed_loss
 
     def key(self, name: str) -> tuple[str, str]:
-        """Return the key in `SeedResult.values` of the metric with this name."""
+        """Return the key of the metric with this name in `SeedResult.values`."""
         return name, "final" if self.take == "final" else self.direction
 
 
 class SpeedBaseline(_Record):
-    ratio: float = Field(gt=0, description="seconds of a training step over those of the calibration's product")
+    ratio: float = Field(gt=0, description="seconds of a training step divided by those of the calibration product")
     allowed_factor: float = Field(3.0, gt=1)
 
 
 class CheckedRun(_Record):
-    """A model on a task: what to run, and the values of the last update."""
+    """A model on a task: what to run, and the values from the last update."""
 
     task: str
     model: str
@@ -95,9 +95,9 @@ class CheckedRun(_Record):
     @model_validator(mode="after")
     def _check_seeds(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("seeds are named twice")
+            raise ValueError("a seed is given twice")
         if self.tolerance is not None and not self.exact:
-            raise ValueError("tolerance belongs to exact = true; a run over seeds has allowed_loss")
+            raise ValueError("tolerance needs exact = true; runs over several seeds use allowed_loss")
         return self
 
     @property
@@ -122,7 +122,7 @@ class Baseline(_Record):
     update: tuple[Update, ...] = ()
 
     def select(self, names: Sequence[str]) -> list[CheckedRun]:
-        """Return the runs of these names, or all runs.
+        """Return the runs with these names, or all runs if there are no names.
 
         Raises:
             UsageError: no run has such a name.
@@ -142,7 +142,7 @@ def check_directions(run: CheckedRun, config: RunConfig) -> None:
     """Refuse a direction that contradicts the task's declaration of the metric.
 
     Raises:
-        UsageError: a metric has the other direction.
+        UsageError: a metric has the opposite direction.
     """
     for metric in config.task_class.metrics:
         recorded = run.metrics.get(metric.name)
@@ -154,12 +154,12 @@ def check_directions(run: CheckedRun, config: RunConfig) -> None:
 
 
 def condition(spec: RunSpec) -> str:
-    """Return the condition as the baseline stores it: a task file counts by its version, not by its text."""
+    """Return the condition as the baseline stores it, where a task file counts by its version, not by its text."""
     return replace(spec, task_version=spec.task_version.partition("+")[0]).condition
 
 
 def run_name(run: Mapping[str, Any]) -> str:
-    """Return the name of a run in the baseline file."""
+    """Return the name of a run of the baseline file."""
     return str(run.get("name") or f"{run.get('task')}/{run.get('model')}")
 
 
@@ -172,7 +172,7 @@ def read_baseline(file: Path) -> Baseline:
     """Read a baseline with its measured values.
 
     Raises:
-        UsageError: a file cannot be read, or an entry is invalid; the line names the entry.
+        UsageError: a file cannot be read, or an entry is invalid; the message names the entry.
     """
     content = read_toml(file, f"baseline {file}")
     shared = content.pop("task", {})
@@ -232,13 +232,13 @@ def _refuse_values(file: Path, run: Mapping[str, Any]) -> None:
 
 
 def _with_shared(shared: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run with the entries that the runs of its task share; its own entries win."""
+    """Return a run with the entries that the runs on its task share; its own entries take precedence."""
     common = shared.get(str(run.get("task")), {})
     return {**common, **run, "settings": {**common.get("settings", {}), **run.get("settings", {})}}
 
 
 def _with_measured(run: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run with its measured entries. Values with another direction or `take` are dropped."""
+    """Return a run with its measured entries, without values for another direction or `take`."""
     merged = {"condition": measured.get("condition", ""), "metrics": measured.get("metrics", {}), **run}
     if run.get("metrics"):
         merged["metrics"] = _merged(run["metrics"], measured.get("metrics", {}))
@@ -266,15 +266,16 @@ def _explain(problem: Any, runs: Sequence[Mapping[str, Any]]) -> str:
         run = runs[path[1]]
         path[:2] = [f"run {run.get('task')}/{run.get('model')}"]
     if problem["type"] == "extra_forbidden":
-        return f"{' '.join(map(str, path))} is no key of a baseline: see docs/check.md"
+        return f"{' '.join(map(str, path))} is not a key of a baseline: see docs/check.md"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{' '.join(map(str, path))}: {message[0].lower()}{message[1:]}"
 
 
 def write_measured(file: Path, runs: Sequence[CheckedRun], update: Update) -> None:
-    """Write the values of these runs into the baseline's file of measured values, in one step.
+    """Write the values of these runs to the baseline's file of measured values, atomically.
 
-    The values of its other runs stay. Updates without remaining values are removed, as are runs without a baseline.
+    The values of other runs do not change. Runs that are no longer in the baseline are removed, and so are updates to
+    which no value refers.
 
     Raises:
         StorageError: the file cannot be written.
@@ -289,7 +290,7 @@ def write_measured(file: Path, runs: Sequence[CheckedRun], update: Update) -> No
     ]
     records = [record.model_dump() for record in (*(earlier for earlier in updates if earlier.runs), update)]
     text = json.dumps({"runs": entries, "updates": records}, indent=1, ensure_ascii=False)
-    # Innermost objects and lists take one line each: a changed metric is a changed line.
+    # Innermost objects and lists take one line each, so that a diff shows one line per changed metric.
     write_text(measured_file(file), re.sub(r"[{\[][^][{}]*[]}]", _on_one_line, text) + "\n")
 
 
@@ -312,14 +313,14 @@ def check_folder(file: Path) -> None:
     """Check that a file can be written, before any training.
 
     Raises:
-        UsageError: its folder does not exist or is not writable.
+        UsageError: the folder does not exist or is not writable.
     """
     if not os.access(file.parent, os.W_OK) or file.is_dir():
         raise UsageError(f"{file} cannot be written: name a file in a folder that exists and is writable")
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write or replace a file in one step.
+    """Write or replace a file atomically.
 
     Raises:
         StorageError: the file cannot be written.

@@ -1,15 +1,15 @@
-"""The comparison of two samples over seeds: a non-inferiority test against an allowed loss.
+"""Compare two samples over seeds: a non-inferiority test against an allowed loss.
 
-"As good" needs evidence at the level ALPHA: Welch's t interval of the difference of the means, for samples of
-different spreads (B. L. Welch, Biometrika 34, 1947). The test's power is the probability that unchanged code passes,
-by the noncentral t distribution.
+"As good" needs evidence at the level ALPHA from Welch's t interval of the difference of the means, which allows for
+different spreads (B. L. Welch, Biometrika 34, 1947). The power of the test is the probability that unchanged code
+passes, according to the noncentral t distribution.
 
-"Worse" needs evidence, too: the interval's other end, or the rank test of Wilcoxon, Mann and Whitney. The rank test
-compares with the baseline's values shifted by the allowed loss. It still decides when one seed that fails to learn
-widens the interval.
+"Worse" needs evidence, too: the other end of the interval, or the rank test of Wilcoxon, Mann and Whitney, which
+compares with the baseline's values shifted by the allowed loss. The rank test still decides when one seed that fails to
+learn widens the interval.
 
-Losses are also stated in standard deviations of the baseline's values. The detection of a loss is the probability that
-a check does not pass code with this loss.
+Losses are also given in standard deviations of the baseline's values. The detection of a loss is the probability that a
+check does not pass code with this loss.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ALPHA = 0.05
-"""The one-sided probability of a false verdict "as good" or "worse"."""
+"""The one-sided probability of a wrong verdict "as good" or "worse"."""
 FEWEST = 3
-"""The least number of values for a spread. Student's t at 95 % is 6.3 with two values, 2.9 with three."""
+"""The smallest number of values for a spread. Student's t at 95 % is 6.3 with two values and 2.9 with three."""
 CERTAIN = 0.999
 """The probability that unchanged code passes with a measured margin."""
 RESAMPLES = 4_000
 DEVIATIONS = 3.0
-"""The loss in standard deviations that a check has to detect."""
+"""The loss in standard deviations that a check should detect."""
 DETECTION = 0.8
-"""The least detection of a loss of DEVIATIONS."""
+"""The smallest acceptable detection of a loss of DEVIATIONS."""
 BASELINE_SEEDS = 20, 40, 100
-"""The numbers of seeds of a baseline that a refused update suggests."""
+"""The numbers of baseline seeds among which a refused update suggests one."""
 
 Direction = Literal["min", "max"]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The loss of the mean (negative: better), with a lower and an upper bound of confidence 1 - ALPHA each."""
+    """The loss of the mean (negative if better), with a lower and an upper bound, each of confidence 1 - ALPHA."""
 
     loss: float
     lower: float
@@ -51,7 +51,7 @@ class Difference:
 
 
 def difference(before: Sequence[float], now: Sequence[float], direction: Direction) -> Difference:
-    """Return Welch's interval of the loss; each sample has at least two values."""
+    """Return Welch's interval of the loss; each sample needs at least two values."""
     from scipy.stats import t
 
     sign = 1 if direction == "min" else -1
@@ -66,7 +66,7 @@ def difference(before: Sequence[float], now: Sequence[float], direction: Directi
 
 
 def is_worse(before: Sequence[float], now: Sequence[float], direction: Direction, allowed_loss: float) -> bool:
-    """Return whether `now` is worse than `before` by more than the allowed loss; each has three or more values."""
+    """Return whether `now` is worse than `before` by more than the allowed loss; each needs three or more values."""
     from scipy.stats import mannwhitneyu
 
     if difference(before, now, direction).lower > allowed_loss:
@@ -80,7 +80,7 @@ def is_worse(before: Sequence[float], now: Sequence[float], direction: Direction
 def power(allowed_loss: float, deviation: float, n_before: int, n_now: int, loss: float = 0.0) -> float:
     """Return the probability that code with this loss passes, if both samples have this standard deviation.
 
-    The default loss is that of unchanged code.
+    The default loss of 0 stands for unchanged code.
     """
     from scipy.stats import nct, t
 
@@ -95,13 +95,13 @@ def power(allowed_loss: float, deviation: float, n_before: int, n_now: int, loss
 
 
 FAR = 30.0
-"""Standard errors above which the power is 1, or 0, to rounding; the series of the noncentral t fails there."""
+"""Standard errors beyond which the power is 1 or 0 up to rounding; the series of the noncentral t fails there."""
 
 
 def detection(values: Sequence[float], n_now: int, allowed_loss: float, deviations: float = DEVIATIONS) -> float:
     """Return the probability that a check of `n_now` seeds does not pass a loss of these standard deviations.
 
-    Values that are all equal detect every loss beyond the allowed one; the result then is 1.
+    If all values are equal, every loss beyond the allowed one is detected, and the result is 1.
     """
     deviation = statistics.stdev(values)
     if deviation == 0:
@@ -112,8 +112,8 @@ def detection(values: Sequence[float], n_now: int, allowed_loss: float, deviatio
 def seeds_needed(values: Sequence[float], n_now: int, direction: Direction) -> tuple[int, int] | None:
     """Return the numbers of seeds of a baseline and of a check that detect a loss of DEVIATIONS, or None.
 
-    More seeds in a check are tried first, with the margins that the values give. Where that is in vain, a larger
-    baseline is tried too, as if its values were normal.
+    First try more seeds in a check, with the margins that follow from the values. If that is not enough, also try a
+    larger baseline, assuming normal values.
     """
     checks = range(n_now, 4 * n_now + 1)
     for n in checks:
@@ -129,9 +129,9 @@ def seeds_needed(values: Sequence[float], n_now: int, direction: Direction) -> t
 def measured_margin(values: Sequence[float], n_now: int, direction: Direction) -> float:
     """Return the smallest allowed loss with which unchanged code passes with probability CERTAIN.
 
-    It is the greater of two margins: by the power, and by checks drawn from the values. Values of training are not
-    normal, because a seed fails to learn now and then. The power takes the standard deviation's upper limit at 90 %,
-    because the deviation of a few values may be too small by chance.
+    It is the larger of two margins: from the power, and from checks resampled from the values. Resampling is needed
+    because training results are not normal: now and then a seed fails to learn. The power uses the 90 % upper limit of
+    the standard deviation, because the deviation of a few values may be too small by chance.
     """
     import numpy as np
 
@@ -158,7 +158,7 @@ def _upper_bounds(values: Sequence[float], draws: NDArray[np.float64], direction
 
 
 def _margin_by_power(deviation: float, n_before: int, n_now: int) -> float:
-    """Return the allowed loss whose power is CERTAIN, at the upper limit of this standard deviation."""
+    """Return the allowed loss that has power CERTAIN at the upper limit of this standard deviation."""
     from scipy.optimize import brentq
     from scipy.stats import chi2
 
@@ -169,7 +169,7 @@ def _margin_by_power(deviation: float, n_before: int, n_now: int) -> float:
 
 def _freedom(shares: Sequence[float], sizes: Sequence[int]) -> float:
     """Return Welch and Satterthwaite's degrees of freedom from the samples' shares of the squared error and sizes."""
-    largest = max(shares)  # only ratios are squared: the squares of small numbers are zero
+    largest = max(shares)  # square only ratios, because squares of small numbers underflow to zero
     return (sum(shares) / largest) ** 2 / sum(
         (share / largest) ** 2 / (n - 1) for share, n in zip(shares, sizes, strict=True)
     )

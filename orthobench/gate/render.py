@@ -1,4 +1,4 @@
-"""The findings as a table for the terminal, as Markdown, as JUnit XML and as JSON."""
+"""Render the findings as a table for the terminal, as Markdown, as JUnit XML and as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RIGHT = ("lost (95 %)", "allowed", "power")
 
 
 def cells(finding: Finding) -> tuple[str, ...]:
-    """Return a finding's cells in a table: means with standard deviations, the loss with its upper bound."""
+    """Return the cells of a finding: means with standard deviations, the loss with its upper bound."""
     lost = "" if finding.loss is None else f"{finding.loss:+.3g} (< {finding.upper:.3g})"
     return (
         finding.run,

@@ -1,7 +1,7 @@
-"""The results of today's runs, seed by seed, and the speed of the machine.
+"""The results of new runs, seed by seed, and the speed of the machine.
 
-The seconds of a step differ between machines. So a product of two matrices is timed on one thread before and after
-each run, and a step's time is stated in such products.
+The seconds of a step differ between machines. A product of two matrices is therefore timed on one thread before and
+after each run, and the time of a step is given in units of this product.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
 
 CALIBRATION = "calibration"
-"""The benchmark's name in the database; its results hold a run's key and seconds."""
+"""The name of the calibration in the database; its results hold a run's key and seconds."""
 ROUNDS = 3
 CODE = "commit", "dirty", "changes", "packages"
-"""The facts of an environment that identify the code."""
+"""The facts of an environment that identify the code that ran."""
 
 
 @dataclass(frozen=True)
 class SeedResult:
     """The result of one seed: its metrics, or the reason why it has none.
 
-    values: by metric and choice of tests: "final" (the last test), "min" and "max" (the best test). Metrics of the
-        validation data are named "valid/accuracy", for example; "train/loss" is the training loss.
-    speed: seconds of a training step over those of the calibration's product.
-    facts: the run's environment.
+    Attributes:
+        values: by metric and choice of test: "final" (the last test), "min" or "max" (the best test). Metrics of the
+            validation data have names such as "valid/accuracy"; "train/loss" is the training loss.
+        speed: seconds of a training step divided by those of the calibration product.
+        facts: the run's environment.
     """
 
     values: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -47,10 +48,10 @@ class SeedResult:
 def collect_results(
     store: Store, configs: Sequence[RunConfig], code: Mapping[str, Any] | None = None
 ) -> dict[int, SeedResult]:
-    """Return the stored results of configurations that differ by their seeds, by seed.
+    """Return the stored results of configurations that differ only by seed, by seed.
 
     Args:
-        code: the facts of this environment; runs by other code then count as missing.
+        code: the facts of this environment; if given, runs by other code count as missing.
     """
     runs = {run.key: run for run in store.runs(keys=[config.spec.key for config in configs])}
     products = {benchmark.results["run"]: benchmark.results["seconds"] for benchmark in store.benchmarks(CALIBRATION)}
@@ -73,7 +74,7 @@ def _missing(run: Run | None, code: Mapping[str, Any] | None) -> str:
         return f"{run.status}: {run.message}" if run.message else run.status
     facts = run.environment.facts
     if code is not None and any(facts.get(name) != code.get(name) for name in CODE):
-        return "made by other code or versions: name a new database with --db, or compare these results with --db-only"
+        return "by other code or versions: name a new database with --db, or compare these results with --db-only"
     return ""
 
 
@@ -123,6 +124,6 @@ def _seconds(product: MatrixProduct) -> float:
 
 
 def machine_kind(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the facts of a machine that its rounding depends on."""
+    """Return the facts of a machine on which rounding depends."""
     names = ("cpu", "cpu_model", "cpu_capability", "accelerator", "threads")
-    return {name: str(facts.get(name)) for name in names}  # runs of earlier versions have no cpu_model
+    return {name: str(facts.get(name)) for name in names}  # older runs have no cpu_model

@@ -1,4 +1,4 @@
-"""Measured values for the baseline, as `check --update` writes them."""
+"""Measure the values that `check --update` writes into the baseline."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from orthobench.spec import RunConfig
 
 
 class UpdateRefusedError(Exception):
-    """A seed of a run has no value of a metric, or a check would not detect a loss."""
+    """A seed has no value of a metric, or a check would not detect a loss."""
 
 
 def check_seeds(runs: Sequence[CheckedRun]) -> None:
     """Check that each run has enough seeds for a spread.
 
     Raises:
-        UsageError: a run has too few.
+        UsageError: a run has too few seeds.
     """
     for run in runs:
         if not run.exact and len(run.seeds) < FEWEST:
@@ -33,7 +33,7 @@ def check_seeds(runs: Sequence[CheckedRun]) -> None:
 
 
 def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, SeedResult]) -> CheckedRun:
-    """Return the run with the values of these results.
+    """Return the run with the values from these results.
 
     A run without metrics gets the default ones. Each metric gets a measured margin, unless the run is exact.
 
@@ -65,9 +65,11 @@ def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, Se
 def _default_metrics(
     run: CheckedRun, config: RunConfig, results: Mapping[int, SeedResult]
 ) -> dict[str, MetricBaseline]:
-    """Return the task's main metric; for an exact run all logged errors and losses, of validation and training too.
+    """Return the task's main metric, or for an exact run all logged errors and losses, including validation and
+    training.
 
-    An exact run takes no share of correct answers: one changed answer would exceed the tolerance on another machine.
+    An exact run does not use shares of correct answers, because one changed answer would exceed the tolerance on
+    another machine.
     """
     task = config.task_class
     names = [task.main_metric().name]
@@ -118,7 +120,7 @@ def _fix(run: CheckedRun, measured: int, checked: int) -> str:
 
 
 def vacuous_metrics(run: CheckedRun, config: RunConfig) -> list[str]:
-    """Return a line for each metric in which an untrained model would pass."""
+    """Return a line for each metric on which an untrained model would pass."""
     if run.exact:
         return []
     chance = config.task_class.baselines(config.task_settings)
@@ -132,7 +134,7 @@ def vacuous_metrics(run: CheckedRun, config: RunConfig) -> list[str]:
 
 
 def provenance(file: Path, reason: str, facts: Mapping[str, Any], names: list[str]) -> Update:
-    """Return the update record of values measured now.
+    """Return the record of an update with values measured now.
 
     Args:
         file: the baseline; its own uncommitted changes do not count as changes of the code.

@@ -1,4 +1,4 @@
-"""The verdict on each metric: the baseline's values against the results of today's runs."""
+"""The verdict on each metric: the baseline's values versus the results of new runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNRECORDED = "no value is recorded: measure it with check --update --reason '...
 
 
 class Verdict(StrEnum):
-    """The outcome for a metric."""
+    """The outcome of a check for a metric."""
 
     SAME = "same"
     BETTER = "better"
@@ -29,12 +29,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict on one metric of one run, with the values it follows from.
+    """The verdict on one metric of one run, with the values from which it follows.
 
-    before, now: the values of the baseline and of today, a value for each seed.
-    loss: the loss of the mean, in the metric's unit.
-    upper: the bound that the loss does not exceed with 95 % confidence.
-    allowed: the loss that passes. counts: whether this verdict can fail the check.
+    Attributes:
+        before: the values of the baseline, one per seed.
+        now: the values of the new runs, one per seed.
+        loss: the loss of the mean, in the metric's unit.
+        upper: the bound that the loss does not exceed with 95 % confidence.
+        allowed: the loss that passes.
+        counts: whether this verdict can fail the check.
     """
 
     run: str
@@ -55,7 +58,7 @@ class Finding:
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """Return 1 if a metric is worse, else 3 if a metric has no value or no decision, or all are skipped, else 0."""
+    """Return 1 if a metric is worse, else 3 if one has no value or is undecided, or all are skipped, else 0."""
     failures = [finding.verdict for finding in findings if not finding.passes]
     all_skipped = bool(findings) and all(finding.verdict == Verdict.SKIPPED for finding in findings)
     return 1 if Verdict.WORSE in failures else 3 if failures or all_skipped else 0
@@ -67,10 +70,10 @@ def skipped(run: CheckedRun, reason: str) -> Finding:
 
 
 def refusal(run: CheckedRun, condition: str) -> Finding | None:
-    """Return the finding for a run whose baseline allows no verdict, or None.
+    """Return the finding for a run whose baseline does not allow a verdict, else None.
 
     Args:
-        condition: the condition of today's task.
+        condition: the task's current condition.
     """
 
     def refused(verdict: Verdict, reason: str) -> Finding:
@@ -79,7 +82,7 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
     if not run.has_values:
         return refused(Verdict.MISSING, UNRECORDED)
     if run.condition != condition:
-        reason = "the task's settings or version are not those of the baseline: check --update --reason '...'"
+        reason = "the task's settings or version differ from the baseline's: run check --update --reason '...'"
         return refused(Verdict.INCONCLUSIVE, reason)
     if run.exact:
         return None
@@ -104,7 +107,7 @@ def judge(
 
     Args:
         origin: the update that measured the baseline's values.
-        results: the results of today's runs, by seed.
+        results: the results of the new runs, by seed.
         speed_counts: whether a slower step fails the check.
     """
     findings = [_judge_metric(run, origin, name, metric, results) for name, metric in run.metrics.items()]
@@ -158,7 +161,7 @@ def _judge_metric(
 
 
 def _equal_seeds(results: Mapping[int, SeedResult]) -> list[int]:
-    """Return the first seeds that share every value of every metric; empty if no two seeds do."""
+    """Return the first seeds whose values agree in every metric; empty if no two seeds agree."""
     by_values: dict[frozenset[Any], list[int]] = {}
     for seed, result in results.items():
         by_values.setdefault(frozenset(result.values.items()), []).append(seed)
@@ -172,7 +175,7 @@ def _exactly(
     values_now: Mapping[int, float],
     results: Mapping[int, SeedResult],
 ) -> tuple[Verdict, str]:
-    """Return the verdict on values that should be equal: on another kind of machine, within the tolerance."""
+    """Return the verdict on values that should be equal, or within the tolerance on another kind of machine."""
     if unknown := [seed for seed in values_now if seed not in metric.values]:
         return Verdict.MISSING, f"no value is recorded for {_seeds(unknown)}"
     tolerance, equal = 0.0, "equal to the last bit"
@@ -191,7 +194,7 @@ def _exactly(
 
 
 def _other_machine(origin: Update | None, results: Mapping[int, SeedResult]) -> str:
-    """Return in what the machine of the first differing seed is another than the baseline's; empty if in nothing."""
+    """Return how the machine of the first seed that ran elsewhere differs from the baseline's; empty if none did."""
     then = {**origin.machine, "torch": origin.versions.get("torch", "")} if origin else {}
     for seed, result in results.items():
         now = machine_kind(result.facts) | {"torch": result.facts["packages"]["torch"]}
@@ -201,7 +204,7 @@ def _other_machine(origin: Update | None, results: Mapping[int, SeedResult]) -> 
 
 
 def _judge_speed(name: str, speed: SpeedBaseline, results: Mapping[int, SeedResult], counts: bool) -> Finding:
-    """Return the verdict on the time of a training step, which may grow by a factor."""
+    """Return the verdict on the time of a training step, which may grow by an allowed factor."""
     ratios = tuple(result.speed for result in results.values() if result.speed is not None)
     facts: dict[str, Any] = {"before": (speed.ratio,), "now": ratios, "counts": counts}
     if not ratios:

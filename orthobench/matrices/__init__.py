@@ -1,1 +1,1 @@
-"""How recurrent matrices are parametrised and started: one map a file, knowing nothing of models or tasks."""
+"""Parametrisations and initial values of recurrent matrices, one map per file, independent of models and tasks."""

@@ -1,4 +1,4 @@
-"""Sizes on which matrix products are fast; rows of other lengths take up to a third longer."""
+"""Sizes for which matrix products are fast; with rows of other lengths they take up to a third longer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ ALIGNED = 16  # numbers
 
 
 def aligned(matrix: Tensor) -> Tensor:
-    """Return the matrix with zeros up to aligned sizes; products, solves and gradients keep such zeros apart."""
+    """Return the matrix, zero-padded to aligned sizes; products, solves and gradients keep the padding separate."""
     rows, columns = matrix.shape
     return nn.functional.pad(matrix, (0, -columns % ALIGNED, 0, -rows % ALIGNED))

@@ -2,10 +2,10 @@ r"""The scaled Cayley transform W = (I + A)^{-1} (I - A) D of a skew-symmetric A
 
 Every orthogonal matrix is reached for a suitable D with all |a_ij| <= 1 (Helfrich, Willmott, Ye, ICML 2018, theorem
 3.1). The derivative is their theorem 3.2: with G = dL/dW and V = (I + A)^{-T} G (D + W^T), dL/dA = V^T - V. Here
-dL/dA_ij moves a_ij by +d and a_ji by -d at once.
+dL/dA_ij is the derivative when a_ij grows by d and a_ji by -d at once.
 
-With M = (I + A)^{-1} the program computes W = (2 M - I) D and V = 2 M^T G D M^T. The inverse is in float64, so that W
-is orthogonal to the rounding of its own type; the gradient takes two products of that type.
+With M = (I + A)^{-1} the program computes W = (2 M - I) D and V = 2 M^T G D M^T. The inverse is computed in float64, so
+that W is orthogonal to the rounding of its own type; the gradient takes two products in that type.
 
 torch's `parametrizations.orthogonal` has a Cayley map without D, so its W never has an eigenvalue -1. It computes in
 the parameter's own precision and differentiates through the solve.

@@ -31,7 +31,7 @@ def complex_states(features: Tensor) -> Tensor:
 
 
 def real_form(weight: Tensor) -> Tensor:
-    """Return the real `[2n, 2m]` that maps interleaved features as the complex `[n, m]` maps complex states."""
+    """Return the real `[2n, 2m]` that acts on interleaved features as the complex `[n, m]` acts on complex states."""
     re, im = weight.real, weight.imag
     rows = torch.stack((torch.stack((re, -im), dim=-1), torch.stack((im, re), dim=-1)), dim=1)
     return rows.reshape(2 * weight.shape[0], 2 * weight.shape[1])

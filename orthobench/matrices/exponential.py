@@ -2,13 +2,14 @@ r"""The exponential of a skew-symmetric A: W = exp(A), orthogonal with determina
 
 W = (E - O)^{-1} (E + O) with E even and O odd in A is orthogonal to rounding for any A: E is symmetric, O is skew, and
 the denominator is the numerator's transpose. Scaling by 2^-s only reduces the distance from exp(A). Each of the s
-squarings then doubles the rounding's distance from orthogonal. O / E approximates tanh(A / 2): with
+squarings then doubles the distance from orthogonal that is due to rounding. O / E approximates tanh(A / 2): with
 
     S = A^2,   T = A S,   X = alpha A + beta T,   O = A / 2 + T / 80,   E = I + (13 / 120 + alpha^2) S - X^2,
 
 beta^2 = 1 / 604800 and alpha beta = -1 / 2880, they agree up to order 9. So W is exp(A) up to order 10, as accurate as
 the [5/5] Pade approximant. W takes three products and a factorisation. The derivative takes three more and a solve,
-because only the skew part of dL/dA is needed. Torch's `matrix_exp` takes the exponential of a matrix of 2n rows.
+because only the skew part of dL/dA is needed. To differentiate, torch's `matrix_exp` takes the exponential of a matrix
+with 2n rows.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ CUBE = 1 / 80
 RADIUS = {torch.float32: 1.7, torch.float64: 0.25}
 """Up to this spectral norm of A the distance from exp(A) is below the type's rounding."""
 MOST_SQUARINGS = 10
-"""Those of a norm of 1700 in float32, where training has single ones. A GPU multiplies for all of them."""
+"""Enough squarings for a norm of 1700 in float32; training needs very few. A GPU always multiplies this many times."""
 
 
 class _Exponential(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, upper: Tensor, n: int, on_device: bool) -> Tensor:
-        a = aligned(skew(upper, n))  # zeros stay apart: the exponential of a block diagonal matrix is one
+        a = aligned(skew(upper, n))  # padding is safe: exp of a block diagonal matrix is block diagonal
         s = a @ a
         t = a @ s
         # A is normal: the cube root of any norm of A^3 bounds its spectral norm, far more tightly than a norm of A.
@@ -70,7 +71,7 @@ class _Exponential(torch.autograd.Function):
         for i in reversed(range(ctx.steps)):
             g = _chosen(ctx.count, i, g @ powers[i].T + powers[i].T @ g, g)
         numerator = torch.linalg.lu_solve(factors, pivots, g, adjoint=True)
-        denominator = numerator @ powers[0].T  # with the opposite sign, which its uses change back
+        denominator = numerator @ powers[0].T  # with the opposite sign, which is compensated where it is used
         even = numerator - denominator
         even = (even + even.T).div_(2)
         odd = numerator.add_(denominator)
@@ -78,7 +79,7 @@ class _Exponential(torch.autograd.Function):
         dx = even @ x
         dx = dx - dx.T  # E X + X E
         dt = torch.mul(odd, CUBE).add_(dx, alpha=BETA)
-        # The skew part of what reaches A through T, (dT) S + A (dT) A + S (dT), and through S, -(dS) A - A (dS).
+        # The skew part of the gradient of A through T, (dT) S + A (dT) A + S (dT), and through S, -(dS) A - A (dS).
         b = a @ dt
         da = b.add(b.T, alpha=2).sub_(even, alpha=2 * SQUARE) @ a
         direct = odd.add_(dx, alpha=2 * ALPHA)
@@ -86,13 +87,13 @@ class _Exponential(torch.autograd.Function):
 
 
 def _squarings(bound: float, dtype: torch.dtype) -> int:
-    """Return the squarings after which the spectral norm is below the radius, from a norm of A^3."""
+    """Return the number of squarings that bring the spectral norm below the radius, given a norm of A^3."""
     bound **= 1 / 3
     return max(0, math.ceil(math.log2(bound / RADIUS[dtype]))) if math.isfinite(bound) and bound > 0 else 0
 
 
 def _squarings_on_device(bound: Tensor) -> Tensor:
-    """Return the squarings as a scalar, at most MOST_SQUARINGS: the host does not wait for the norm."""
+    """Return the number of squarings, at most MOST_SQUARINGS, on the device, so that the host need not wait."""
     needed = (bound.double().pow(1 / 3) / RADIUS[bound.dtype]).log2().ceil()
     count: Tensor = torch.where(needed.isfinite(), needed, 0.0).clamp(0, MOST_SQUARINGS).to(bound.dtype)
     return count
@@ -105,17 +106,17 @@ def _halved(count: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _chosen(count: int | Tensor, i: int, squared: Tensor, before: Tensor) -> Tensor:
-    """Return the matrix after step i, which a number of squarings on the device may leave out."""
+    """Return the matrix after squaring i, or the one before if `count` does not include this squaring."""
     return torch.where(count > i, squared, before) if isinstance(count, Tensor) else squared
 
 
 def exponential(upper: Tensor, n: int, on_device: bool | None = None) -> Tensor:
-    """Return exp(A) `[n, n]` of the A with these entries above its diagonal, `[n (n - 1) / 2]`.
+    """Return exp(A) `[n, n]` for the A with these entries above its diagonal, `[n (n - 1) / 2]`.
 
     Args:
         upper: the entries.
         n: the rows of A.
-        on_device: choose the number of squarings on the device, and do not wait for it; None: on CUDA.
+        on_device: choose the number of squarings on the device without waiting for it; None: only on CUDA.
     """
     weight: Tensor = _Exponential.apply(upper, n, upper.is_cuda if on_device is None else on_device)
     return weight

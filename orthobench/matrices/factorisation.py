@@ -1,11 +1,12 @@
-r"""LU factors of matrices that need no pivots, for the maps that solve with one matrix at each step.
+r"""LU factors of matrices that need no pivoting, for maps that solve a linear system in each step.
 
-A matrix whose Hermitian part is positive definite has LU factors without pivots. So has each of its Schur complements,
-because their Hermitian parts are positive definite too. The factors' entries grow at most by about the norm of the
-skew part (Golub, Van Loan, Linear Algebra Appl. 28, 1979). In float64 that is far below the rounding of W's own type.
-On a GPU the search for a pivot in each column costs more than the arithmetic, because it waits for the whole column.
-On the CPU torch has no factorisation without pivots. There a large matrix is inverted by its halves. The products of
-halves take less time than LAPACK's inverse, and the Schur complement needs no exchange of rows between halves.
+A matrix whose Hermitian part is positive definite has LU factors without pivoting, and so do its Schur complements,
+because their Hermitian parts are positive definite too. The entries of the factors grow by at most about the norm of
+the skew part (Golub, Van Loan, Linear Algebra Appl. 28, 1979). In float64 the resulting error is far below the rounding
+of W's own type. On a GPU the search for a pivot in each column costs more than the arithmetic, because it waits for the
+whole column. On the CPU torch has no factorisation without pivoting, so a large matrix is inverted blockwise, by
+halves. The products of halves take less time than LAPACK's inverse, and no rows need to be exchanged between the
+halves.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_LEAST = 400  # rows; LAPACK inverts a matrix with no more
+_LEAST = 400  # rows up to which LAPACK inverts the whole matrix
 
 
 def lu_factors(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,7 +37,7 @@ def inverse_of_shifted(a: Tensor) -> Tensor:
 def _inverse(matrix: Tensor) -> Tensor:
     """Return the inverse `[n, n]` of a matrix whose Hermitian part is positive definite.
 
-    Its halves are [[P, B], [C, Q]]. S = Q - C P^{-1} B is the Schur complement, and the inverse is
+    Its blocks are [[P, B], [C, Q]]. S = Q - C P^{-1} B is the Schur complement, and the inverse is
 
         [P^{-1} + P^{-1} B S^{-1} C P^{-1}    -P^{-1} B S^{-1}]
         [-S^{-1} C P^{-1}                      S^{-1}         ]
@@ -45,7 +46,7 @@ def _inverse(matrix: Tensor) -> Tensor:
     if n <= _LEAST:
         inverse: Tensor = torch.linalg.inv_ex(matrix).inverse
         return inverse
-    half = (n // 2 + 31) // 32 * 32  # products of whole vectors are faster
+    half = (n // 2 + 31) // 32 * 32  # multiples of the vector width make products faster
     (p, b), (c, q) = ((part[:, :half], part[:, half:]) for part in (matrix[:half], matrix[half:]))
     p = _inverse(p)
     right, left = p @ b, c @ p

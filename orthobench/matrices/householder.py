@@ -1,13 +1,13 @@
 r"""Products of reflections W = H(u_1) ... H(u_k), H(u) = I - 2 u u^T / (u^T u) (oRNN; Spectral RNN).
 
-The product is I - V S^{-1} V^T with V = [u_1 ... u_k] and S upper triangular, S = triu(V^T V, 1) + diag(V^T V) / 2
-(the UT transform; Joffrain et al., ACM TOMS 32, 2006). It takes three matrix products and a triangular solve, where
-single reflections take k passes over the matrix. The derivative, with Y = V S^{-1} and P = G V S^{-T} for G = dL/dW, is
+The product is I - V S^{-1} V^T with V = [u_1 ... u_k] and S upper triangular, S = triu(V^T V, 1) + diag(V^T V) / 2 (the
+UT transform; Joffrain et al., ACM TOMS 32, 2006). It takes three matrix products and a triangular solve, whereas single
+reflections take k passes over the matrix. The derivative, with Y = V S^{-1} and P = G V S^{-T} for G = dL/dW, is
 
     dL/dV = -P - G^T Y + V (K + K^T),   K = triu(Y^T P, 1) + diag(Y^T P) / 2.
 
 torch's `householder_product` needs vectors that are 1 in their own row. A vector whose entry in this row is near zero
-cannot be scaled so.
+cannot be scaled like that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, vectors: Tensor) -> Tensor:
         gram = vectors.T @ vectors
         lengths = gram.diagonal()
-        triangle = _upper(gram) + torch.diag((lengths == 0).to(gram.dtype))  # a vector of zeros reflects nothing
+        triangle = _upper(gram) + torch.diag((lengths == 0).to(gram.dtype))  # a vector of zeros gives the identity
         solved = torch.linalg.solve_triangular(triangle, vectors.T, upper=True)
         ctx.save_for_backward(vectors, triangle, solved)
         product: Tensor = (vectors @ solved).neg_()
@@ -54,7 +54,7 @@ def _upper(matrix: Tensor) -> Tensor:
 
 
 def householder_product(vectors: Tensor) -> Tensor:
-    """Return H(u_1) H(u_2) ... H(u_k) `[n, n]` of the columns `[n, k]`; a column of zeros reflects nothing."""
+    """Return H(u_1) H(u_2) ... H(u_k) `[n, n]` of the columns `[n, k]`; a column of zeros gives the identity."""
     n, k = vectors.shape
     if k == 0:
         return torch.eye(n, dtype=vectors.dtype, device=vectors.device)
@@ -62,8 +62,8 @@ def householder_product(vectors: Tensor) -> Tensor:
     return product[:n, :n]
 
 
-# In vectors of falling support u_j is zero in its first j - 1 entries; the parameters are the others, row by row. Their
-# number is the dimension of the products of k reflections plus k, for the lengths of the vectors.
+# In vectors of falling support, u_j is zero in its first j - 1 entries; the others are parameters, row by row. Their
+# number is the dimension of the set of products of k reflections, plus k for the lengths of the vectors.
 
 
 def falling_size(n: int, k: int) -> int:
@@ -83,6 +83,6 @@ def falling_vectors(entries: Tensor, n: int, k: int) -> Tensor:
 
 
 def unit_entries(entries: Tensor, n: int, k: int) -> Tensor:
-    """Return the entries with every vector scaled to length 1; a vector of zeros stays."""
+    """Return the entries with every vector scaled to length 1; vectors of zeros do not change."""
     vectors = nn.functional.normalize(falling_vectors(entries, n, k), dim=0)
     return vectors.view(-1).index_select(0, _falling_positions(n, k, device=entries.device))

@@ -1,4 +1,4 @@
-"""Tables of indices that are made once for each size and device."""
+"""Tables of indices that are computed once per size and device."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from torch import Tensor
 def index_table(
     count: Callable[..., int],
 ) -> Callable[[Callable[..., np.ndarray]], Callable[..., Tensor]]:
-    """Turn a function of sizes that returns indices into one of sizes and a device that returns them as a tensor.
+    """Decorate a function from sizes to indices, so that it takes a device too and returns a cached tensor.
 
-    The newest 16 tensors are kept, but none of a program that `torch.export` traces: later calls would get it.
+    The latest 16 tensors are kept. Tensors created while `torch.export` traces are not, because later calls would get
+    traced tensors.
 
     Args:
-        count: the number of indices for these sizes; on the device meta, which has shapes alone, nothing is made.
+        count: the number of indices for these sizes; on the device meta, which has only shapes, none are computed.
     """
 
     def decorate(make: Callable[..., np.ndarray]) -> Callable[..., Tensor]:

@@ -1,15 +1,15 @@
 """Products of layers of 2 x 2 rotations (the EUNN of Jing et al. 2017).
 
-A layer splits n units into n / 2 pairs (a, b), a < b, and turns each by an angle of its own. With complex units a phase
-first multiplies the pair's second unit:
+A layer splits n units into n / 2 pairs (a, b), a < b, and rotates each pair by its own angle. With complex units the
+pair's second unit is first multiplied by a phase:
 
     [h_a]    [cos t   -sin t] [        h_a]
     [h_b] <- [sin t    cos t] [e^(i p) h_b]
 
-The layers act on the state in their order. Every layer has an inverse, so only the rows after the last are saved; the
-backward pass computes the others again. From the rows y after a layer and their gradient g, with sums over rows,
-dL/dt = Re sum(g_b conj(y_a) - g_a conj(y_b)). With the second unit's rows and gradient after its phase,
-dL/dp = Im sum(g_b conj(h_b)). So a product of n layers takes memory of order n^2, where autograd would take n^3.
+The layers act on the state in order. Because every layer has an inverse, only the rows after the last layer are saved;
+the backward pass recomputes the others. Given the rows y after a layer and their gradient g, with sums over rows, dL/dt
+= Re sum(g_b conj(y_a) - g_a conj(y_b)). With the second unit's rows and gradient after the phase, dL/dp = Im sum(g_b
+conj(h_b)). A product of n layers therefore takes memory of order n^2 instead of autograd's n^3.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 
 @dataclass(frozen=True)
 class Layer:
-    """A pairing of the units: rolled back by `shift`, j and j + `distance` of every 2 `distance` are a pair."""
+    """A pairing of units: rolled back by `shift`, j and j + `distance` form a pair in each block of 2 `distance`."""
 
     distance: int
     shift: int = 0
@@ -40,10 +40,10 @@ class Rotations:
     angle_count: int
 
     def by_layer(self, angles: Tensor) -> Tensor:
-        """Return angles `[angle_count]` as a row for each layer, `[L, n / 2]`.
+        """Return angles `[angle_count]` as one row per layer, `[L, n / 2]`.
 
-        Rolled by one, every second layer of the tunable style pairs the last unit with the first. This pair is the last
-        of its layer; its angle is zero, since these units are not to be turned.
+        Every second layer of the tunable style is rolled by one and thus pairs the last unit with the first. This pair
+        is the last of its layer; its angle is zero, because these two units should not be rotated.
         """
         half = self.units // 2
         unturned = len(self.layers) * half - self.angle_count
@@ -73,12 +73,12 @@ def fft(units: int) -> Rotations:
     """
     count = units.bit_length() - 1
     if count < 1 or units != 1 << count:
-        raise ValueError(f"hidden_size={units} is no power of two, as the FFT style needs: give one from 2 up")
+        raise ValueError(f"hidden_size={units} is not a power of two, which the FFT style needs: give one from 2 up")
     return Rotations(units, tuple(Layer(units >> (i + 1)) for i in range(count)), count * units // 2)
 
 
 def rotate(rows: Tensor, rotations: Rotations, angles: Tensor, phases: Tensor | None = None) -> Tensor:
-    """Return h W^T of rows h `[B, n]`; W is the product of the layers.
+    """Return h W^T for rows h `[B, n]`, where W is the product of the layers.
 
     Args:
         rows: real, or complex where there are phases.
@@ -93,8 +93,9 @@ def rotate(rows: Tensor, rotations: Rotations, angles: Tensor, phases: Tensor | 
 def product(rotations: Rotations, angles: Tensor) -> Tensor:
     """Return W `[n, n]`, the product of the layers of real units; angles as for `rotate`.
 
-    In the FFT style the layers after the first turn each half of the units alone. So W grows from the last layer to the
-    first: two products of d units each, P and Q, and cosines C and sines S become [[P C, -P S], [Q S, Q C]].
+    In the FFT style the layers after the first rotate the two halves of the units separately. W is therefore built from
+    the last layer to the first: the products P and Q over d units each, with cosines C and sines S, become [[P C, -P
+    S], [Q S, Q C]].
     """
     if any(layer != Layer(rotations.units >> i) for i, layer in enumerate(rotations.layers, 1)):
         return rotate(torch.eye(rotations.units, dtype=angles.dtype, device=angles.device), rotations, angles).T

@@ -11,7 +11,7 @@ from orthobench.matrices.indices import index_table
 
 @index_table(lambda n: n * (n - 1) // 2)
 def _above_diagonal(n: int) -> np.ndarray:
-    """Return the flat indices in `[n, n]` of the entries above the diagonal; they gather faster than pairs."""
+    """Return the flat indices in `[n, n]` of the entries above the diagonal, which gather faster than pairs."""
     rows, columns = np.triu_indices(n, 1)
     return rows * n + columns
 

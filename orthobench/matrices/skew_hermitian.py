@@ -10,14 +10,14 @@ from torch import Tensor
 
 
 def skew_hermitian(entries: Tensor) -> Tensor:
-    """Return A, complex `[n, n]`, of P `[n, n]`."""
+    """Return A, complex `[n, n]`, for P `[n, n]`."""
     upper, lower = entries.triu(1), entries.tril()
     return torch.complex(upper - upper.T, lower + lower.tril(-1).T)
 
 
 def skew_hermitian_gradient(gradient: Tensor) -> Tensor:
-    """Return dL/dP `[n, n]` from dL/dRe A + i dL/dIm A, complex `[n, n]`, where A's entries are free."""
-    paired = gradient - gradient.mH  # a number of P moves both entries
+    """Return dL/dP `[n, n]` from dL/dRe A + i dL/dIm A, complex `[n, n]`, which treats A's entries as independent."""
+    paired = gradient - gradient.mH  # an off-diagonal entry of P changes two entries of A
     derivative = paired.real.triu(1) + paired.imag.tril()
-    derivative.diagonal().div_(2)  # a number of the diagonal moves only one
+    derivative.diagonal().div_(2)  # a diagonal entry changes only one
     return derivative

@@ -4,10 +4,10 @@ For a simple leading eigenvalue lambda = alpha + i beta with T u = lambda u and 
 
     S = conj(v) u^T / (v* u),   d rho / dT = (alpha Re S + beta Im S) / rho.
 
-ARPACK approximates a few of the largest eigenvalues, in float32. Inverse iteration in float64 refines the candidates
-for the largest, with both their vectors, to rounding. It needs one factorisation in single precision, whose error
-Olsen's correction removes (Olsen, Jorgensen, Simons 1990). A full decomposition is the definition; it serves small
-matrices and failures of the iteration. All runs on the host, as in the authors' program.
+ARPACK approximates a few of the largest eigenvalues, in float32. Inverse iteration in float64 then refines the
+candidates for the largest, with both eigenvectors, to rounding. It needs one factorisation in single precision, whose
+error Olsen's correction removes (Olsen, Jorgensen, Simons 1990). Small matrices, and those for which the iteration
+fails, are decomposed fully. Everything runs on the host, as in the authors' program.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-SMALL = 80  # rows up to which the full decomposition is as fast
-COUNT, SUBSPACE, TOLERANCE = 6, 60, 1e-3  # ARPACK's; the eigenvalues are far more accurate than the tolerance
-RESTARTS = 1 / 16  # ARPACK's, for a row; more would take longer than the full decomposition
+SMALL = 80  # number of rows up to which the full decomposition is as fast
+COUNT, SUBSPACE, TOLERANCE = 6, 60, 1e-3  # for ARPACK; the eigenvalues are far more accurate than the tolerance
+RESTARTS = 1 / 16  # for ARPACK, per row; more would take longer than the full decomposition
 NEAR = 1e-4  # relative distance within which another eigenvalue may be the largest
-SEPARATED = 3e-3  # distance of the smallest eigenvalue; at less, ARPACK may have missed larger ones
+SEPARATED = 3e-3  # relative distance of the smallest one found; if nearer, ARPACK may have missed larger ones
 STEPS = 12
 RESIDUAL = 1e-10
 
@@ -52,15 +52,15 @@ def leading_eigenpair(matrix: Matrix) -> Leading:
 
 
 def by_decomposition(matrix: Matrix) -> Leading:
-    """Return the leading eigenpair by full decomposition, which is the definition."""
-    decomposed: Any = scipy.linalg.eig(matrix, left=True)  # the stubs know the two values without left alone
+    """Return the leading eigenpair by full decomposition."""
+    decomposed: Any = scipy.linalg.eig(matrix, left=True)  # the type stubs assume that left=False
     values, left, right = decomposed
     k = int(np.abs(values).argmax())
     return Leading(complex(values[k]), right[:, k], left[:, k])
 
 
 def _largest(matrix: Matrix) -> list[tuple[complex, Matrix]]:
-    """Return approximate eigenpairs that include the leading pair, one of two conjugates; none if ARPACK fails."""
+    """Return approximate eigenpairs that include the leading one, without conjugates; empty if ARPACK fails."""
     n = len(matrix)
     start = np.random.default_rng(0).standard_normal(n, dtype=np.float32)  # a fixed start, for reproducible runs
     try:
@@ -82,7 +82,7 @@ def _largest(matrix: Matrix) -> list[tuple[complex, Matrix]]:
 
 
 def _refine(matrix: Matrix, value: complex, right: Matrix) -> Leading | None:
-    """Return the eigenpair near this pair with its left vector, or None without convergence."""
+    """Return the eigenpair near this one with its left vector, or None if the iteration does not converge."""
     shifted = matrix.astype(np.complex64)
     np.fill_diagonal(shifted, shifted.diagonal() - np.complex64(value))
     factors = torch.linalg.lu_factor_ex(torch.from_numpy(shifted))
@@ -112,14 +112,14 @@ def _refine(matrix: Matrix, value: complex, right: Matrix) -> Leading | None:
 
 
 def _times(matrix: Matrix, vector: Matrix) -> Matrix:
-    """Return the product of a real matrix with a complex vector, without a complex copy of the matrix."""
+    """Return the product of a real matrix and a complex vector without copying the matrix to a complex type."""
     real, imaginary = (matrix @ np.stack((vector.real, vector.imag), axis=1)).T
     product: Matrix = real + 1j * imaginary
     return product
 
 
 def _corrected(vector: Matrix, error: Matrix, inverse: Matrix) -> Matrix:
-    """Return Olsen's correction x - M^{-1} r + eps M^{-1} x, with eps such that the step is orthogonal to x."""
+    """Return Olsen's correction x - M^{-1} r + eps M^{-1} x, with eps chosen so that the step is orthogonal to x."""
     step: Matrix = np.vdot(vector, error) / np.vdot(vector, inverse) * inverse - error
     return vector + step
 

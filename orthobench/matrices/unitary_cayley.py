@@ -5,8 +5,9 @@ of scoRNN's theorem 3.2: with M = (I + A)^{-1} and G = dL/dRe W + i dL/dIm W,
 
     V = M* G (D* + W*) = 2 M* G D* M*,   dL/dA = V* - V,   dL/dtheta_j = Im (W* G)_jj,
 
-where dL/dA moves a_ij and a_ji at once; on the diagonal these are the same entry, and half of it is right. As in
-`cayley`, the inverse is in double precision, so that W is unitary to the rounding of its own type.
+where dL/dA is the derivative when a_ij and a_ji move together; on the diagonal they are the same entry, so it is
+halved. As in `cayley`, the inverse is computed in double precision, so that W is unitary to the rounding of its own
+type.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def unitary_cayley(entries: Tensor, phases: Tensor) -> Tensor:
     """Return W, complex `[n, n]`, unitary to the rounding of its own type.
 
     Args:
-        entries: the real numbers `[n, n]` from which `skew_hermitian` makes A.
+        entries: the real numbers `[n, n]` from which `skew_hermitian` builds A.
         phases: theta, `[n]`.
     """
     weight: Tensor = _UnitaryCayley.apply(entries, phases)

@@ -1,7 +1,8 @@
 """Arjovsky's unitary matrix W = D_3 R_2 F^-1 D_2 P R_1 F D_1, applied in O(n log n): the uRNN of restricted capacity.
 
 D_k = diag(e^{i theta_k}), R_k = I - 2 u_k u_k* / u_k* u_k, F the unitary Fourier transform, P a permutation. The
-rightmost acts first (Arjovsky, Shah, Bengio, ICML 2016, equation 6). The program has the conjugates of these u_k.
+rightmost factor acts first (Arjovsky, Shah, Bengio, ICML 2016, equation 6). The program stores the conjugates of these
+u_k.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from orthobench.matrices.complex_form import as_complex
 
 
 def draw_unitary_chain(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw theta `[3, n]` ~ U(-pi, pi), u `[2, n, 2]` Glorot-uniform as `[2, 2n]`, and P `[n]`, as the program."""
+    """Draw theta `[3, n]` ~ U(-pi, pi), u `[2, n, 2]` Glorot-uniform as `[2, 2n]`, and P `[n]`, as in the program."""
     phases = torch.empty(3, n).uniform_(-math.pi, math.pi, generator=generator)
     reflections = nn.init.xavier_uniform_(torch.empty(2, 2 * n), generator=generator).view(2, n, 2)
     return phases, reflections, torch.randperm(n, generator=generator)

@@ -1,4 +1,4 @@
-"""Models: the base class, the settings that all of them have, and the shapes that a task requires."""
+"""Models: the base class, the settings that all models share, and the shapes that a task requires."""
 
 from __future__ import annotations
 

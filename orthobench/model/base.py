@@ -43,23 +43,23 @@ OutputBias = Literal["zeros", "glorot", "linear", "truncated_normal", "constant"
 
 
 class ModelSettings(Settings):
-    """The settings of every model; a subclass has a model's own settings."""
+    """The settings that every model has; a subclass adds the settings of one model."""
 
     hidden_size: Count = Field(128, description="number of hidden units n")
     optimizer: OptimizerName = Field(
-        "rmsprop_tf1", description="optimiser of all parameters without an optimiser of their own"
+        "rmsprop_tf1", description="optimiser of all parameters that have no separate optimiser"
     )
     learning_rate: Positive = Field(
-        1e-3, description="learning rate of all parameters without a learning rate of their own"
+        1e-3, description="learning rate of all parameters that have no separate learning rate"
     )
     weight_decay: Annotated[float, Field(ge=0)] = Field(
         0.0,
-        description="adamw: share of each weight that a step takes away, times the learning rate",
+        description="adamw: share of each weight that a step removes, times the learning rate",
         json_schema_extra={"neutral": 0.0},
     )
     decay_exempt: Literal["embedding", "vectors"] | None = Field(
         None,
-        description="adamw: parameters without weight decay; embedding: that of the inputs; vectors: the embedding and "
+        description="adamw: parameters without weight decay; embedding: input embedding; vectors: the embedding and "
         "all vectors, such as biases, norms and initial states; none: all decay",
         json_schema_extra={"neutral": None},
     )
@@ -71,8 +71,8 @@ class ModelSettings(Settings):
     )
     output_weight: Literal["glorot", "linear"] | None = Field(
         None,
-        description="start of the output weight; glorot: Glorot-uniform; linear: as torch.nn.Linear; none: the "
-        "model's own start, which is Glorot-uniform where the model's page names no other",
+        description="start of the output weight; glorot: Glorot-uniform; linear: as torch.nn.Linear; none: as "
+        "the model's page says, Glorot-uniform by default",
         json_schema_extra={"neutral": None},
     )
     embedding_size: Count | None = Field(
@@ -82,12 +82,12 @@ class ModelSettings(Settings):
     )
     embedding_start: Literal["uniform", "normal"] = Field(
         "uniform",
-        description="start of the embedding; uniform: U(-0.1, 0.1), as in nnRNN's program; normal: N(0, 1), as "
+        description="start of the embedding; uniform: U(-0.1, 0.1), as in nnRNN's program; normal: N(0, 1), as in "
         "torch.nn.Embedding",
         json_schema_extra={"neutral": "uniform", "needs": "embedding_size"},
     )
     layers: Count = Field(
-        1, description="L, cells above each other; each reads the outputs below it", json_schema_extra={"neutral": 1}
+        1, description="L, number of stacked cells; each reads the outputs below it", json_schema_extra={"neutral": 1}
     )
     block: Literal["residual", "post_norm"] | None = Field(
         None,
@@ -100,14 +100,14 @@ class ModelSettings(Settings):
     block_norm: Literal["layer", "batch"] | None = Field(
         "layer",
         description="normalisation of a block; layer: over the features, with a trained scale and shift; batch: over "
-        "the sequences and their valid steps, without them; none: no normalisation",
+        "the sequences and their valid steps, without scale and shift; none: no normalisation",
         json_schema_extra={"neutral": "layer"},
     )
     dropout: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="probability of a zero in training, in each block, or without blocks between layers",
+        description="probability of dropping a feature in training, in each block or, without blocks, between layers",
         json_schema_extra={"neutral": 0.0},
     )
 
@@ -116,7 +116,7 @@ class ModelSettings(Settings):
         neutral = self.neutral()
         for name in ("block_size", "block_norm"):
             if self.block is None and name in neutral and getattr(self, name) != neutral[name]:
-                raise ValueError(f"{name}={getattr(self, name)} is for blocks: add block=residual, or leave it out")
+                raise ValueError(f"{name}={getattr(self, name)} needs blocks: add block=residual, or leave it out")
         if self.dropout and self.layers == 1 and self.block is None:
             raise ValueError(
                 f"dropout={self.dropout} acts in blocks or between layers: add block=residual or layers=2, or "
@@ -151,8 +151,8 @@ class Signature:
     | mean | `[B, output_size]`, the mean over the valid steps |
     | positions | `[A, B, output_size]`, after the A steps that the batch names for each sequence |
 
-    With `tokens` the inputs are symbol numbers `[T, B]`, 0 to input_size - 1.
-    A layer has no output map: its `output_size` is 0.
+    With `tokens` the inputs are symbol numbers `[T, B]` from 0 to input_size - 1. A layer has no output map: its
+    `output_size` is 0.
     """
 
     input_size: int
@@ -180,12 +180,12 @@ class ParameterGroup:
 
 
 class Model(nn.Module, ABC):
-    """The base class of model plugins: a subclass runs the recurrence, this class makes the outputs y = V h + c.
+    """The base class of model plugins: a subclass runs the recurrence, and this class computes the outputs y = V h + c.
 
-    `__init__` draws all random numbers from its generator.
+    `__init__` draws all random numbers from the generator that it is given.
 
     Attributes:
-        version: to be raised when the same settings give other numbers.
+        version: raise it whenever the same settings give different numbers.
         title: the model's name on pages and in tables.
         paper: the reference.
         step_matrices: names of the recurrent matrices by which a step multiplies the state, h_t = act(W h + ...);
@@ -194,8 +194,8 @@ class Model(nn.Module, ABC):
         orthogonal: whether every recurrent matrix is orthogonal by construction, before and after training.
         penalises_weights: whether `penalty` reads the setting `weight_decay`; adamw then decays nothing.
         cost: the reason why a training step takes several times scoRNN's, if it does.
-        waits: the reason why the host waits for a GPU in each training step, if it does. Such a step cannot be in a
-            CUDA graph.
+        waits: the reason why the host waits for a GPU in each training step, if it does. Such a step cannot be part
+            of a CUDA graph.
     """
 
     version: ClassVar[int] = 1
@@ -238,14 +238,14 @@ class Model(nn.Module, ABC):
 
     @classmethod
     def build(cls, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> Model:
-        """Return a model with these settings: of this class, or a stack of its cells (`orthobench.model.stack`).
+        """Build a model with these settings: of this class, or a stack of its cells (`orthobench.model.stack`).
 
         With an embedding E `[e, m]` the model reads E x_t (setting `embedding_start`). The setting `output_weight`
-        replaces the start that the model itself gives its output weight.
+        replaces the model's own initial output weight.
         """
         model_class: type[Model] = cls
         if settings.is_stack:
-            from orthobench.model.stack import stack_of  # it has a subclass of this class
+            from orthobench.model.stack import stack_of  # that module defines a subclass of this class
 
             model_class = stack_of(cls, cls.layer_class(settings))
         size = settings.embedding_size
@@ -267,7 +267,7 @@ class Model(nn.Module, ABC):
 
     @classmethod
     def layer_class(cls, settings: ModelSettings) -> type[Model]:
-        """Return the class of a stack's layers: this one, or its bare cell for a model that is a block itself."""
+        """Return the class of a stack's layers: this class, or its bare cell if the model is already a block."""
         return cls
 
     @classmethod
@@ -285,7 +285,7 @@ class Model(nn.Module, ABC):
         return (self.output_weight.new_zeros(batch_size, self.features),)
 
     def state_parts(self) -> dict[str, slice]:
-        """Return the parts of the state that probes show apart: for each name, features of the concatenated tensors."""
+        """Return the parts of the state that probes show separately, as slices of its concatenated features."""
         return {"h": slice(0, self.features)}
 
     @abstractmethod
@@ -299,8 +299,8 @@ class Model(nn.Module, ABC):
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         """Return the features that the output map reads, `[..., n]`, from outputs `[..., n]` of one or more steps.
 
-        For readout "last" these are the first tensor of the final state: its gradient spares the recurrence one of the
-        size of all outputs. A model whose output map reads something else overrides this.
+        For readout "last" this is the first tensor of the final state, which saves the recurrence a gradient of the
+        size of all outputs. A model whose output map reads something else overrides this method.
         """
         return final[0] if self.signature.readout == "last" else outputs
 
@@ -312,7 +312,7 @@ class Model(nn.Module, ABC):
         lengths: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """Return the outputs, in the signature's shape, and the state after the last step, padded or not.
+        """Return the outputs, in the signature's shape, and the state after the last step, whether padding or not.
 
         Args:
             inputs: `[T, B, m]`, or symbol numbers `[T, B]`.
@@ -327,7 +327,7 @@ class Model(nn.Module, ABC):
         return read(features, self.output_weight, self.output_bias), final
 
     def padded(self, lengths: Tensor | None, steps: int) -> AbstractContextManager[None]:
-        """Return the context in which `states` runs over sequences with padding; by default it does nothing.
+        """Return the context in which `states` runs over padded sequences; by default it does nothing.
 
         A model whose states depend on which steps are valid, such as one with batch statistics, overrides this.
 
@@ -340,7 +340,7 @@ class Model(nn.Module, ABC):
     def run(
         self, inputs: Tensor, state: State | None = None, trace: GradientTrace | None = None
     ) -> tuple[Tensor, State]:
-        """Return what `states` returns, for inputs as `forward` takes them: the states without the output map."""
+        """Run `states` on inputs as `forward` takes them, without the output map."""
         inputs = self.embed(inputs)
         return self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
 
@@ -355,15 +355,15 @@ class Model(nn.Module, ABC):
         return nn.functional.embedding(inputs, self.embedding.T) if is_symbols else project(inputs, self.embedding)
 
     def _reading(self) -> AbstractContextManager[None]:
-        """Return the context in which a recurrence may make the output map of all its states beside them."""
+        """Return the context in which a recurrence may also compute the output map of all its states."""
         is_direct = self.signature.readout == "all" and type(self).readout is Model.readout
         return reading(self.output_weight, self.output_bias) if is_direct else nullcontext()
 
     def _read(self, outputs: Tensor, final: State, lengths: Tensor | None, positions: Tensor | None) -> Tensor:
-        """Return the features that the output map reads; steps are selected before it, and means taken, to save work.
+        """Return the features that the output map reads; steps are selected and averaged before the map to save work.
 
         Raises:
-            ValueError: readout "positions" has no positions.
+            ValueError: positions are missing although the readout is "positions".
         """
         match self.signature.readout:
             case "mean":
@@ -372,7 +372,7 @@ class Model(nn.Module, ABC):
                 outputs = outputs[-1] if lengths is None else last_valid(outputs, lengths)
             case "positions":
                 if positions is None:
-                    raise ValueError('readout "positions" needs positions, the steps that are read: [answers, batch]')
+                    raise ValueError('readout "positions" needs positions, the steps to read: [answers, batch]')
                 outputs = steps_at(outputs, positions)
         return self.readout(outputs, final)
 
@@ -381,18 +381,19 @@ class Model(nn.Module, ABC):
         return None
 
     def after_step(self) -> None:
-        """Restore a constraint after the optimisers' step. Called without gradients."""
+        """Restore a constraint after the optimisers' step; called without gradients."""
 
     def retract(self) -> None:
-        """Bring matrices that only an optimiser of their own keeps on a manifold back to it. Called without gradients.
+        """Bring matrices that only their own optimiser keeps on a manifold back to it; called without gradients.
 
-        The harness trains them with that optimiser and never calls this. Layers call it after another optimiser's step.
+        The harness trains them with that optimiser and never calls this method. Layers for other programs call it after
+        the step of another optimiser.
         """
 
     def fix_weights(self) -> None:
-        """Compute what depends on the parameters alone once, for use without training. Called without gradients.
+        """Compute once what depends only on the parameters, for use without training; called without gradients.
 
-        The parameters behind it have no effect afterwards. By default nothing is fixed.
+        Afterwards those parameters have no effect. By default nothing is fixed.
         """
 
     def parameter_groups(self) -> list[ParameterGroup]:

@@ -1,4 +1,4 @@
-"""The normalisations of blocks, which know the valid steps of padded sequences."""
+"""The normalisations in blocks, which take account of the valid steps of padded sequences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn.functional import batch_norm, layer_norm
 
 EPSILON = 1e-5
 MOMENTUM = 0.1
-"""The share of a batch in the running statistics; torch's."""
+"""The weight of a batch in the running statistics, as in torch."""
 
 
 class LayerNorm(nn.Module):
@@ -28,8 +28,8 @@ class LayerNorm(nn.Module):
 class BatchNorm(nn.Module):
     """Normalise each feature over the batch and its valid steps, without a scale and shift (the LinOSS program).
 
-    In evaluation mode the running statistics take the place of the batch's. These follow torch's BatchNorm1d: the
-    variance in them is divided by the number of values less 1.
+    In evaluation mode the running statistics replace those of the batch. As in torch's BatchNorm1d, the running
+    variance is divided by the number of values minus 1.
     """
 
     mean: Tensor
@@ -44,7 +44,7 @@ class BatchNorm(nn.Module):
         """Return x `[T, B, d]` normalised.
 
         Args:
-            valid: whether a step is no padding, `[T, B, 1]`; None where all are valid.
+            valid: whether a step is valid, not padding, `[T, B, 1]`; None if all are.
         """
         if valid is None or not self.training:
             flat = batch_norm(x.flatten(0, 1), self.mean, self.variance, None, None, self.training, MOMENTUM, EPSILON)

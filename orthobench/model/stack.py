@@ -1,19 +1,18 @@
-"""Stacks: layers of one cell above each other, with or without a block around each cell.
+"""Stacks of layers of one cell, with or without a block around each cell.
 
 Without blocks (`layers=2`) a layer reads the outputs y^k of the layer below: x^1_t = u_t, x^{k+1} = dropout(y^k). With
-blocks a linear map brings the inputs to d features, and every block reads and writes d features:
+blocks a linear map turns the inputs into d features, and every block reads and writes d features:
 
     x^1_t = E u_t + e
     residual:   x^{k+1} = x^k + dropout(GLU(dropout(GELU(cell_k(norm(x^k))))))
     post_norm:  z = x^k + P cell_k(x^k),   x^{k+1} = dropout(norm(z + tanh(L z + l)))
 
-GLU(y) = (A y + a) o sigmoid(C y + c) maps the n outputs of the cell to d features. P is the identity where n = d, and
-else a matrix `[d, n]`. The output map reads x^{L+1}. The residual block is that of the programs of LRU (Orvieto et al.,
-ICML 2023) and LinOSS (Rusch and Rus, ICLR 2025). The other one is that of SLiCE's program (Walker et al. 2025).
-All maps start as torch's Linear. There is no map E where an embedding already has d features, as in SLiCE.
-
-Batch statistics leave padding out, and running ones serve in evaluation. The JAX programs take tanh's approximation of
-GELU; here GELU is exact.
+GLU(y) = (A y + a) o sigmoid(C y + c) maps the n outputs of the cell to d features. P is the identity if n = d, and
+otherwise a matrix `[d, n]`. The output map reads x^{L+1}. The residual block follows the programs of LRU (Orvieto et
+al., ICML 2023) and LinOSS (Rusch and Rus, ICLR 2025), and the other block follows SLiCE's program (Walker et al. 2025).
+All maps start as torch's Linear. As in SLiCE, there is no map E if an embedding already has d features. Batch
+statistics exclude padding, and evaluation uses running statistics. The JAX programs use the tanh approximation of GELU;
+here GELU is exact.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Layer(nn.Module):
 
     Args:
         size: the number of features that the layer reads.
-        is_last: whether no layer is above it.
+        is_last: whether it is the last layer.
     """
 
     def __init__(self, cell: Model, settings: ModelSettings, size: int, generator: torch.Generator, is_last: bool):
@@ -52,11 +51,11 @@ class Layer(nn.Module):
     ) -> tuple[Tensor, State]:
         """Return the features that the next layer reads, `[T, B, features]`, and the cell's final state.
 
-        If the model reads the last step alone, the last layer returns this step, `[1, B, features]`.
+        If the model reads only the last step, the last layer returns only this step, `[1, B, features]`.
 
         Args:
             x: the features below, `[T, B, size]`.
-            valid: whether a step is no padding, `[T, B, 1]`; None where all are valid.
+            valid: whether a step is valid, not padding, `[T, B, 1]`; None if all are.
         """
         y, final = self.run(x, state, trace)
         return (y if self.is_last else self.drop(y)), final
@@ -68,7 +67,7 @@ class Layer(nn.Module):
         return (read[None] if read.dim() == 2 else read), final
 
     def drop(self, x: Tensor) -> Tensor:
-        """Return x with dropout, in training alone."""
+        """Return x, with dropout in training."""
         return dropout(x, self.probability, self.training) if self.probability else x
 
 
@@ -109,7 +108,7 @@ class PostNormBlock(Layer):
 
 
 def last_of(x: Tensor, steps: int) -> Tensor:
-    """Return the last steps of x; all of them as they are, since the gradient of a slice is a copy."""
+    """Return the last steps of x, or x itself if these are all, because the gradient of a slice is a copy."""
     return x if len(x) == steps else x[-steps:]
 
 
@@ -117,11 +116,11 @@ KINDS: dict[str | None, type[Layer]] = {None: Layer, "residual": ResidualBlock, 
 
 
 class Stack(Model):
-    """A model of several layers. `stack_of` makes its subclass for a cell; `Model.build` calls it.
+    """A model of several layers; `Model.build` calls `stack_of`, which creates the subclass for a cell.
 
-    Layers have numbers from 1, the lowest, in the names of matrices ("1.W") and of states ("1.h"). The state is the
-    tensors of all cells, those of the lowest first. A trace receives the states of the last layer under their own
-    names, and those of a layer below under names with its number.
+    Layers have numbers from 1, the lowest, in the names of matrices ("1.W") and of states ("1.h"). The state consists
+    of the tensors of all cells, lowest first. A trace receives the states of the last layer under their own names, and
+    the states of the layers below under names with the layer's number.
 
     Attributes:
         cell: the class of the cells.
@@ -149,7 +148,7 @@ class Stack(Model):
         self.step_matrices = tuple(f"{k}.{name}" for k, cell in enumerate(cells, 1) for name in cell.step_matrices)
         self._tensors = len(cells[0].initial_state(1))
         self._has_statistics = settings.block is not None and settings.block_norm == "batch"
-        self._valid: Tensor | None = None  # which steps of the batch under way are valid, for batch statistics
+        self._valid: Tensor | None = None  # which steps of the current batch are valid, for batch statistics
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:
@@ -178,7 +177,7 @@ class Stack(Model):
 
     @contextmanager
     def padded(self, lengths: Tensor | None, steps: int) -> Iterator[None]:
-        """Let the norms of batch statistics know the valid steps."""
+        """Tell the batch norms which steps are valid."""
         if lengths is not None and self._has_statistics:
             self._valid = valid_steps(lengths, steps).unsqueeze(-1)
         try:
@@ -219,7 +218,7 @@ class Stack(Model):
             cell.fix_weights()
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Return the groups of every cell, after one of the parameters around the cells."""
+        """Return the groups of every cell, preceded by a group of the parameters around the cells."""
         groups = [ParameterGroup(self._own_parameters(), self.optimizer, self.learning_rate)]
         return groups + [group for cell in self.cells() for group in cell.parameter_groups()]
 
@@ -240,7 +239,7 @@ class Stack(Model):
 
 
 def linear_map(inputs: int, outputs: int, generator: torch.Generator) -> tuple[nn.Parameter, nn.Parameter]:
-    """Return a weight `[outputs, inputs]` and a bias `[outputs]`, drawn as torch's Linear draws them."""
+    """Draw a weight `[outputs, inputs]` and a bias `[outputs]` as torch's Linear does."""
     weight, bias = torch.empty(outputs, inputs), torch.empty(outputs)
     return (
         nn.Parameter(torch_linear_(weight, inputs, generator)),
@@ -250,7 +249,7 @@ def linear_map(inputs: int, outputs: int, generator: torch.Generator) -> tuple[n
 
 @functools.cache
 def stack_of(model: type[Model], cell: type[Model]) -> type[Stack]:
-    """Return the class of a model's stacks of this cell, with the model's title, paper and promises."""
+    """Return the class of a model's stacks of this cell, with the model's title, paper and guarantees."""
     same = ("version", "title", "paper", "orthogonal", "penalises_weights", "cost", "waits", "Settings")
     members: dict[str, Any] = {name: getattr(model, name) for name in same}
     return type(f"{model.__name__}Stack", (Stack,), {**members, "cell": cell, "__doc__": Stack.__doc__})

@@ -1,4 +1,4 @@
-"""The layers of the built-in models, each named as its model class."""
+"""The layers of the built-in models, each with the name of its model class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A layer: cells of a model class over time, stacked and in one or both directions, with `torch.nn.RNN`'s interface."""
+"""A layer that runs the cells of a model class over time, with the interface of `torch.nn.RNN`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orthobench.model import Model, Signature, State
 from orthobench.nn.packed import run_packed
 
 LayerState = Tensor | tuple[Tensor, ...]
-"""The state of a layer: one tensor `[num_layers * directions, B, features]`, or a tuple of them as an LSTM has."""
+"""The state of a layer: one tensor `[num_layers * directions, B, features]`, or a tuple of them, as for an LSTM."""
 
 
 class RecurrentLayer(nn.Module):
@@ -24,12 +24,12 @@ class RecurrentLayer(nn.Module):
 
     Inputs are `[T, B, input_size]`, `[B, T, input_size]` with `batch_first`, `[T, input_size]` without a batch, or a
     `PackedSequence`. Outputs have `layer.output_size` features for each direction, and states `layer.features`. For
-    most cells both are the hidden units, and a complex unit counts as two. LRU outputs the features of its block, and
-    EURNN the real parts of its units.
+    most cells both are the number of hidden units, and a complex unit counts as two. LRU outputs the features of its
+    block, and EURNN the real parts of its units.
 
-    Weights under a constraint are functions of free parameters, so any optimiser of torch keeps the constraint. Some
-    cells also need `layer.after_step()` after each step of the optimiser: see `needs_after_step`. On float32 the layer
-    runs on the kernels of orthobench, which differentiate once; on other types, under `use_backend("reference")` and
+    Constrained weights are functions of free parameters, so any torch optimiser preserves the constraint. Some cells
+    also need `layer.after_step()` after each step of the optimiser: see `needs_after_step`. In float32 the layer runs
+    on orthobench's kernels, which can be differentiated once; for other types, under `use_backend("reference")` and
     when exported it runs in PyTorch.
 
     Args:
@@ -42,11 +42,11 @@ class RecurrentLayer(nn.Module):
         proj_size: the features of a linear map of each layer's outputs; 0: no map. States are not affected.
         device: the device of the parameters.
         dtype: the floating-point type of the parameters.
-        generator: the random numbers of the parameters' start; default: one with a seed of torch's.
+        generator: the source of the initial parameters; default: a generator seeded from torch's.
         settings: the settings of the cell, as `orthobench plugins NAME` lists them.
 
     Raises:
-        UsageError: a size or a setting is impossible.
+        UsageError: a size or a setting is invalid.
     """
 
     model: ClassVar[type[Model]]
@@ -141,9 +141,9 @@ class RecurrentLayer(nn.Module):
 
     @torch.no_grad()
     def for_inference(self) -> Self:
-        """Return a copy in evaluation mode whose recurrent matrices are computed once, for use or for `torch.export`.
+        """Return a copy in evaluation mode whose recurrent matrices are computed once, for inference or `torch.export`.
 
-        Its parameters of constrained matrices have no effect: train the layer itself, not the copy.
+        The parameters of its constrained matrices have no effect, so train the layer itself, not the copy.
         """
         fixed = copy.deepcopy(self).eval()
         for cell in fixed._models():
@@ -166,7 +166,7 @@ class RecurrentLayer(nn.Module):
                 it is as for `torch.nn.RNN`.
 
         Returns:
-            The outputs in the form of the inputs, and the state after the last step of each sequence and direction.
+            The outputs in the layout of the inputs, and the state after the last step of each sequence and direction.
 
         Raises:
             UsageError: the shapes do not fit.
@@ -202,7 +202,7 @@ class RecurrentLayer(nn.Module):
     def _through_layers(
         self, x: Tensor, starts: list[State], batch_sizes: Tensor | None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Run all layers; return the last one's outputs and each state tensor of all cells, `[cells, B, features]`."""
+        """Run all layers; return the last outputs and each state tensor of all cells, `[cells, B, features]`."""
         finals = []
         for layer in range(self.num_layers):
             outputs = []
@@ -267,4 +267,4 @@ def _run_cell(cell: Model, x: Tensor, start: State, batch_sizes: Tensor | None, 
 
 
 _run: Callable[..., tuple[Tensor, State]] = torch.compiler.disable(_run_cell)
-"""`_run_cell`, where `torch.compile` breaks the graph: it cannot look into the kernels."""
+"""`_run_cell` outside `torch.compile`'s graph, because it cannot trace the kernels."""

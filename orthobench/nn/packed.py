@@ -1,7 +1,7 @@
-"""A cell over a packed batch: sequences of different lengths, without steps on padding.
+"""Run a cell over a packed batch: sequences of different lengths, without steps on padding.
 
-A packed batch has the sequences in falling order of length, and `batch_sizes[t]` of them at step t. Steps of equal
-batch size run in one call.
+A packed batch holds the sequences in order of decreasing length, `batch_sizes[t]` of them at step t. Successive steps
+of equal batch size run in one call.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch import Tensor
 from orthobench.model import State
 
 Run = Callable[[Tensor, State], tuple[Tensor, State]]
-"""A cell's run over inputs `[T, B, m]` from a state; it returns outputs `[T, B, n]` and the final state."""
+"""Runs a cell over inputs `[T, B, m]` from a state, and returns outputs `[T, B, n]` and the final state."""
 
 
 def run_packed(run: Run, data: Tensor, batch_sizes: Tensor, start: State, reverse: bool) -> tuple[Tensor, State]:
-    """Run a cell over a packed batch, each sequence from its first step to its last, or the other way round.
+    """Run a cell over a packed batch, each sequence from its first step to its last, or in reverse.
 
     Args:
-        run: the cell's run.
+        run: the function that runs the cell.
         data: the inputs of all steps, `[sum of batch_sizes, m]`.
         batch_sizes: the number of sequences at each step, `[T]`.
         start: the initial state of every sequence, tensors `[B, features]`.

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 Preset = Literal["paper", "quick"]
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class StudyRun(_Record):
+class StudyRun(Record):
     """A run of a study; `settings` override those of the task, the paper and the preset."""
 
     figure: str
@@ -23,7 +23,7 @@ class StudyRun(_Record):
     settings: dict[str, Any] = {}
 
 
-class StudyRuns(_Record):
+class StudyRuns(Record):
     """Runs of a study that share a task: each of the models with each of the `points`."""
 
     preset: Preset
@@ -56,7 +56,7 @@ class StudyRuns(_Record):
         ]
 
 
-class Study(_Record):
+class Study(Record):
     """A study: trained runs, a computation, or a benchmark.
 
     `finding` says what the paper's figure shows; `assumptions` say what it leaves open and what is taken here.

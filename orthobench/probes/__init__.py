@@ -1,1 +1,1 @@
-"""The probes: each file has the class of the probe of its name."""
+"""The probes, one per file; the file has the probe's name and contains its class."""

@@ -1,7 +1,7 @@
 """Jacobians of one step and of a whole sequence, for any model, back end and number of state tensors.
 
-The joint state s_t is the concatenation of the tensors that a model carries from step to step: for an LSTM [h_t, c_t].
-Every row of a Jacobian is a sequence of its own in one batch, so one forward and one backward pass compute many rows.
+The joint state s_t concatenates the tensors that a model carries from step to step; for an LSTM it is [h_t, c_t]. Each
+row of a Jacobian becomes a separate sequence in a batch, so one forward and one backward pass compute many rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orthobench.sequences import one_hot
 from orthobench.task import Batch
 
 ROWS = 1 << 16
-"""Approximate limit of steps times sequences in one batch, which bounds the memory."""
+"""Approximate limit of steps times sequences in one batch, to bound the memory."""
 
 
 def start(model: Model, batch_size: int) -> State:
@@ -40,13 +40,13 @@ def advance(model: Model, inputs: Tensor, state: State) -> State:
 
 
 def state_jacobian(model: Model, inputs: Tensor, state: State) -> Tensor:
-    """Return ds_T / ds_0, `[B, N, N]`: s_0 is `state`, tensors `[B, n]`, and s_T follows inputs x `[T, B, m]`."""
+    """Return ds_T / ds_0, `[B, N, N]`, where s_0 is `state`, tensors `[B, n]`, and s_T follows inputs `[T, B, m]`."""
     pieces = [torch.autograd.grad(total, before)[0] for total, before, _ in _rows(model, inputs, state)]
     return torch.cat([piece.unflatten(0, (inputs.shape[1], -1)) for piece in pieces], dim=1)
 
 
 def step_jacobians(model: Model, x: Tensor, state: State) -> tuple[Tensor, Tensor]:
-    """Return ds_1 / ds_0 `[B, N, N]` and ds_1 / dx_1 `[B, N, m]` of a step by x `[B, m]` from `state`."""
+    """Return ds_1 / ds_0 `[B, N, N]` and ds_1 / dx_1 `[B, N, m]` of one step with input x `[B, m]` from `state`."""
     pieces = []
     for total, before, inputs in _rows(model, x.unsqueeze(0), state):
         by_state, by_input = torch.autograd.grad(total, (before, inputs))
@@ -56,9 +56,10 @@ def step_jacobians(model: Model, x: Tensor, state: State) -> tuple[Tensor, Tenso
 
 
 def _rows(model: Model, inputs: Tensor, state: State) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield, for R components of s_T at a time, a sum whose gradients are the Jacobian's rows, and its leaves.
+    """Yield, for R components of s_T at a time, a sum and its leaves; the gradients are rows of the Jacobian.
 
-    The leaves are R copies of every sample: s_0 `[B R, N]` and inputs `[T, B R, m]`. Each copy adds one component.
+    The leaves are R copies of every sample: s_0 `[B R, N]` and inputs `[T, B R, m]`. Each copy contributes one
+    component to the sum.
     """
     steps, batch, _ = inputs.shape
     sizes = [part.shape[-1] for part in state]

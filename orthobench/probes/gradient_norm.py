@@ -1,4 +1,4 @@
-"""The gradient of the loss by the state at every step, ||dL/dh_t|| (scoRNN paper, figure 5)."""
+"""The norm of the loss's gradient with respect to the state at every step, ||dL/dh_t|| (scoRNN paper, figure 5)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from orthobench.sequences import valid_steps
 class GradientNorm(Probe):
     """The Frobenius norm of the whole probe batch's gradient, and the mean norm over its samples, `[T]` each.
 
-    T is the length of the longest sequence. The mean at a step is over the sequences that have it.
+    T is the length of the longest sequence. The mean at a step covers the sequences that have this step.
 
-    The loss is a mean over the batch, so a sample's norm scales with 1/B, B the batch size, and the whole batch's with
-    1/sqrt(B). Compare these levels at one batch size alone. The norm of the probe `gradient_norm_of_mean` tends to a
-    limit as the batch grows.
+    The loss is a mean over the batch, so a sample's norm scales with 1/B, where B is the batch size, and the norm of
+    the whole batch with 1/sqrt(B). Compare these levels only at equal batch sizes. The norm of the probe
+    `gradient_norm_of_mean` tends to a limit as the batch grows.
     """
 
     title = "norm of the loss's gradient by the state, at every step"
@@ -43,6 +43,6 @@ class GradientNorm(Probe):
 
 
 def _mean_of_valid(norms: Tensor, lengths: Tensor) -> Tensor:
-    """Return the mean of norms `[T, B]` over the sequences that have the step, `[T]`; NaN where none has it."""
+    """Return the mean of norms `[T, B]` over the sequences that have the step, `[T]`; NaN if none has it."""
     valid = valid_steps(lengths, len(norms)).to(norms.dtype)
     return (norms * valid).sum(1) / valid.sum(1)

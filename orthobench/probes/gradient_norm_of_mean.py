@@ -1,4 +1,4 @@
-"""The norm of the gradient's mean over the batch, by the state at every step."""
+"""The norm of the batch mean of the loss's gradient with respect to the state at every step."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from orthobench.probe import Probe, ProbeContext, ProbeResult
 from orthobench.recurrence import GradientTrace
 
 MOST_STATES = 1 << 23
-"""Numbers in the states of all steps above which the probe measures nothing: PyTorch keeps some ten times as many."""
+"""If the states of all steps have more numbers, the probe is skipped: PyTorch would keep about ten times as many."""
 
 
 class GradientNormOfMean(Probe):
-    """The norm of the loss's gradient by h_t, summed over the probe batch, `[T]`.
+    """The norm of the gradient of the loss with respect to h_t, summed over the probe batch, `[T]`.
 
-    The loss is a mean over the batch, so the sum is the mean of the samples' own gradients. The norms of the probe
-    `gradient_norm` scale with the batch size, and this one does not: samples with errors of opposite sign cancel.
-    PyTorch computes it before and after training. A model with more than eight million numbers in the states of all
-    steps has no such vector.
+    The loss is a mean over the batch, so the sum is the mean of the samples' own gradients. Unlike the norms of the
+    probe `gradient_norm`, this one does not scale with the batch size, because samples with errors of opposite sign
+    cancel. PyTorch computes it before and after training. It is skipped if the states of all steps have more than eight
+    million numbers.
     """
 
     title = "norm of the mean over the batch of the loss's gradient by the state, at every step"

@@ -1,12 +1,12 @@
-"""The gradient of every state by every earlier input: ||ds_tau / dx_t||_F (ENRNN paper, figures 4 and 5).
+"""The gradient of every state with respect to every earlier input: ||ds_tau / dx_t||_F (ENRNN paper, figures 4 and 5).
 
-Each part of the state has a map of its own: ENRNN's long-term and short-term state, an LSTM's h and c. The gradients
-are products of one-step Jacobians,
+Each part of the state has a separate map: ENRNN's long-term and short-term state, an LSTM's h and c. The gradients are
+products of one-step Jacobians,
 
     ds_tau / dx_t = J_tau ... J_{t+1} K_t,   J_t = ds_t / ds_{t-1},   K_t = ds_t / dx_t,
 
 and the map is the mean over the run's probe batch, at each tau over the sequences that have this step. It has T^2
-numbers, so it is for short sequences. The paper does not name its norm.
+numbers, so use it for short sequences. The paper does not say which norm it uses.
 """
 
 from __future__ import annotations

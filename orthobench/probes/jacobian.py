@@ -1,9 +1,9 @@
-"""Eigenvalues of the Jacobian of the state along a sequence (after the AntisymmetricRNN paper's study).
+"""Eigenvalues of the Jacobian of the state along a sequence, following the study in the AntisymmetricRNN paper.
 
-    J_t = ds_t / ds_{t-1}   at steps t spread over the sequence,   and   ds_T / ds_0   over the whole of it
+    J_t = ds_t / ds_{t-1}   at steps t spread over the sequence,   and   ds_T / ds_0   over the whole sequence
 
-s_t is the joint state: h_t, for an LSTM [h_t, c_t]. The sequence is the first of the run's probe batch. The study does
-not print its protocol: the numbers of steps are this project's choice.
+s_t is the joint state: h_t, or [h_t, c_t] for an LSTM. The sequence is the first of the run's probe batch. The paper
+does not describe its protocol, so the numbers of steps are our choice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orthobench.probe import Probe, ProbeContext, ProbeResult
 from orthobench.probes._jacobians import advance, numbers, start, state_jacobian
 
 STEPS, CLOUDS = 16, 4
-"""Number of steps with recorded moduli, and number of these with all eigenvalues; both spread over the sequence."""
+"""Number of steps with recorded moduli, and how many of them record all eigenvalues; both spread over the sequence."""
 
 
 class Jacobian(Probe):
@@ -59,7 +59,7 @@ class Jacobian(Probe):
 
 
 def spread(count: int, length: int) -> list[int]:
-    """Return `count` of the numbers 1 to `length`, evenly spread; all numbers where there are fewer."""
+    """Return `count` of the numbers 1 to `length`, evenly spread; all of them if there are fewer."""
     return [int(t) for t in np.unique(np.linspace(1, length, min(count, length)).round())]
 
 

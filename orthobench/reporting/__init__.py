@@ -1,4 +1,4 @@
-"""Reports, made from the database and the papers alone: reading results needs no plugin."""
+"""Reports, which need only the database and the papers: reading results requires no plugin."""
 
 from orthobench.reporting.export import paper_table
 from orthobench.reporting.html import write_study

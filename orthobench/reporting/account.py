@@ -1,4 +1,4 @@
-"""Read what its author wrote in the account of a reproduction: REPRODUCTION.md up to the mark, without the table."""
+"""Read what the author wrote in a reproduction report (REPRODUCTION.md): the text up to the mark, without the table."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MARK = "<!-- From here on written by `orthobench report --format reproduction`. 
 TABLE_BEGINS = "<!-- Written by `orthobench report --format reproduction`: everything measured. -->"
 TABLE_ENDS = "<!-- Here the author's text begins. -->"
 ELSEWHERE = ["link", "image", "autolink", "html_inline", "html_block"]
-"""Parts of Markdown that stay text: the page fetches nothing, and runs no markup of others."""
+"""Parts of Markdown that remain text, because the page fetches nothing and runs no foreign markup."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """An author's account as markup; `remarks` has each list item with the words of its bold lead."""
+    """The author's text as markup; `remarks` has each list item with the words of its bold lead."""
 
     text: Markup
     remarks: list[tuple[frozenset[str], Markup]]
@@ -32,13 +32,13 @@ class Account:
 
 
 def authors_part(text: str) -> str:
-    """Return an account without what the program wrote: the opening table, and all from the mark on."""
+    """Return a reproduction report without what the program wrote: the first table, and everything after the mark."""
     table = f"\n*{re.escape(TABLE_BEGINS)}.*?{re.escape(TABLE_ENDS)}"
     return re.sub(table, "", re.split(ANY_MARK, text)[0], flags=re.S)
 
 
 def read_account(file: Path) -> Account:
-    """Read the author's part of an account.
+    """Read the author's part of a reproduction report.
 
     Raises:
         UsageError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""Pack data for the page: compressed blocks that its script unpacks where they are needed."""
+"""Pack data for the page into compressed blocks, which its script unpacks when they are needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orthobench.store.strict_json import dumps
 
 
 def plotly_script() -> str:
-    """Return the script of plotly.js from Plotly's package, which is not imported.
+    """Return the script plotly.js from Plotly's package, without importing the package.
 
     Raises:
         UsageError: the installed Plotly has no script.
@@ -31,7 +31,7 @@ def plotly_script() -> str:
 
 
 def block(name: str, content: bytes) -> Markup:
-    """Return an inert script element with compressed bytes in base64; `name` has letters, digits and hyphens."""
+    """Return an inert script element with compressed bytes in base64; `name` has only letters, digits and hyphens."""
     packed = base64.b64encode(gzip.compress(content, compresslevel=7, mtime=0)).decode()
     return Markup(f'<script type="text/plain" id="data-{name}">{packed}</script>')
 
@@ -49,7 +49,7 @@ def digest(script: str) -> str:
 def policy(scripts: list[str], fetches: bool = False) -> str:
     """Return the page's content security policy: only these scripts run, and nothing is fetched.
 
-    Styles may be inline, since Plotly makes some.
+    Inline styles are allowed because Plotly creates some.
 
     Args:
         fetches: the scripts may fetch from the page's own server.

@@ -1,4 +1,4 @@
-"""The words under a figure: the task, its settings, the models' sizes and seeds, the band and the baseline."""
+"""The captions of figures: the task, its settings, the models' sizes and seeds, the band and the baseline."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from orthobench.analysis.conditions import Condition, VariantData
 
 BAND = "Lines: median over seeds; bands: from the lowest to the highest seed."
 MOST_NAMED = 8
-"""Variants that a caption names; of more it gives the range."""
+"""The most variants that a caption names; for more it gives ranges."""
 
 
 def caption(what: str, condition: Condition, baseline: bool = False, band: str = BAND) -> str:
-    """Return a figure's caption: its content, the task, T, the batch size, n and seeds, the band and the baseline.
+    """Return a figure's caption: its content, the task, T, the batch size, n and the seeds, the band and the baseline.
 
     Args:
-        baseline: say what the dashed line is, or that there is none.
-        band: the meaning of lines and bands; empty where the figure has none.
+        baseline: whether to explain the dashed line, or to say that there is none.
+        band: the meaning of lines and bands; empty if the figure has none.
     """
     parts = [f"{what}: {where(condition)}.", sizes_and_seeds(condition)]
     if band and any(len(variant.runs) > 1 for variant in condition.variants):
@@ -41,7 +41,7 @@ def where(condition: Condition) -> str:
 
 
 def sizes_and_seeds(condition: Condition) -> str:
-    """Return each variant's hidden size and seeds; of many variants the ranges."""
+    """Return each variant's hidden size and seeds, or the ranges if there are many variants."""
     variants = condition.variants
     if len(variants) <= MOST_NAMED:
         return "; ".join(map(_described, variants)) + "." if variants else ""

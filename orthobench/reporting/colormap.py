@@ -8,10 +8,10 @@ import numpy.typing as npt
 VIRIDIS = (
     "#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725",
 )  # fmt: skip
-"""Ten colours at equal distances, the lowest value first."""
+"""Ten equidistant colours, the lowest value first."""
 SHARES = [number / (len(VIRIDIS) - 1) for number in range(len(VIRIDIS))]
 COLOR_SCALE = [list(stop) for stop in zip(SHARES, VIRIDIS, strict=True)]
-"""The same for Plotly: each share from 0 to 1 with its colour."""
+"""The same colours for Plotly, each with its position from 0 to 1."""
 
 
 def viridis(shares: npt.ArrayLike) -> npt.NDArray[np.uint8]:

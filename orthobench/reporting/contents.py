@@ -17,9 +17,9 @@ class Contents:
 
     Attributes:
         runs: the number of runs by status.
-        papers: the keys of the papers of which something is measured.
+        papers: the keys of the papers with measured results.
         verdicts: the measured results in each group of verdicts, as the page's overview counts them.
-        newest: when the newest run changed last, in UTC; None without runs.
+        newest: the time of the last change of any run, in UTC; None without runs.
     """
 
     runs: Counter[str]
@@ -31,7 +31,7 @@ class Contents:
 
 
 def contents_of(conditions: Sequence[Condition], views: Sequence[PaperView]) -> Contents:
-    """Return the contents of a page of these conditions and papers."""
+    """Return the contents of a page with these conditions and papers."""
     runs = [run for condition in conditions for variant in condition.variants for run in variant.runs]
     return Contents(
         Counter(str(run.status) for run in runs),

@@ -1,4 +1,4 @@
-"""Export the curves of figures: one record for each point, with the band over seeds."""
+"""Export the curves of figures, one record per point, with the band over seeds."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def figure_sheets(views: Sequence[PaperView], styles: Styles) -> list[Sheet]:
     """Return a sheet for each measured figure of the papers.
 
     Raises:
-        UsageError: nothing of the figures is measured; the message has the command that measures it.
+        UsageError: nothing in the figures is measured; the message has the command that measures it.
     """
     images = paper_images(views, styles)
     if not images:
-        raise UsageError(f"nothing of this figure is measured; measure it with: {'; '.join(missing_commands(views))}")
+        raise UsageError(f"nothing in this figure is measured; measure it with: {'; '.join(missing_commands(views))}")
     sheets = []
     for name, panels in images.items():
         records = [{"figure": name, "panel": title, **each} for title, figure in panels for each in records_of(figure)]
@@ -38,9 +38,9 @@ def figure_sheets(views: Sequence[PaperView], styles: Styles) -> list[Sheet]:
 
 
 def records_of(figure: Figure) -> list[dict[str, Any]]:
-    """Return the points of all curves and maps of a figure: curve, x, y, and low and high of the band over seeds.
+    """Return the points of all curves and maps of a figure: curve, x, y, and the lower and upper edge of the band.
 
-    The mark of a curve's end is the `note` of its point. A map has the value and both of its axes.
+    The mark at a curve's end becomes the `note` of its point. For a map there are the value and both axes.
     """
     axes = {f"{axis}_axis": _plain(figure.layout[f"{axis}axis"]["title"]["text"]) for axis in "xy"}
     records: list[dict[str, Any]] = []
@@ -84,7 +84,7 @@ def _points(figure: Figure, line: Record, axes: dict[str, str]) -> list[dict[str
 
 
 def _summaries(records: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return a row for each curve: its points, its x, and its last values."""
+    """Return a row for each curve: its number of points, its range of x, and its last values."""
     curves: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
         curves.setdefault((record["panel"], record["curve"]), []).append(record)
@@ -102,5 +102,5 @@ def _summaries(records: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 
 def _plain(markup: str) -> str:
-    """Return an axis' title without markup."""
+    """Return the title of an axis without markup."""
     return html.unescape(re.sub(r"<[^>]+>", "", markup))

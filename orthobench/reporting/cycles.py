@@ -1,4 +1,4 @@
-"""Pause Python's search for cyclic garbage while a report is made."""
+"""Pause Python's search for cyclic garbage while a report is built."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from contextlib import contextmanager
 def without_cycle_search() -> Iterator[None]:
     """Pause the search for cyclic garbage; also a decorator.
 
-    The search visits all objects again and again, which takes a quarter of a large report's time. A report makes few
-    cycles, so its memory stays the same.
+    The search visits all objects again and again, which takes a quarter of a large report's time. A report creates few
+    cycles, so pausing hardly changes the memory.
     """
     was_enabled = gc.isenabled()
     gc.disable()

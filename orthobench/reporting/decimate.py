@@ -1,4 +1,4 @@
-"""Leave out points of a curve: those that a picture cannot show, or the ones between its peaks."""
+"""Leave out points of a curve: points that a picture cannot show, or points between the curve's peaks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from orthobench.reporting.figure_record import Record
 
 WHOLE = 1_500
-"""Points up to which every one of a curve counts, before the extremes of each column of pixels stand for it."""
+"""Number of points up to which all are considered; beyond it, the extremes of each column of pixels represent them."""
 FIRST = 8
-"""Points at the start of a curve, where it falls fastest, that are always kept."""
+"""Number of points at the start of a curve, where it falls fastest, that are always kept."""
 
 Indices = NDArray[np.intp]
 
@@ -25,9 +25,9 @@ def is_line(trace: Record) -> bool:
 
 
 def thinned(values: ArrayLike, limit: int) -> Indices:
-    """Return the indices of about `limit` points of a curve; all points if they are fewer.
+    """Return the indices of about `limit` points of a curve, or of all points if there are fewer.
 
-    They are the first points, the last one, and the lowest and the highest of every stretch.
+    They are the first points, the last point, and the lowest and the highest point of every interval.
     """
     array = np.asarray(values, dtype=float)
     length, first = len(array), min(FIRST, limit // 4)
@@ -41,13 +41,13 @@ def thinned(values: ArrayLike, limit: int) -> Indices:
 def visible(across: NDArray[np.float64], up: NDArray[np.float64], column: float = 2.0, error: float = 2.0) -> Indices:
     """Return the indices of the points that a line needs in a picture.
 
-    Beyond `WHOLE` points, those in one column of pixels become its first, last, lowest and highest. Of the rest, the
-    points on a straight line go: the drawn line is nowhere further than `error` above or below any of them. A point
-    without a place leaves a gap.
+    Beyond `WHOLE` points, each column of pixels is reduced to its first, last, lowest and highest point. From the rest,
+    points on a straight line are removed: the drawn line is nowhere more than `error` above or below any of them. A
+    point whose coordinates are not finite leaves a gap.
 
     Args:
-        across: the points' places from left to right, in units of the picture.
-        up: their heights, in the same units.
+        across: the horizontal coordinates of the points, in units of the picture.
+        up: their vertical coordinates, in the same units.
         column: the width of a column of pixels.
         error: the largest error of the height.
     """
@@ -67,7 +67,7 @@ def visible(across: NDArray[np.float64], up: NDArray[np.float64], column: float 
 
 
 def _extremes(values: NDArray[np.float64], groups: Indices) -> Indices:
-    """Return the indices of the lowest and the highest number of each group, in which neighbours are."""
+    """Return the indices of the lowest and the highest number of each group of neighbours."""
     numbers = np.flatnonzero(np.isfinite(values))
     order = numbers[np.lexsort((values[numbers], groups[numbers]))]
     is_new = np.append(True, np.diff(groups[order]) != 0)[: len(order)]
@@ -75,9 +75,9 @@ def _extremes(values: NDArray[np.float64], groups: Indices) -> Indices:
 
 
 def _corners(x: list[float], y: list[float], start: int, end: int, error: float) -> Iterator[int]:
-    """Yield the indices from `start` to `end` at which a line has to turn, and both of its ends.
+    """Yield the indices from `start` to `end` at which a line has to turn, including both ends.
 
-    From each corner a fan of the slopes that pass every point within `error` gets narrower, until a point is outside.
+    From each corner, the range of slopes that pass every point within `error` narrows until a point is outside.
     """
     if start == end:
         return
@@ -91,7 +91,7 @@ def _corners(x: list[float], y: list[float], start: int, end: int, error: float)
             run, rise = x[index] - x[corner], y[index] - y[corner]
         if run > 0:
             low, high = max(low, (rise - error) / run), min(high, (rise + error) / run)
-        else:  # straight up or down: no slope, so the line turns here
+        else:  # a vertical piece has no slope, so the line turns here
             low, high = math.inf, -math.inf
     if end - 1 > start:
         yield end - 1

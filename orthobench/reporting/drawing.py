@@ -1,6 +1,7 @@
 """Draw curves over seeds so that nothing is hidden: bands, marks where curves end, arrows at the frame, gaps.
 
-Figures have no ground colour: the page gives them its light or dark one. They hold all points in double precision.
+Figures have no background colour, because the page gives them its light or dark one. They hold all points in double
+precision.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from orthobench.store import Status
 
 GAP = "gaps: 0, or too small for float32"
 GREY = "#888888"
-"""Of baselines and other lines that are no model's: its contrast is above 3:1 on the light and on the dark ground."""
+"""The colour of baselines and other lines without a model; its contrast is above 3:1 on both backgrounds."""
 OUTCOME_SYMBOLS = {
     Status.DIVERGED: "x-thin-open",
     Status.FAILED: "x-thin-open",
@@ -27,17 +28,17 @@ OUTCOME_SYMBOLS = {
     Status.INTERRUPTED: "line-ns-open",
     Status.RUNNING: "triangle-right-open",
 }
-"""Of a place where seeds drop out, by the status of their runs."""
+"""Symbols for places where seeds drop out, by the status of their runs."""
 SOLVED_SYMBOL = "circle-open"
-"""Of a place where seeds stop because the task is solved."""
+"""The symbol for a place where seeds stop because the task is solved."""
 
 
 def add_course(figure: Figure, course: Course, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
-    """Add the median over seeds, the band from the lowest to the highest seed, and the marks of its ends.
+    """Add the median over seeds, the band from the lowest to the highest seed, and marks where seeds end.
 
     Args:
-        x: the places on the axis of the course's points.
-        plain: draw a thin line without symbols, for the state before training.
+        x: the positions of the points on the x axis.
+        plain: whether to draw a thin line without symbols, for the state before training.
     """
     if not len(course):
         return
@@ -91,7 +92,7 @@ def add_course(figure: Figure, course: Course, x: ArrayLike, label: str, style: 
 
 
 def add_absence(figure: Figure, label: str, style: Style) -> None:
-    """Add an entry to the legend for a curve without a single finite value."""
+    """Add a legend entry for a curve without any finite value."""
     line = {"color": style.color, "dash": style.dash, "width": 2}
     figure.add_scatter(x=[], y=[], mode="lines", name=f"{html.escape(label)}: without a finite value", line=line)
 
@@ -108,7 +109,7 @@ def add_baseline(figure: Figure, x: Sequence[float], baseline: float) -> None:
 
 
 def cut_above(figure: Figure, top: float) -> None:
-    """End the vertical axis at `top`, with an arrow and a word for each curve that goes beyond it."""
+    """End the vertical axis at `top`, with an arrow and a label for each curve that goes beyond it."""
     figure.update_yaxes(range=[0, top])
     highest: dict[str, tuple[float, float, Record]] = {}
     for trace in figure.data:
@@ -141,7 +142,7 @@ def cut_above(figure: Figure, top: float) -> None:
 
 
 def show_gaps(figure: Figure) -> None:
-    """Leave a gap where a value is below float32's range, above a line that says so; for logarithmic axes."""
+    """On a logarithmic axis, leave a gap where a value is below float32's range, and say so in a line below."""
     before = len(figure.data)
     figure.data = [trace for trace in figure.data if trace.get("name") != GAP]
     lines = [trace for trace in figure.data if "lines" in trace["mode"]]
@@ -171,7 +172,7 @@ def show_gaps(figure: Figure) -> None:
 
 
 def empty_figure(x_title: str, y_title: str, logarithmic: bool = False) -> Figure:
-    """Return a figure with these axes; `logarithmic` is of the y axis."""
+    """Return a figure with these axes; `logarithmic` refers to the y axis."""
     y_axis = {"title": {"text": y_title}, "exponentformat": "power", "automargin": True}
     if logarithmic:
         y_axis["type"] = "log"

@@ -29,11 +29,11 @@ Format = Literal["csv", "json", "markdown", "latex"]
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table in two forms: flat records for programs, and cells of text for readers.
+    """A table in two versions: flat records for programs, and cells of text for readers.
 
     Attributes:
-        print_header: for LaTeX, of each column its group and its name; none: the header.
-        print_rows: the cells of these columns, a number in a cell of its own.
+        print_header: for LaTeX, the group and the name of each column; none: the header.
+        print_rows: the cells of these columns, with one number per cell.
     """
 
     title: str
@@ -45,27 +45,27 @@ class Sheet:
 
 
 def sheets(view: PaperView) -> list[Sheet]:
-    """Return a paper's tables: printed beside measured."""
+    """Return a paper's tables with the published next to the measured values."""
     return [_paper_sheet(part.table) for part in view.artifacts if part.table]
 
 
 def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, str]) -> pd.DataFrame:
-    """Return a table of a paper, printed beside measured: one row per printed number.
+    """Return a table of a paper with published and measured values, one row per published number.
 
     Columns: row, column, model, parameters, printed, printed_error, quoted, lost, printed_as, measured, measured_low,
     measured_high, measured_deviation, measured_as, seeds, diverged, solved, median, median_low, median_high, rule,
     final, at_best_validation, difference, tolerances, verdict, better, limit, reason, backends, command, tags.
-    `printed_as` says how the printed number was made, such as "best of 3, scaled". `measured` is made in the same way,
-    as `measured_as` says; else it is the mean over the finished seeds, in the metric's unit. `measured_low` and
-    `measured_high` are the 90 % interval that decides the verdict, `measured_deviation` the deviation of the kind that
-    the paper prints. `difference` is measured minus printed, and `tolerances` the same in tolerances. `rule` says which
-    test of a run counts. `limit` says whether the printed number is at the ceiling or at chance. `median` and its
-    interval are given where some runs fail; a diverged run counts as the worst.
+    `printed_as` says how the published number was computed, such as "best of 3, scaled". `measured` is computed in the
+    same way, as `measured_as` says; otherwise it is the mean over the finished seeds, in the metric's unit.
+    `measured_low` and `measured_high` are the 90 % interval that decides the verdict, and `measured_deviation` is the
+    kind of deviation that the paper reports. `difference` is measured minus published, and `tolerances` the same in
+    units of the tolerance. `rule` says which test of a run counts. `limit` says whether the published number is at the
+    ceiling or at chance. `median` and its interval are given if some runs fail; a diverged run counts as the worst.
 
     Args:
         paper: the paper's key, such as "helfrich2018".
         name: the table's number ("1") or whole name ("table 1").
-        variant_keys: by the identity of each paper's experiment, the variant of its runs.
+        variant_keys: the variant of each experiment's runs, by the experiment's identity.
 
     Raises:
         UsageError: the paper or the table is unknown.
@@ -80,10 +80,10 @@ def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, 
 
 
 def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
-    """Return the results under a condition, the best first, then those without a finished or diverged run.
+    """Return the results under a condition, the best first, followed by variants without a finished or diverged run.
 
     Args:
-        among: the conditions of all tables; where several have one title, titles and records have what differs.
+        among: the conditions of all tables; if several have the same title, titles and records say how they differ.
     """
     differing = {f"task_{name}": value for name, value in distinguishing_values(condition, among).items()}
     ranks = {row.variant.label: row.rank for row in leaderboard(condition)}
@@ -122,12 +122,12 @@ def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
         "parameters": lambda variant: f"{variant.run.parameter_count:,}",
         f"{condition.metric.name}, end: median [95 %]": lambda variant: shown_median(variant.median),
         "mean [95 %]": lambda variant: spread(variant.end),
-        "final": lambda variant: spread(variant.final),
-        "best": lambda variant: spread(variant.best),
+        "final [95 %]": lambda variant: spread(variant.final),
+        "best [95 %]": lambda variant: spread(variant.best),
         "seeds": seeds_of,
         "better than baseline": lambda variant: str(variant.against_baseline or ""),
         "solved": lambda variant: f"{variant.solved.reached} of {variant.solved.seeds}" if variant.solved else "",
-        "s / epoch": lambda variant: spread(variant.seconds_per_epoch),
+        "s / epoch [95 %]": lambda variant: spread(variant.seconds_per_epoch),
         "back ends": lambda variant: "; ".join(variant.backends),
         "tags": lambda variant: ", ".join(variant.tags),
     }
@@ -145,7 +145,7 @@ def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
 
 
 def seeds_of(variant: Variant) -> str:
-    """Return how many runs are finished, of how many, and how many diverged."""
+    """Return in words how many of the runs are finished and how many diverged."""
     text = f"{len(variant.finished)} of {len(variant.runs)}"
     return f"{text}, {variant.diverged} diverged" if variant.diverged else text
 
@@ -206,11 +206,11 @@ def _paper_sheet(table: PaperTable) -> Sheet:
 
 
 PRINTED = ("printed", "measured [90 % interval]", "seeds", "verdict")
-"""The columns of each of a paper's columns in LaTeX."""
+"""The LaTeX columns for each column of a paper's table."""
 
 
 def _printed_cells(cell: Cell | None) -> tuple[str, str, str, str]:
-    """Return the texts of a cell's columns in LaTeX (`PRINTED`)."""
+    """Return the texts of a cell for its LaTeX columns (`PRINTED`)."""
     if cell is None:
         return "", "", "", ""
     return cell.printed_text, spread(cell.measured), seeds_of(cell.variant) if cell.variant else "0", cell.words
@@ -223,7 +223,7 @@ def _pair(cell: Cell | None) -> tuple[str, str]:
 
 
 def measured_text(cell: Cell) -> str:
-    """Return a cell's measured values with its verdict, or the verdict alone."""
+    """Return a cell's measured values with the verdict, or only the verdict."""
     variant = cell.variant
     if cell.measured is None or variant is None:
         return cell.verdict
@@ -231,9 +231,9 @@ def measured_text(cell: Cell) -> str:
     if variant.diverged:
         parts.append(f"{variant.diverged} of {len(variant.runs)} runs diverged")
     if cell.median:
-        parts.append(f"median {cell.median}")
+        parts.append(f"median {_alone(cell.median.value)}")
     if cell.by_validation:
-        parts.append(f"chosen by test; at the best validation {cell.by_validation}")
+        parts.append(f"chosen by test; at the best validation {_alone(cell.by_validation.mean)}")
     elif cell.is_chosen_by_test:
         stops = cell.aggregation.selection == "early_stopped"
         parts.append("stopped by test" if stops else "chosen by test; without validation")
@@ -242,8 +242,13 @@ def measured_text(cell: Cell) -> str:
     return f"{cell.measured} ({'; '.join(parts)})"
 
 
+def _alone(value: float) -> str:
+    """Return a number without its 95 % interval: the table's heading has the level of another interval."""
+    return f"{value:.4g}" if math.isfinite(value) else "diverged"
+
+
 def _median(name: str, value: Median | None) -> dict[str, float | None]:
-    """Return a median as three columns: the value and its interval; infinity stands for a diverged run."""
+    """Return a median as three columns, the value and its interval; infinity represents a diverged run."""
     low, high = (value.low, value.high) if value else (None, None)
     return {name: value.value if value else None, f"{name}_low": low, f"{name}_high": high}
 
@@ -256,7 +261,7 @@ def shown_median(value: Median | None) -> str:
 
 
 def _numbers(name: str, summary: Summary | None) -> dict[str, float | None]:
-    """Return a summary as three columns: the mean and its 95 % interval."""
+    """Return a summary as three columns, the mean and its 95 % interval."""
     mean, low, high = (summary.mean, summary.low, summary.high) if summary else (None, None, None)
     return {name: mean, f"{name}_low": low, f"{name}_high": high}
 
@@ -295,7 +300,7 @@ def _markdown(tables: Sequence[Sheet]) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    """Escape the characters that are markup."""
+    """Escape characters that have a meaning in Markdown."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
 
 

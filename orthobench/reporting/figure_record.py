@@ -1,4 +1,4 @@
-"""A figure as plain records of Plotly's schema. The page needs no more, so Plotly is imported for images alone."""
+"""A figure as plain records in Plotly's schema. The page needs no more, so Plotly is imported only for images."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Record = dict[str, Any]
 class Figure:
     """The traces and the layout of a figure.
 
-    The methods have the names of those of Plotly's figures, but check nothing: tests pass every figure to Plotly, which
-    refuses unknown properties and values.
+    The methods are named like those of Plotly's figures but check nothing; instead, tests pass every figure to Plotly,
+    which refuses unknown properties and values.
 
     Attributes:
         data: the traces, each with its `type`.
@@ -48,7 +48,7 @@ class Figure:
         _merge(self.layout, properties)
 
     def to_plotly(self) -> go.Figure:
-        """Return the figure as Plotly's, which checks every property.
+        """Return the figure as a Plotly figure, which checks every property.
 
         Raises:
             ValueError: a property or its value is unknown to Plotly.
@@ -62,7 +62,7 @@ class Figure:
 
 
 def _merge(record: Record, changes: Mapping[str, Any]) -> None:
-    """Change a record in place; records inside it keep the properties that do not change."""
+    """Change a record in place; nested records keep the properties that are not given."""
     for name, value in changes.items():
         if isinstance(value, Mapping):
             _merge(record.setdefault(name, {}), value)

@@ -20,20 +20,20 @@ Drawn = dict[str, tuple[str, Figure]]
 """Captions and figures, by name."""
 
 GATES = frozenset(["W_i", "W_f", "W_g", "W_o", "W_r", "W_z", "W_y", "W_1", "W_2", "A"])
-"""Matrices inside gates and derivatives (`Model.step_matrices`), which runs of earlier versions have as well."""
+"""Matrices inside gates and derivatives (`Model.step_matrices`), which older runs recorded as well."""
 TOTAL_DERIVATIVE = (
     "It is the total derivative: that by an LSTM's c at step t counts its paths through h at step t and through all "
     "later steps."
 )
 UNDERFLOW = "Gaps: zero in float32; a norm is zero there from about 1e-20 on, where its squares fall below 1.2e-38."
 LEVELS = 2.5
-"""Baselines at which the axis of a minimised metric ends, if every curve gets there."""
+"""Multiple of the baseline at which the axis of a minimised metric ends, if every curve gets below it."""
 SPLITS = {"test": "test", "valid": "validation", "train": "training"}
 NORMS = {
     "gradient_norm": "norm of the whole batch's gradient",
     "gradient_norm_per_sample": "norm of one sample's gradient, mean over the batch",
 }
-"""The vectors of the gradient-norm probe: which norm each holds, in words."""
+"""The norms that the vectors of the gradient-norm probe hold, in words."""
 
 
 def condition_figures(condition: Condition, styles: Styles) -> Drawn:
@@ -100,10 +100,10 @@ def learning_curves(
 
 
 def _cut_untrained(figure: Figure, later: Sequence[NDArray[np.float64]], baseline: float) -> None:
-    """Cut the first tests, where an untrained model is far off and would flatten everything else.
+    """Cut off the first tests, where an untrained model is far off and would flatten everything else.
 
-    The axis holds every curve's later part. It is logarithmic, and nothing is cut, where these parts lie far above the
-    baseline and two decades apart.
+    The axis covers the later part of every curve. If these parts are far above the baseline and two decades apart, the
+    axis is logarithmic and nothing is cut off.
 
     Args:
         later: the second half of each curve.
@@ -136,7 +136,7 @@ def orthogonality(condition: Condition, styles: Styles, x: str = "epoch") -> Fig
 
 
 def step_matrices(variant: VariantData, probe: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the name and the probe's values of each matrix by which a step of the model multiplies the state."""
+    """Yield the name and the probe's values for each matrix by which a step of the model multiplies the state."""
     for split, name in sorted(variant.rows_of, key=lambda series: series[1]):
         kind, _, matrix = name.partition("/")
         if kind == probe and matrix and matrix not in GATES:
@@ -150,10 +150,10 @@ def gradient_norms(
     norm: str = "gradient_norm",
     states: tuple[str, ...] = (),
 ) -> Figure | None:
-    """Draw the norms of dL/dh_t over the steps, median and band over seeds; None without data.
+    """Draw the norms of dL/dh_t over the steps, with the median and a band over seeds; None without data.
 
     Args:
-        moments: False draws the state before training, True the last one measured; of both, the former is thin.
+        moments: False for the state before training, True for the last one; of both, the former is drawn thin.
         norm: the vectors to draw (`NORMS`).
         states: the parts of the state to draw; none: all.
     """
@@ -179,7 +179,7 @@ def gradient_norms(
 
 
 def pareto(condition: Condition, styles: Styles, cost: str) -> Figure | None:
-    """Draw the end of the test metric over "parameters" or "seconds per epoch"; None for fewer than two variants."""
+    """Draw the final test metric over "parameters" or "seconds per epoch"; None for fewer than two variants."""
     figure = empty_figure(cost, f"test {condition.metric.axis}")
     for variant, style in styled(condition, styles, figure):
         price = variant.run.parameter_count if cost == "parameters" else variant.seconds_per_epoch
@@ -202,9 +202,9 @@ def pareto(condition: Condition, styles: Styles, cost: str) -> Figure | None:
 
 
 def styled(condition: Condition, styles: Styles, *figures: Figure) -> Iterator[tuple[VariantData, Style]]:
-    """Yield the variants with their styles, and mark traces that the caller adds meanwhile as the variant's.
+    """Yield the variants with their styles, and label the traces that the caller adds meanwhile with the variant.
 
-    The mark of a trace has its entry in the legend: a variant's matrices and states have one each.
+    The label also has the trace's legend entry, since each matrix and state of a variant has a separate one.
     """
     for variant in condition.variants:
         before = [len(figure.data) for figure in figures]

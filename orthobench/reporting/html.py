@@ -1,4 +1,4 @@
-"""Write the page: one HTML file with its data, its figures and the scripts that draw them."""
+"""Write the page: one HTML file with the data, the figures and the scripts that draw them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.length_figures import over_length
-from orthobench.reporting.packed import figure_json, with_shared_axes
+from orthobench.reporting.packed import figure_json, packed_figures
 from orthobench.reporting.pages import (
     GROUPS,
     PaperView,
@@ -55,20 +55,20 @@ from orthobench.store.overwrite import refuse_other_kinds
 from orthobench.version import __version__
 
 SCRIPTS = ("data", "figures", "tools", "measured", "table", "run", "compare", "routes")
-"""The scripts of the page, in the order of their execution; they share one scope."""
+"""The scripts of the page in the order of execution; they share one scope."""
 LIVE_SCRIPTS = (*SCRIPTS, "live")
-"""The scripts of a page that a server renews."""
+"""The scripts of a page that a server updates."""
 
 
 def write_html(
     store: Store, out: Path, scope: Scope, variant_keys: Mapping[str, str], account: Path | None = None
 ) -> Path:
-    """Write the page and return its path. A scope with conditions shows no studies.
+    """Write the page and return its path; a scope with conditions shows no studies.
 
     Args:
-        variant_keys: by the identity of every paper's experiment, the variant of its runs; only those runs are shown
-            as the paper's.
-        account: a Markdown file in which an author tells what was reproduced; the page shows it.
+        variant_keys: the variant of each experiment's runs, by the experiment's identity; only these runs are shown as
+            the paper's.
+        account: a Markdown file in which an author describes what was reproduced; the page shows it.
 
     Raises:
         UsageError: no run is in scope, a file cannot be read or written, or the paper is unknown.
@@ -82,14 +82,14 @@ def write_html(
 def make_page(
     store: Store, scope: Scope, variant_keys: Mapping[str, str], account: Path | None = None, live: bool = False
 ) -> tuple[str, Contents]:
-    """Return the text of the page, and its contents.
+    """Return the text of the page and its contents.
 
     Args:
         variant_keys: as for `write_html`.
-        live: a server renews the page.
+        live: whether a server updates the page.
 
     Raises:
-        UsageError: no run is in scope, the account cannot be read, or the paper is unknown.
+        UsageError: no run is in scope, the Markdown file cannot be read, or the paper is unknown.
     """
     told_by_author = read_account(account) if account else None
     conditions, views, _ = load_views(store, scope, variant_keys)
@@ -111,7 +111,7 @@ def write_study(store: Store, out: Path, study: Study) -> Path:
 
 
 def write_whole(out: Path, content: bytes, kind: str) -> None:
-    """Write or replace a file of a report, with its folder.
+    """Write or replace a file of a report, creating its folder if necessary.
 
     Args:
         kind: the kind of file, as in `orthobench.store.overwrite.KINDS`.
@@ -226,7 +226,7 @@ def _blocks(
     searches: Sequence[SearchData],
     runs: Sequence[Any],
 ) -> list[Markup]:
-    """Return the page's data: the library that draws, the index of runs, figures and runs by condition."""
+    """Return the page's data: the plotting library, the index of runs, figures, and runs by condition."""
     points = points_for(len(runs))
     index = run_index(conditions, styles) | {
         "palette": PALETTE,
@@ -239,16 +239,13 @@ def _blocks(
         block("plotly", plotly_script().encode()),
         json_block("index", index),
         json_block("environments", {run.environment.digest: run.environment.facts for run in runs}),
-        *(
-            json_block(f"figures-{key}", with_shared_axes(named) | {"rates": rates.get(key, {})})
-            for key, named in plain.items()
-        ),
+        *(block(f"figures-{key}", packed_figures(named, rates=rates.get(key, {}))) for key, named in plain.items()),
         *(json_block(f"runs-{condition.key}", run_details(condition, points)) for condition in conditions),
     ]
 
 
 def _appearances(views: Sequence[PaperView]) -> dict[str, list[tuple[str, str]]]:
-    """Return by a run's key the tables and figures that show it: their part of the page, and their names."""
+    """Return the tables and figures that show each run, by key: their part of the page, and their names."""
     appearances: dict[str, dict[str, str]] = {}
     for view in views:
         for part in view.artifacts:
@@ -260,7 +257,7 @@ def _appearances(views: Sequence[PaperView]) -> dict[str, list[tuple[str, str]]]
 
 
 def _rates(condition: Condition) -> dict[str, list[float | None]]:
-    """Return iterations and training seconds per epoch, by the variants' labels."""
+    """Return iterations and training seconds per epoch, by variant label."""
     return {
         variant.label: [
             variant.run.iterations_per_epoch,
@@ -271,7 +268,7 @@ def _rates(condition: Condition) -> dict[str, list[float | None]]:
 
 
 def _commands(views: Sequence[PaperView], sections: Sequence[Any]) -> dict[str, str]:
-    """Return the command that measures a figure, by the key of its data; a condition's runs have their own."""
+    """Return the command that measures each figure, by the key of its data; runs have their own commands."""
     commands = {f"study-{section.study.name}": f"orthobench study {section.study.name}" for section in sections}
     for view in views:
         for part in view.artifacts:
@@ -323,19 +320,19 @@ def _unfinished(conditions: list[Condition]) -> str:
 
 
 def shown_number(value: float | None, digits: int = 4) -> str:
-    """Write a number as the report does."""
+    """Return a number as the report shows it."""
     return "–" if value is None else f"{value:.{digits}g}"
 
 
 def citations(text: str) -> list[tuple[str, str]]:
-    """Split a text after each cited discrepancy (D-NN): the text before it, and the number or nothing."""
+    """Split a text at each cited discrepancy (D-NN) into pairs of the text before it and its number, or ""."""
     parts = re.split(r"\b(D-\d+)\b", text)
     return list(zip_longest(parts[::2], parts[1::2], fillvalue=""))
 
 
 @cache
 def _script(names: tuple[str, ...]) -> str:
-    """Return scripts as one, in a scope of their own."""
+    """Return scripts joined into one, in a scope of their own."""
     parts = "\n".join(_resource(f"script/{name}.js") for name in names)
     return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
 

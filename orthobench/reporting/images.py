@@ -1,6 +1,6 @@
-"""Write figures for papers: SVG, PDF and PNG at one and two columns' width, with 8 pt text.
+"""Write figures for papers as SVG, PDF and PNG, one or two columns wide, with 8 pt text.
 
-All images of a report are drawn by one process of the system's Chromium, through Kaleido.
+A single process of the system's Chromium draws all images of a report, through Kaleido.
 """
 
 from __future__ import annotations
@@ -27,26 +27,25 @@ ImageForm = Literal["svg", "pdf", "png"]
 IMAGE_FORMS: tuple[ImageForm, ...] = get_args(ImageForm)
 
 PIXELS = 96
-"""Pixels of an inch, in which Plotly and Chromium measure; in SVG and PDF they are lengths and no dots."""
+"""Pixels per inch, the unit of Plotly and Chromium; in SVG and PDF they are lengths, not dots."""
 TEXT = 8 * PIXELS / 72
 """8 pt in pixels."""
 WIDTHS = {3.25: 1, 6.75: 3}
-"""Widths in inches: one and two columns of a paper; and the most panels side by side."""
+"""Widths in inches, for one and two columns of a paper, with the largest number of panels side by side."""
 PANEL_HEIGHT = 2.0
-"""Inches, axes and words included."""
+"""Inches, including axes and labels."""
 LEGEND_LINE = 0.17
 """Inches for one line of the legend."""
 BELOW_LEGEND = 0.05
-"""Inches below the legend: Plotly cuts the descenders of its last line."""
+"""Inches below the legend, because Plotly cuts off the descenders of its last line."""
 PNG_SCALE = 600 / PIXELS
-"""PNG has 600 dots an inch."""
+"""PNG has 600 dots per inch."""
 
 
 def write_images(conditions: list[Condition], views: list[PaperView], form: ImageForm, folder: Path) -> list[Path]:
-    """Write the papers' figures, each with its panels together; without papers, every condition's learning curves
-    and its metric over length.
+    """Write the papers' figures, one image per figure; without papers, learning curves and metrics over length.
 
-    Each figure becomes a file for each width, such as `helfrich2018-figure-5-3.25in.pdf`.
+    Each figure is written once per width, for example as `helfrich2018-figure-5-3.25in.pdf`.
 
     Raises:
         UsageError: Kaleido or Chromium is missing, the folder cannot be written, or no figure is measured.
@@ -71,7 +70,7 @@ def write_images(conditions: list[Condition], views: list[PaperView], form: Imag
             jobs.append({"fig": figure, "path": path, "opts": options})
     if views and not jobs:
         raise UsageError(
-            f"no figure of this selection is measured; measure it with: {'; '.join(missing_commands(views))}"
+            f"no figure in this selection is measured; measure it with: {'; '.join(missing_commands(views))}"
         )
     if jobs:
         _draw(jobs, folder)
@@ -79,7 +78,7 @@ def write_images(conditions: list[Condition], views: list[PaperView], form: Imag
 
 
 def paper_images(views: Sequence[PaperView], styles: Styles) -> dict[str, list[tuple[str, Figure]]]:
-    """Return the panels of each measured figure of the papers with their titles, by the name of the figure."""
+    """Return the panels of each measured figure of the papers, with their titles, by figure name."""
     figures: dict[str, list[tuple[str, Figure]]] = {}
     for view in views:
         for part in view.artifacts:
@@ -98,7 +97,7 @@ def paper_images(views: Sequence[PaperView], styles: Styles) -> dict[str, list[t
 
 
 def missing_commands(views: Sequence[PaperView]) -> list[str]:
-    """Return the commands that measure what the papers' figures lack."""
+    """Return the commands that measure what is missing in the papers' figures."""
     commands = (
         command
         for view in views
@@ -110,10 +109,10 @@ def missing_commands(views: Sequence[PaperView]) -> list[str]:
 
 
 def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
-    """Return one figure of these panels at this width: side by side as far as they fit, then in rows.
+    """Return one figure of this width with the panels side by side, in as many rows as necessary.
 
     Args:
-        panels: titles and figures; an empty title is left out.
+        panels: titles and figures; empty titles are left out.
     """
     columns = min(WIDTHS[inches], len(panels))
     rows = -(-len(panels) // columns)
@@ -142,14 +141,14 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
                 names[trace.name] = None
             if trace.type == "scatter":
                 _shrink(trace)
-                if trace.marker.symbol == "arrow-up":  # a line of text apart from the last curve beyond the frame
+                if trace.marker.symbol == "arrow-up":  # labels of curves beyond the frame, one below another
                     trace.y = [figure.layout["yaxis"]["range"][1] * (1 - 0.12 * arrows)]
                     arrows += 1
             whole.add_trace(trace, row, column)
         for axis, update in (("xaxis", whole.update_xaxes), ("yaxis", whole.update_yaxes)):
             own = {name: value for name, value in figure.layout[axis].items() if name != "scaleanchor"}
             update(own | {"automargin": True}, row=row, col=column)
-            if own.get("type") == "log":  # Plotly writes powers of ten a quarter larger
+            if own.get("type") == "log":  # because Plotly writes powers of ten a quarter larger
                 update(tickfont_size=TEXT / 1.25, row=row, col=column)
     lines = sum(len(name) + 6 for name in names) * 0.062 / inches + 1 if names else 0
     height = rows * PANEL_HEIGHT + lines * LEGEND_LINE + BELOW_LEGEND

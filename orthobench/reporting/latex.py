@@ -39,8 +39,8 @@ def latex_table(title: str, headings: Sequence[tuple[str, str]], rows: Sequence[
     r"""Return a table as LaTeX.
 
     Args:
-        headings: of each column its group, which spans the group's columns, and its own name.
-        rows: cells of text; those that consist of a number, its error and its interval become `\num`.
+        headings: for each column its group, which spans the group's columns, and its name.
+        rows: cells of text; cells with nothing but a number, its error and its interval become `\num`.
     """
     cells = [[latex_cell(cell) for cell in row] for row in rows]
     groups = [tuple(map(escaped, heading)) for heading in headings]
@@ -57,7 +57,7 @@ def latex_table(title: str, headings: Sequence[tuple[str, str]], rows: Sequence[
 
 
 def latex_cell(text: str) -> str:
-    """Return a cell: its numbers for siunitx where it has nothing else, or else escaped text."""
+    """Return a cell with its numbers for siunitx if it has nothing else, or else as escaped text."""
     text = " ".join(text.split())
     if not NUMERIC_CELL.fullmatch(text):
         return escaped(text)
@@ -70,5 +70,5 @@ def _num(match: re.Match[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text in which no character is markup of LaTeX."""
+    """Return text with LaTeX's special characters escaped."""
     return "".join(ESCAPES.get(character, character) for character in " ".join(text.split()))

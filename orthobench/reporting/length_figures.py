@@ -1,4 +1,4 @@
-"""Draw a metric over the length of the test sequences, with the lengths of training shaded."""
+"""Draw a metric over the length of the test sequences, with the training lengths shaded."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def over_length(
 ) -> tuple[str, Figure] | None:
     """Draw the metric of each variant's last evaluation over length; return caption and figure, None without data.
 
-    The baseline is a dashed line. The lengths of training are shaded, with a thick grey line on the axis.
+    The baseline is a dashed line. The training lengths are shaded, with a thick grey line on the axis.
 
     Args:
-        most: draw at most this many variants, those with the best means over all lengths; the caption says so.
+        most: draw at most this many variants, with the best means over all lengths; the caption says so.
         bin_size: number of neighbouring lengths whose values are averaged, if at least `bin_size` points remain; the
             caption says so.
     """
@@ -70,7 +70,7 @@ def over_length(
 
 
 def _mean(course: Course, without: float) -> float:
-    """Return the mean of the finite medians over all lengths, or another value where there is none."""
+    """Return the mean of the finite medians over all lengths, or `without` if there is none."""
     finite = course.median[np.isfinite(course.median)]
     return float(finite.mean()) if len(finite) else without
 

@@ -1,4 +1,4 @@
-"""Turn figures and arrays into JSON for the page, with all points."""
+"""Convert figures and arrays with all their points to JSON for the page."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from numpy.typing import ArrayLike
 
 from orthobench.reporting.decimate import is_line
 from orthobench.reporting.figure_record import Figure
+from orthobench.store.strict_json import dumps
 
 DIGITS, PLACE_DIGITS = 5, 9
 """Significant digits of a curve's values, far below the spread over seeds, and of its places on the x axis."""
+LAST_BITS = 0b111111
+"""The last bits of a value in single precision: less than `DIGITS` digits show."""
+SINGLE = np.finfo(np.float32)
 POWERS = 10.0 ** np.arange(23)
-"""The powers of ten that float64 has exactly: a whole number divided by one is the number nearest to its decimals."""
+"""The powers of ten that are exact in float64, so that dividing an integer by one gives the nearest float64."""
 
 
 def figure_json(figure: Figure) -> dict[str, Any]:
-    """Return a figure as Plotly's JSON, with all points of its curves: the page exports what it draws."""
+    """Return a figure as Plotly's JSON, with all points of its curves because the page also exports them."""
     lines = {number: trace for number, trace in enumerate(figure.data) if is_line(trace)}
     others = [{**trace, "x": [], "y": []} if number in lines else trace for number, trace in enumerate(figure.data)]
     result: dict[str, Any] = _plain({"data": others, "layout": figure.layout})
@@ -31,24 +35,42 @@ def figure_json(figure: Figure) -> dict[str, Any]:
     return result
 
 
-def with_shared_axes(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return figures as JSON with the x of every curve as a number in `axes`: most curves have the same tests."""
+def packed_figures(figures: Mapping[str, Mapping[str, Any]], **more: Any) -> bytes:
+    """Return figures and `more` as one line of JSON, and after it the values of the curves.
+
+    The x of a curve is a number in `axes`, because most curves have the same tests. Its y is the place of its first
+    value. Values are numbers in single precision without their last six bits, all first bytes before all second ones,
+    and so on: half of the bytes of their decimals. Rounded to `DIGITS` digits they are what they were. A curve that
+    single precision cannot hold keeps its decimals.
+    """
     axes: dict[tuple[float | None, ...], int] = {}
-    shared = {
-        name: {
-            **figure,
-            "data": [
-                {**trace, "x": axes.setdefault(tuple(trace["x"]), len(axes))} if is_line(trace) else trace
-                for trace in figure["data"]
-            ],
-        }
-        for name, figure in figures.items()
-    }
-    return {"figures": shared, "axes": [*axes]}
+    values: list[npt.NDArray[np.float64]] = []
+    count = 0
+
+    def short(trace: dict[str, Any]) -> dict[str, Any]:
+        nonlocal count
+        if not is_line(trace):
+            return trace
+        y = numbers(trace["y"])
+        sizes = np.abs(y[np.isfinite(y) & (y != 0)])
+        result = {**trace, "x": axes.setdefault(tuple(trace["x"]), len(axes))}
+        if len(y) == len(trace["x"]) and ((sizes > SINGLE.tiny) & (sizes < SINGLE.max / 2)).all():
+            result["y"] = count
+            values.append(y)
+            count += len(y)
+        return result
+
+    shared = {name: {**figure, "data": [*map(short, figure["data"])]} for name, figure in figures.items()}
+    record = {"figures": shared, "axes": [*axes], **more}
+    bits = np.concatenate([[], *values]).astype("<f4").view("<u4") + np.uint32(LAST_BITS // 2 + 1) & ~np.uint32(
+        LAST_BITS
+    )
+    planes = bits.view(np.uint8).reshape(-1, 4).T
+    return dumps(record, separators=(",", ":"), default=str).encode() + b"\n" + planes.tobytes()
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of lists, records, texts and numbers, with arrays packed and null where there is no number."""
+    """Return a value made up of lists, records, text and numbers, with packed arrays and None for missing numbers."""
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
@@ -61,7 +83,7 @@ def _plain(value: Any) -> Any:
 
 
 def numbers(values: Any) -> npt.NDArray[np.float64]:
-    """Return the numbers of a list or of a packed array, NaN where there is none; positions of names."""
+    """Return the numbers of a list or of a packed array, with NaN for missing ones; for names, their positions."""
     if isinstance(values, Mapping):
         dtype = np.dtype(str(values["dtype"])).newbyteorder("<")
         array = np.frombuffer(base64.b64decode(values["bdata"]), dtype).astype(float)
@@ -72,7 +94,7 @@ def numbers(values: Any) -> npt.NDArray[np.float64]:
 
 
 def digits(values: npt.NDArray[Any], count: int) -> list[float | None]:
-    """Return numbers with `count` significant digits, which compress better than packed ones; None without one."""
+    """Return numbers with `count` significant digits, which compress better than packed ones; None if not finite."""
     with np.errstate(divide="ignore", invalid="ignore"):
         decimals = count - 1 - np.floor(np.log10(np.abs(values, dtype=float)))
     if ((decimals >= 0) & (decimals < len(POWERS))).all():
@@ -83,7 +105,7 @@ def digits(values: npt.NDArray[Any], count: int) -> list[float | None]:
 
 
 def packed(values: ArrayLike) -> dict[str, str]:
-    """Return a typed array in single precision as Plotly reads it; a matrix has a shape."""
+    """Return a typed array in single precision as Plotly reads it, with its shape if it is a matrix."""
     array = np.asarray(values, dtype="<f4")
     record = {"dtype": "f4", "bdata": base64.b64encode(array.tobytes()).decode()}
     return record | ({"shape": ", ".join(map(str, array.shape))} if array.ndim > 1 else {})

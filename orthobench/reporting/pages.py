@@ -1,4 +1,4 @@
-"""Views of the data for the report, without markup: the papers' tables and figures, leaderboards, tasks."""
+"""Views of the data for the report, without markup: the papers' tables and figures, leaderboards and tasks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from orthobench.analysis.claims import (
     check_panels,
     check_runs,
     count_claims,
+    read_claims,
     undecided,
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
@@ -28,7 +29,7 @@ from orthobench.reporting.studies import StudyResult
 class ArtifactView:
     """A table, or a figure's panels, with the results of its claims.
 
-    `study` shows it, alone or beside its experiments; `study_result` is that study's data, if there is any.
+    `study` shows it, alone or in addition to its experiments; `study_result` is that study's data, if any.
     """
 
     artifact: Artifact
@@ -47,7 +48,7 @@ class ArtifactView:
 
     @property
     def study_progress(self) -> tuple[int, int] | None:
-        """Return the number of finished runs and of all runs of a study in progress at the paper's size, or None."""
+        """The numbers of finished runs and of all runs, if a study at the paper's size is in progress, else None."""
         result = self.study_result
         if not self.is_study or result is None or result.is_small or result.is_whole or not result.progress[0]:
             return None
@@ -55,7 +56,7 @@ class ArtifactView:
 
     @property
     def coverage(self) -> tuple[int, int]:
-        """Return the number of measured results and of all: cells of a table, curves of a figure; a study counts 1."""
+        """The numbers of measured and of all results: cells of a table or curves of a figure; a study counts as 1."""
         if self.is_study:
             return int(self.study_result is not None and self.study_result.is_whole), 1
         if self.table:
@@ -69,15 +70,15 @@ class ArtifactView:
 
     @property
     def commands(self) -> list[str]:
-        """Return the commands that train the missing runs."""
+        """The commands that train the missing runs."""
         return list(dict.fromkeys(fill_command(self.artifact, experiment) for experiment in self.missing))
 
 
 GROUPS = ("agree", "better", "worse", "undecided", "at_limit", "other")
-"""Groups of measured results, as an overview counts them.
+"""Groups of measured results, as counted in an overview.
 
-One that agrees at the ceiling or at chance is "at_limit", because a broken model would agree there too. One without a
-printed number, or with settings of this project's own, is "other".
+A result that agrees at the ceiling or at chance is "at_limit", because a broken model would agree there too. A result
+without a published number, or with settings of our own, is "other".
 """
 
 
@@ -94,20 +95,20 @@ def group_of(cell: Cell) -> str:
 
 @dataclass(frozen=True)
 class PaperView:
-    """A paper's tables and figures in its own order."""
+    """A paper's tables and figures, in the paper's order."""
 
     paper: Paper
     artifacts: list[ArtifactView]
 
     @property
     def coverage(self) -> tuple[int, int]:
-        """Return the number of measured results and of all: cells of tables, curves of figures."""
+        """The numbers of measured and of all results: cells of tables and curves of figures."""
         measured, total = zip(*(view.coverage for view in self.artifacts), strict=True)
         return sum(measured), sum(total)
 
     @property
     def verdicts(self) -> Counter[str]:
-        """Return the number of measured results in each group of verdicts (`GROUPS`)."""
+        """The number of measured results in each group of verdicts (`GROUPS`)."""
         cells = [cell for view in self.artifacts if view.table for cell in view.table.cells if cell.measured]
         counts = Counter(map(group_of, cells))
         counts["other"] += self.coverage[0] - len(cells)
@@ -115,7 +116,7 @@ class PaperView:
 
     @property
     def compared(self) -> int:
-        """Return the number of measured results with a printed number to compare with, without those at a limit."""
+        """The number of measured results with a published number to compare with, excluding results at a limit."""
         return sum(count for group, count in self.verdicts.items() if group not in ("at_limit", "other"))
 
     @property
@@ -128,7 +129,7 @@ class PaperView:
 
 
 def mark_repeated_claims(views: Sequence[PaperView]) -> list[PaperView]:
-    """Return the views; a claim that an earlier paper's claim repeats on the same runs names the earlier one."""
+    """Return the views, with each claim that repeats an earlier paper's claim on the same runs naming that claim."""
     seen: dict[str, tuple[str, str]] = {}
 
     def mark(paper: Paper, part: ArtifactView, result: ClaimResult) -> ClaimResult:
@@ -157,7 +158,7 @@ def view_paper(
 
     Args:
         variant_keys: the variant of each experiment's runs, by the experiment's identity.
-        studies: the results of studies, by their names.
+        studies: the results of studies, by name.
     """
     by_key = {variant.run.variant: variant for condition in conditions for variant in condition.variants}
     measured = {
@@ -194,14 +195,14 @@ def view_paper(
 
 
 def _check_study(artifact: Artifact, result: StudyResult | None) -> list[ClaimResult]:
-    """Check the claims of a figure that is a study, once the study is complete at the paper's size."""
+    """Check the claims of a figure from a study, once the study is complete at the paper's size."""
     if result is None or not result.is_whole:
         reason = f"needs orthobench study {artifact.study}"
         if result is not None and result.is_small:
             reason += "; only the small version is there"
         elif result is not None:
             reason += "; {} of {} runs are finished".format(*result.progress)
-        return [undecided(claim, reason) for claim in artifact.claims]
+        return [undecided(claim, reason) for claim in read_claims(artifact)]
     if panels := result.record.results.get("panels"):
         return check_panels(artifact, panels)
     own = [condition for figure, condition in result.conditions if figure == artifact.name]
@@ -210,7 +211,7 @@ def _check_study(artifact: Artifact, result: StudyResult | None) -> list[ClaimRe
 
 
 def study_claims(result: StudyResult, views: Sequence[PaperView]) -> list[ClaimResult]:
-    """Return the claims of the figures that a study shows: as the papers' views have them, or on the study alone."""
+    """Return the claims of the figures that a study shows, from the papers' views or checked on the study alone."""
     parts = [part for view in views for part in view.artifacts if part.artifact.study == result.study.name]
     if parts:
         return [claim for part in parts for claim in part.claim_results]
@@ -237,9 +238,8 @@ class LeaderboardRow:
 
     Attributes:
         rank: equal for variants whose shown medians are equal.
-        efficient: no other variant is both better and smaller.
-        is_apart: whether the test of ranks separates the variant from the first, at 5 % over all rows; None for the
-            first.
+        efficient: whether no other variant is both better and smaller.
+        is_apart: whether the rank test separates the variant from the first, at 5 % over all rows; None for the first.
     """
 
     rank: int
@@ -249,7 +249,7 @@ class LeaderboardRow:
 
     @property
     def printed(self) -> Printed | None:
-        """Return the paper's printed value of the same metric; None where the runs have other settings."""
+        """The paper's published value of the same metric; None if the runs have other settings."""
         comparison, metric = self.variant.comparison, self.variant.run.metric
         if comparison is None or comparison.differences:
             return None
@@ -258,7 +258,7 @@ class LeaderboardRow:
 
 
 def leaderboard(condition: Condition) -> list[LeaderboardRow]:
-    """Rank the variants of a condition by the median over seeds of their ends, the best first.
+    """Rank the variants of a condition by the median over seeds of their final values, the best first.
 
     A diverged run counts as the worst; variants without a finished or diverged run are left out.
     """
@@ -282,7 +282,7 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
 
 
 def _apart(ranked: Sequence[VariantData]) -> list[bool | None]:
-    """Return for each variant whether a test of ranks separates it from the first, with Holm's adjustment."""
+    """Return for each variant whether a rank test with Holm's adjustment separates it from the first."""
     tests = [compare_unpaired(ranked[0].scores, variant.scores) for variant in ranked[1:]]
     adjusted = holm([1.0 if test is None else test.p for test in tests])
     return [None, *(p < LEVEL for p in adjusted)][: len(ranked)]
@@ -311,17 +311,17 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
 
 
 def is_past(value: Median, baseline: float, sign: float) -> bool:
-    """Return whether a median, and its interval if there is one, lies on the better side of a baseline.
+    """Return whether a median, including its interval if there is one, is better than a baseline.
 
     Args:
-        sign: makes lower values better, as `Metric.sign`.
+        sign: the factor that makes lower values better (`Metric.sign`).
     """
     bounds = (value.value, *(bound for bound in (value.low, value.high) if bound is not None))
     return all(sign * bound < sign * baseline for bound in bounds)
 
 
 def intervals_part(first: Median | None, other: Median | None) -> bool:
-    """Return whether both medians have intervals, and these have no point in common."""
+    """Return whether both medians have intervals, and these do not overlap."""
     if first is None or other is None:
         return False
     if first.low is None or first.high is None or other.low is None or other.high is None:
@@ -330,14 +330,14 @@ def intervals_part(first: Median | None, other: Median | None) -> bool:
 
 
 def full_title(condition: Condition, among: Sequence[Condition]) -> str:
-    """Return a condition's title with the settings that distinguish it from others of its title."""
+    """Return a condition's title with the settings that distinguish it from others with the same title."""
     return ", ".join(filter(None, (condition.title, distinguishing_settings(condition, among))))
 
 
 def distinguishing_settings(condition: Condition, among: Sequence[Condition]) -> str:
-    """Return the settings that distinguish a condition from others of its title, in words; empty without others.
+    """Return in words the settings that distinguish a condition from others with the same title; empty without others.
 
-    Conditions with equal settings differ by the version of the task.
+    Conditions with equal settings differ in the version of the task.
     """
     differing = distinguishing_values(condition, among)
     return ", ".join(f"{name} {str(value).lower()}" for name, value in differing.items())
@@ -358,7 +358,7 @@ def _task_settings(condition: Condition) -> dict[str, Any]:
 
 
 def tasks(conditions: Sequence[Condition]) -> list[list[Condition]]:
-    """Group the conditions by task, in the order of their start."""
+    """Group the conditions by task, in the order in which they were started."""
     by_task: dict[str, list[Condition]] = {}
     for condition in conditions:
         by_task.setdefault(condition.task, []).append(condition)

@@ -1,4 +1,4 @@
-"""Draw the figures of the papers: each printed panel has its place, measured or not."""
+"""Draw the figures of the papers, in which every published panel has its place, measured or not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orthobench.reporting.styles import Styles
 
 @dataclass(frozen=True)
 class PrintedPanel:
-    """A panel of a printed figure: its measured conditions, the curves that are not measured, and their commands."""
+    """A panel of a published figure: its measured conditions, the curves that are not measured, and their commands."""
 
     title: str
     conditions: list[Condition]
@@ -31,12 +31,12 @@ class PrintedPanel:
 
     @property
     def missing_names(self) -> str:
-        """Return the curves that are not measured, by their labels."""
+        """The labels of the curves that are not measured, as text."""
         return ", ".join(dict.fromkeys(experiment.label for experiment in self.missing))
 
 
 def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
-    """Return the panels of a figure in the printed order, whether measured or not."""
+    """Return the panels of a figure in the paper's order, whether measured or not."""
     by_title: dict[str, list[Experiment]] = {}
     for experiment in part.printed:
         by_title.setdefault(experiment.panel, []).append(experiment)
@@ -51,7 +51,7 @@ def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
 
 
 def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn:
-    """Return the drawings of a measured panel of a paper's figure, by name; none without data."""
+    """Return the drawings of a measured panel of a paper's figure, by name; empty without data."""
     artifact = part.artifact
     name = f"{artifact.name.capitalize()}, {panel_title(part, panel)}"
     if artifact.shows == "gradient_norms":
@@ -77,7 +77,7 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
 
 
 def _add_printed_curves(figure: Figure, part: ArtifactView, panel: Condition, styles: Styles) -> None:
-    """Add the curves that the paper prints as numbers, dotted and with open diamonds."""
+    """Add the curves that the paper publishes as numbers, dotted and with open diamonds."""
     printed_panel = _printed_panel(part, panel)
     for curve in printed_curves(part.artifact, printed_panel.printed if printed_panel else [], panel.variants):
         figure.add_scatter(
@@ -91,9 +91,9 @@ def _add_printed_curves(figure: Figure, part: ArtifactView, panel: Condition, st
 
 
 def _gradient_norms(name: str, panel: Condition, styles: Styles) -> Drawn:
-    """Return the paper's two panels: dL/dh_t at the beginning of training, and after it.
+    """Return the paper's two panels: dL/dh_t at the beginning of training and after training.
 
-    The norm is that of a sample's gradient where the runs have it: the printed levels are nearer to it.
+    They show the norm of a sample's gradient if the runs have it, because the published levels are closer to it.
     """
     drawn: Drawn = {}
     names = {str(each) for variant in panel.variants for each in variant.traces["name"].unique()}
@@ -116,13 +116,13 @@ def _printed_panel(part: ArtifactView, panel: Condition) -> PrintedPanel | None:
 
 
 def panel_title(part: ArtifactView, panel: Condition) -> str:
-    """Return the title of a measured panel in the printed figure, such as "T = 750"."""
+    """Return the title of a measured panel in the published figure, such as "T = 750"."""
     printed = _printed_panel(part, panel)
     return printed.title if printed else panel.title
 
 
 def _holds(experiments: list[Experiment], panel: Condition) -> bool:
-    """Whether a measured condition is that of these experiments."""
+    """Return whether a measured condition belongs to these experiments."""
     labels = {variant.label for variant in panel.variants}
     return any(
         experiment.label in labels

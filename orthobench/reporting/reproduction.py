@@ -1,7 +1,7 @@
-"""Write the account of a reproduction in Markdown: printed beside measured, with machines and hours.
+"""Write a reproduction report in Markdown: published next to measured values, with machines and hours.
 
-The account opens with one table of everything measured, below the title. The text between the table and the mark is the
-author's and stays when the account is written again. The rest follows the mark.
+Below the title, the report begins with one table of everything measured. The text between the table and the mark
+belongs to the author and is kept when the report is written again. The rest follows the mark.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TITLE = "# What was reproduced\n"
 
 
 def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], studies: Sequence[StudyResult]) -> str:
-    """Return the account: machines, runs in progress, the papers with results, studies, and runs of no paper."""
+    """Return the report: machines, runs in progress, papers with results, studies, and runs that belong to no paper."""
     parts = ["## Where it was run\n", _markdown([_machines(conditions)])]
     if cut := _cut_off(conditions):
         parts += ["## Cut off so far\n\nNo result yet, and no claim is decided by them.\n", _markdown([cut])]
@@ -45,16 +45,16 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
 
 
 def everything_measured(views: Sequence[PaperView]) -> str:
-    """Return one table: every measured number beside its printed one, and every decided claim."""
+    """Return one table with every measured number next to the published one, and every decided claim."""
     header = ["paper", "result", "printed", "measured [90 % interval]", "seeds", "verdict"]
     rows = [[view.paper.key, *row] for view in views for part in view.artifacts for row in _measured(part)]
     return _markdown([Sheet("", [], header, rows)]) if rows else "Nothing is measured yet.\n"
 
 
 def _measured(part: ArtifactView) -> Iterator[list[str]]:
-    """Yield a table's or figure's measured numbers and decided claims as rows of the opening table.
+    """Yield the measured numbers and decided claims of a table or figure as rows of the first table.
 
-    A claim that the same runs decide in another paper is left out.
+    Claims that are decided by the same runs in another paper are left out.
     """
     name = part.artifact.name
     for row in part.table.rows if part.table else []:
@@ -87,7 +87,7 @@ def where_it_was_run(conditions: Sequence[Condition]) -> list[Sheet]:
 
 
 def keep_authors(file: Path, table: str, written: str) -> str:
-    """Return the account: the title, the table, the author's text that the file has, the mark, and what is written."""
+    """Return the report: the title, the table, the author's text from the file, the mark, and the written part."""
     text = authors_part(file.read_text("utf-8")) if file.is_file() else TITLE
     title, body = re.match(r"(\s*# [^\n]*\n)?(.*)", text, re.S).groups(default="")  # type: ignore[union-attr]
     parts = [title.strip() or TITLE.strip(), TABLE_BEGINS, table.strip(), TABLE_ENDS, body.strip(), MARK, written]
@@ -123,24 +123,24 @@ def _artifact(part: ArtifactView) -> list[str]:
 
 
 def figure_curves(panel: Condition) -> str:
-    """Return the measured curves of a figure's panel as a table of their ends, in Markdown."""
+    """Return the final values of the measured curves in a figure's panel as a Markdown table."""
     return _markdown([_curves(panel)])
 
 
 def decided_claims(results: Sequence[ClaimResult]) -> str:
-    """Return the table of claims with their verdicts, in Markdown."""
+    """Return the claims with their verdicts as a Markdown table."""
     rows = [[result.claim.text, _verdict(result), result.reason] for result in results]
     return _markdown([Sheet("Claims", [], ["the paper says", "here", "measured"], rows)])
 
 
 def _printed_curves(part: ArtifactView) -> list[PrintedCurve]:
-    """Return the printed curves of a figure that have measured runs."""
+    """Return the published curves of a figure for which there are runs."""
     variants = [variant for panel in part.panels for variant in panel.variants]
     return [curve for curve in printed_curves(part.artifact, part.printed, variants) if curve.variant]
 
 
 def _points_sheet(part: ArtifactView, curve: PrintedCurve) -> Sheet:
-    """Return a printed curve's points beside the median over the seeds there."""
+    """Return the points of a published curve next to the median over seeds at the same places."""
     unit = part.artifact.x
     rows = [
         [f"{x:g}", f"{printed:g}", "" if measured is None else f"{measured:.4g}"]
@@ -177,19 +177,19 @@ def _cells(cells: Sequence[tuple[Row, str, Cell]]) -> Sheet:
 
 
 def _printed(cell: Cell) -> str:
-    """Return the printed result, with how it was made where print states it."""
+    """Return the published result, with how it was computed if the paper states it."""
     printed, words = cell.printed, cell.aggregation.words
     return f"{printed.text} ({words})" if words and printed.value is not None else printed.text
 
 
 def _with_words(cell: Cell) -> str:
-    """Return the measured number, with how it is made where print states its own way."""
+    """Return the measured number, with how it is computed if the paper states how it computed its number."""
     words = cell.measured.words if cell.measured else ""
     return f"{cell.measured} ({words})" if words else str(cell.measured)
 
 
 def _curves(condition: Condition) -> Sheet:
-    """Return the variants of a figure's panel, as numbers."""
+    """Return the variants of a figure's panel as a table of numbers."""
     rows = [
         [
             variant.label,
@@ -204,8 +204,9 @@ def _curves(condition: Condition) -> Sheet:
         for variant in condition.variants
     ]
     baseline = "" if condition.baseline is None else f" (baseline {condition.baseline:.4g})"
-    metric = f"{condition.metric.name}, end: median"
-    header = ["model", metric, "mean", "final", "best", "seeds finished", "better than baseline", "hours"]
+    metric = f"{condition.metric.name}, end: median [95 %]"
+    means = ["mean [95 %]", "final [95 %]", "best [95 %]"]
+    header = ["model", metric, *means, "seeds finished", "better than baseline", "hours"]
     return Sheet(f"{condition.title}{baseline}", [], header, rows)
 
 
@@ -230,7 +231,7 @@ def _machines(conditions: Sequence[Condition]) -> Sheet:
 
 
 def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
-    """Return the runs without a result, with their progress and values."""
+    """Return the runs without a result, with their progress and latest values."""
     rows = [
         [
             full_title(condition, conditions),

@@ -1,4 +1,4 @@
-"""The records of all runs as JSON: an index for the table of runs, and the details of a run's own page."""
+"""The records of all runs as JSON: an index for the table of runs, and the details for the page of each run."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from orthobench.reporting.styles import Styles
 from orthobench.store import Run
 
 POINTS, FEWEST_POINTS, DIGITS = 150, 24, 4
-"""Points of each curve on a run's page: of a few runs, and of thousands; and the digits of its numbers."""
+"""Points per curve on a run's page with few runs and with thousands, and digits of the numbers."""
 POINTS_IN_ALL = 24_000
 SHORT = 200
-"""Characters of a message in the table of runs; the run's page has all of it."""
+"""Characters of a message in the table of runs; the run's page shows all of it."""
 SPLITS = "test valid train probe"
 
 
 def run_index(conditions: Sequence[Condition], styles: Styles) -> dict[str, Any]:
-    """Return what the table of runs shows: conditions, variants with their settings, and a row for each run.
+    """Return the contents of the table of runs: conditions, variants with their settings, and a row for each run.
 
     The rows' columns are `COLUMNS`.
     """
@@ -101,7 +101,7 @@ def _row(run: Run, variant: int, data: VariantData) -> list[Any]:
 
 
 def run_details(condition: Condition, points: int) -> dict[str, Any]:
-    """Return the facts, settings and curves of a condition's runs, the curves' axes by number, and the most points."""
+    """Return the facts, settings and curves of a condition's runs, the axes of the curves, and the most points."""
     runs: dict[str, Any] = {}
     axes = Axes()
     for variant in condition.variants:
@@ -133,12 +133,12 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
 
 
 def points_for(count: int) -> int:
-    """Return the points of each curve for this number of runs."""
+    """Return the number of points per curve for this number of runs."""
     return max(FEWEST_POINTS, min(POINTS, POINTS_IN_ALL // max(count, 1)))
 
 
 class Axes:
-    """The x values of all curves, each once: most runs of a sweep share them."""
+    """The x values of all curves without duplicates, because most runs of a sweep share them."""
 
     def __init__(self) -> None:
         self.packed: list[dict[str, str]] = []
@@ -159,7 +159,7 @@ def _curves(rows: pd.DataFrame | None, axes: Axes, limit: int) -> list[dict[str,
         return []
     splits, names = (rows[column].to_numpy(object) for column in ("split", "name"))
     values, iterations = (rows[column].to_numpy(float) for column in ("value", "iteration"))
-    # Rows are ordered by split, name and iteration: a series is a stretch of them. pandas' groups would be slower.
+    # Rows are ordered by split, name and iteration, so a series is a slice. pandas' groupby would be slower.
     bounds = np.flatnonzero((splits[1:] != splits[:-1]) | (names[1:] != names[:-1])) + 1
     curves = []
     for first, end in sorted(

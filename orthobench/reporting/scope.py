@@ -18,7 +18,7 @@ RUN_COLUMNS = frozenset(COLUMNS) - {"task", "model"}
 
 
 def stored_status(run: Run) -> str:
-    """Return the status that the database holds."""
+    """Return the status stored in the database."""
     return run.status
 
 
@@ -27,11 +27,11 @@ class Scope:
     """What a report shows.
 
     Attributes:
-        conditions: select runs, and the papers' experiments by task, model and settings; none: everything.
+        conditions: select runs, and the papers' experiments, by task, model and settings; none: everything.
         paper: the key of one paper; none: all papers.
         table: the number of one table of the paper.
         figure: the number of one figure of the paper.
-        status_of: the status of a run, where the stored one may be out of date.
+        status_of: returns the status of a run, in case the stored one is out of date.
     """
 
     conditions: Conditions = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Scope:
         raise UsageError(f"{view.paper.key} has no {kind} {number}; it has {', '.join(by_name)}")
 
     def _restricted(self, part: ArtifactView) -> ArtifactView | None:
-        """Return the part of a table or figure in scope; None where nothing of it is."""
+        """Return the part of a table or figure that is in scope, or None."""
         missing = {experiment.identity for experiment in part.missing}
         printed = [each for each in part.printed if self._includes(each, each.identity not in missing)]
         if part.is_study or not printed:
@@ -96,7 +96,7 @@ class Scope:
         )
 
     def _includes(self, experiment: Experiment, is_measured: bool) -> bool:
-        """Whether an experiment meets the conditions; conditions on runs alone need a measured one."""
+        """Return whether an experiment meets the conditions; conditions on runs require that it is measured."""
         values = {"task": experiment.task, "model": experiment.model, **experiment.settings}
         return all(
             is_measured if key in RUN_COLUMNS else meets(key, values.get(key), accepted)

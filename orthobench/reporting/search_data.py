@@ -8,9 +8,9 @@ from orthobench.analysis.searches import SearchData, is_wide
 
 
 def search_record(search: SearchData) -> dict[str, Any]:
-    """Return a search's axes and its trials, the best first; trials without a value have rank 0 and come last.
+    """Return the axes and trials of a search, the best trial first; trials without a value have rank 0 and come last.
 
-    An axis has the range of a number, or the choices of a text; a trial's position on it is from 0 to 1.
+    An axis has the range of a number or the choices of a text setting; trials have positions from 0 to 1 on it.
     """
     ranked = search.ranked
     others = [trial for trial in search.trials if trial.value is None]

@@ -1,4 +1,4 @@
-"""Draw small pictures as SVG: the curves behind a claim, and a measured number beside its printed one."""
+"""Draw small SVG pictures: the curves behind a claim, and a measured number versus the published one."""
 
 from __future__ import annotations
 
@@ -10,50 +10,46 @@ import numpy.typing as npt
 from markupsafe import Markup, escape
 
 from orthobench.analysis.claims import ClaimResult
+from orthobench.analysis.claims.gradients import VectorClaim
+from orthobench.analysis.claims.record import ModelClaim
 from orthobench.analysis.conditions import VariantData
-from orthobench.papers import Claim
 from orthobench.reporting.decimate import visible
 from orthobench.reporting.verdicts import Dot
 
 WIDTH, HEIGHT = 480, 112
 LINES, RIVAL_LINES = 5, 2
-"""Seeds that are drawn of each model that a claim is about, and of each that it is compared with."""
+"""Numbers of seeds to draw for each model of a claim, and for each model with which it is compared."""
 REACH = 4.0
-"""Tolerances on each side of print that a dot plot shows; a number beyond has an arrow at the edge."""
+"""Tolerances that a dot plot shows on each side of the published value; numbers beyond become arrows at the edge."""
 Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def spark(result: ClaimResult) -> Markup:
     """Draw the metric of a claim for a few seeds of each model, the others in grey; empty for a computation."""
-    lines = [(line, "own") for variant in result.own for line in _lines(result.claim, variant)[:LINES]]
+    claim = result.claim
+    if not isinstance(claim, ModelClaim):
+        return Markup()
     lines = [
-        (line, "rival") for variant in result.rivals for line in _lines(result.claim, variant)[:RIVAL_LINES]
-    ] + lines
+        *((line, "rival") for variant in result.rivals for line in _lines(claim, variant)[:RIVAL_LINES]),
+        *((line, "own") for variant in result.own for line in _lines(claim, variant)[:LINES]),
+    ]
     if not lines:
         return Markup()
-    vector = _is_vector(result.claim, result.own[0])
-    level = None if vector or result.claim.metric else result.own[0].run.baselines.get(result.own[0].run.metric)
-    minimised = result.own[0].run.main_metric.goal == "min"
+    run, is_vector = result.own[0].run, isinstance(claim, VectorClaim)
+    level = None if claim.named else run.baselines.get(run.metric)
     names = ", ".join(dict.fromkeys(variant.label for variant in result.own))
     others = ", ".join(dict.fromkeys(variant.label for variant in result.rivals))
-    what = result.claim.metric or f"{result.claim.split or 'test'} {result.own[0].run.metric}"
+    what = claim.named or " ".join(claim.logged(result.own[0]))
     caption = f"{what} of {names}{f'; grey: {others}' if others else ''}{'; dashed: the baseline' if level else ''}"
-    return _spark(lines, caption, logarithmic=vector, level=level, clip=minimised and not vector)
+    clip = run.main_metric.goal == "min" and not is_vector
+    return _spark(lines, caption, logarithmic=is_vector, level=level, clip=clip)
 
 
-def _is_vector(claim: Claim, variant: VariantData) -> bool:
-    return bool(claim.metric) and not claim.split and bool((variant.traces["name"] == claim.metric).any())
-
-
-def _lines(claim: Claim, variant: VariantData) -> list[Line]:
+def _lines(claim: ModelClaim, variant: VariantData) -> list[Line]:
     """Return the claim's curve of every finished run, or the last logged vector of each."""
-    if _is_vector(claim, variant):
-        rows = variant.traces[variant.traces["name"] == claim.metric]
-        vectors = [rows[rows["run"] == run.id].sort_values("iteration")["values"] for run in variant.finished]
-        arrays = [np.asarray(values.iloc[-1], dtype=float) for values in vectors if len(values)]
-        return [(np.arange(1.0, 1 + len(array)), array) for array in arrays]
-    split = claim.split or ("probe" if claim.metric else "test")
-    return _metric_lines(variant, split, claim.metric or variant.run.metric)
+    if isinstance(claim, VectorClaim):
+        return [(np.arange(1.0, 1 + len(vector)), vector) for vector in claim.vectors(variant)]
+    return _metric_lines(variant, *claim.logged(variant))
 
 
 def _metric_lines(variant: VariantData, split: str, name: str) -> list[Line]:
@@ -67,12 +63,12 @@ def _metric_lines(variant: VariantData, split: str, name: str) -> list[Line]:
 def _spark(
     lines: Sequence[tuple[Line, str]], caption: str, logarithmic: bool, level: float | None, clip: bool
 ) -> Markup:
-    """Draw lines in a frame of their own range.
+    """Draw lines in a frame that fits their range.
 
     Args:
         lines: x and y of each line, and the class of its colour.
         level: the baseline, dashed.
-        clip: end the range a half above the baseline, since an untrained model may be far off.
+        clip: whether to end the range half above the baseline, because an untrained model may be far off.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = [((x, np.log10(y) if logarithmic else y), kind) for (x, y), kind in lines]
@@ -124,7 +120,7 @@ def path(x: Sequence[float] | npt.NDArray[np.float64], y: Sequence[float] | npt.
 
 
 def dot_plot(dot: Dot) -> Markup:
-    """Draw the difference from print in tolerances, its 90 % interval and the tolerance; hollow for one seed."""
+    """Draw the difference from the published value in tolerances, with its 90 % interval; hollow for one seed."""
     middle, scale = WIDTH / 2, (WIDTH / 2 - 16) / REACH
 
     def at(offset: float) -> float:

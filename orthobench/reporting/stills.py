@@ -1,4 +1,4 @@
-"""Draw a Plotly figure as plain SVG: for print, and for browsers without JavaScript."""
+"""Draw a Plotly figure as plain SVG, for printing and for browsers without JavaScript."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from orthobench.reporting.symbols import markers
 WIDTH, HEIGHT = 1440, 720
 LEFT, RIGHT, TOP, BOTTOM = 144, 24, 20, 92
 SCALE = 2
-"""Units of the picture in a pixel of Plotly's sizes."""
+"""Units of the picture per pixel of Plotly's sizes."""
 FAR = 1e6
-"""Units from the picture within which a point has its own place."""
+"""Distance from the picture, in units, within which points keep their places."""
 SYMBOLS, FEW_SYMBOLS, MANY_TRACES = 6, 3, 60
-"""Symbols of a line at most: of a few traces, and of more traces than `MANY_TRACES`."""
+"""The most symbols per line, for a few traces and for more traces than `MANY_TRACES`."""
 DASHES = {"dash": "14 8", "dot": "4 6", "dashdot": "14 6 4 6", "longdash": "22 8", "longdashdot": "22 6 4 6"}
 SAFE_COLOR = re.compile(r"#[0-9a-fA-F]{3,8}|rgba?\([\d., ]+\)|[a-z]+")
 Floats = npt.NDArray[np.float64]
@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: its range in data, or in decades where it is logarithmic, and its place in the picture."""
+    """An axis: its range in data, or in decades if it is logarithmic, and its place in the picture."""
 
     low: float
     high: float
@@ -73,7 +73,7 @@ class Axis:
 
 
 def _round_numbers(low: float, high: float, least_step: float = 0) -> Floats:
-    """Return about five multiples of 1, 2 or 5 times a power of ten within a range."""
+    """Return about five multiples of 1, 2 or 5 times a power of ten in a range."""
     step = max(least_step, _nice((high - low) / 5))
     counts: Floats = np.arange(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1, dtype=float)
     return counts * step
@@ -123,7 +123,7 @@ def still(figure: Mapping[str, Any]) -> Markup:
 
 
 def _with_errors(trace: Mapping[str, Any]) -> list[Floats]:
-    """Return a trace's values, and the ends of its error bars where it has them."""
+    """Return a trace's values, and the ends of its error bars if it has any."""
     errors = numbers((trace.get("error_y") or {}).get("array"))
     return [trace["y"], trace["y"] - errors, trace["y"] + errors] if len(errors) else [trace["y"]]
 
@@ -132,7 +132,7 @@ def _axis(layout: Mapping[str, Any], values: Sequence[Floats], start: float, end
     """Return an axis over these values.
 
     Args:
-        margin: a share of the range that stays free at either end, so that no symbol is cut.
+        margin: a share of the range that is left free at either end, so that no symbol is cut off.
     """
     logarithmic = layout.get("type") == "log"
     drawn = np.concatenate([array.ravel() for array in values]) if values else np.zeros(0)
@@ -171,7 +171,7 @@ def _grid(layout: Mapping[str, Any], x: Axis, y: Axis) -> str:
 
 
 def _plain(text: Any) -> str:
-    """Return a Plotly text, which is markup with escaped names, without its tags."""
+    """Return a Plotly text, which is markup with escaped names, without tags."""
     return str(escape(Markup(re.sub(r"</?(?:sub|sup|b|i|br)>", "", str(text))).unescape()))
 
 
@@ -199,10 +199,10 @@ def _lines(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis, 
 
 
 def _marks(trace: Mapping[str, Any], x: Axis, y: Axis, symbols: int) -> str:
-    """Return a trace's symbols, error bars and words, over all lines.
+    """Return a trace's symbols, error bars and labels, which are drawn over all lines.
 
     Args:
-        symbols: the most symbols of a line; points without a line have one each.
+        symbols: the most symbols per line; points without a line have one each.
     """
     marker, mode = trace.get("marker") or {}, trace.get("mode") or "lines"
     color, spots = _color(trace.get("line"), _color(marker)), _spots(trace, x, y)
@@ -229,19 +229,19 @@ def _marks(trace: Mapping[str, Any], x: Axis, y: Axis, symbols: int) -> str:
 
 
 def _spots(trace: Mapping[str, Any], x: Axis, y: Axis) -> tuple[Floats, Floats]:
-    """Return the places of a trace's points in the picture. Of a point far outside the slope of its line stays."""
+    """Return the places of a trace's points in the picture; heights far outside are clipped."""
     length = min(len(trace["x"]), len(trace["y"]))
     return x.locate(trace["x"][:length]), np.clip(y.locate(trace["y"][:length]), -FAR, FAR)
 
 
 def _turns(across: Floats, up: Floats) -> tuple[Floats, Floats]:
-    """Return the places at which a line has to turn."""
+    """Return the points at which a line has to turn."""
     chosen = visible(across, up)
     return across[chosen], up[chosen]
 
 
 def _sample(trace: Mapping[str, Any]) -> str:
-    """Return a sample of a line for the legend, 56 by 20 units; the style sheet has the line's width and halves all."""
+    """Return a sample of a line for the legend, 56 by 20 units; the style sheet sets its line width and halves it."""
     line, marker = trace.get("line") or {}, trace.get("marker") or {}
     dash = DASHES.get(str(line.get("dash")), "")
     dashes = f' stroke-dasharray="{dash}"' if dash else ""

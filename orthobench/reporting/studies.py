@@ -18,7 +18,7 @@ from orthobench.store import Benchmark, Run, Status, Store
 
 @dataclass(frozen=True)
 class StudyResult:
-    """A study's newest record, and the conditions of its runs with the paper's figure that each belongs to."""
+    """A study's newest record, and the conditions of its runs with the figure of the paper to which each belongs."""
 
     study: Study
     record: Benchmark
@@ -26,32 +26,32 @@ class StudyResult:
 
     @property
     def is_small(self) -> bool:
-        """Return whether the record is of the small version."""
+        """Whether the record is of the small version."""
         return _is_small(self.record)
 
     @property
     def runs(self) -> list[Run]:
-        """Return the runs that have started, each once: figures may share them."""
+        """The runs that have started, without duplicates, because figures may share runs."""
         variants = (variant for _, condition in self.conditions for variant in condition.variants)
         by_key = {run.key: run for variant in variants for run in variant.runs}
         return list(by_key.values())
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Return the number of finished or diverged runs, and of all."""
+        """The number of finished or diverged runs, and the number of all runs."""
         keys = {key for keys in self.record.results.get("figures", {}).values() for key in keys}
         return sum(Status(run.status).is_final for run in self.runs), len(keys)
 
     @property
     def is_whole(self) -> bool:
-        """Return whether all runs are finished, at the paper's size."""
+        """Whether all runs at the paper's size have finished."""
         finished, total = self.progress
         return not self.is_small and finished == total
 
 
 @dataclass(frozen=True)
 class Section:
-    """A study as the page shows it: captions and figures by name; with `panels` they are small parts of one figure."""
+    """A study as the page shows it: captions and figures by name; with `panels` these are small parts of one figure."""
 
     study: Study
     remark: str
@@ -99,7 +99,7 @@ def draw(result: StudyResult, styles: Styles) -> Section:
 
 
 def with_printed_names(condition: Condition, names: Mapping[str, str]) -> Condition:
-    """Return a condition whose variants have the paper's names of their models in their labels."""
+    """Return a condition whose variants are labelled with the paper's names for the models."""
     variants = [
         replace(
             variant,
@@ -123,7 +123,7 @@ def _is_small(record: Benchmark) -> bool:
 
 
 def _remark(result: StudyResult) -> str:
-    """Return the limits of the figures, in words."""
+    """Return the limitations of the figures, in words."""
     results, parts = result.record.results, []
     if results.get("quick"):
         parts.append("Toy sizes: the times mean nothing.")
@@ -161,7 +161,7 @@ def _lstms(result: StudyResult) -> StudyTable:
     measured = [(f"here, n = {row['hidden_size']}", f"{60 * row['minutes']:.3g}") for row in rows]
     printed = [(f"printed, {name}", f"{seconds:.4g}") for name, seconds in result.study.other_seconds.items()]
     return StudyTable(
-        "The LSTM's seconds per epoch, beside those on slides about AntisymmetricRNN (sizes not stated).",
+        "The LSTM's seconds per epoch, next to the numbers on slides about AntisymmetricRNN (sizes not stated).",
         ("LSTM", "seconds"),
         [*measured, *printed],
     )

@@ -24,12 +24,12 @@ from orthobench.reporting.study_lengths import BIN
 from orthobench.reporting.styles import PALETTE, Style, Styles
 
 MOST = 8
-"""Curves over length in one figure: with more they cannot be told apart."""
+"""The most curves over length in one figure; more cannot be told apart."""
 UNIT_CIRCLE = np.exp(2j * np.pi * np.linspace(0, 1, 181))
 
 
 def orthogonality(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """Draw the distances from orthogonal in double precision, and as thin lines in the run's own."""
+    """Draw the distances from orthogonal in double precision and, as thin lines, in the run's own precision."""
     figure = figures.orthogonality(condition, styles)
     if figure is None:
         return {}
@@ -45,7 +45,7 @@ def orthogonality(figure_name: str, condition: Condition, styles: Styles) -> Dra
 
 
 def gradient_norms(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """Draw the norms of the gradient by the hidden state at every step: before training and after, one figure each."""
+    """Draw the norm of the gradient with respect to the hidden state at every step, before and after training."""
     drawn: Drawn = {}
     for norm, words in figures.NORMS.items():
         for last, moment in ((False, "at the beginning of training"), (True, "at the end of training")):
@@ -60,9 +60,9 @@ def gradient_norms(figure_name: str, condition: Condition, styles: Styles) -> Dr
 
 
 def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """Draw a map for every part of a model's state after training, all over the same range of colours.
+    """Draw a map for every part of a model's state after training, all with the same range of colours.
 
-    The axes are the paper's: input steps from left to right, steps of the state from top to bottom.
+    As in the paper, input steps run from left to right and steps of the state from top to bottom.
     """
     drawn: Drawn = {}
     for variant, _ in styled(condition, styles):
@@ -155,9 +155,9 @@ def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
 
 
 def lengths(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """Draw the metric over the length of the test sequences after training, of the `MOST` best variants at most.
+    """Draw the metric over the length of the test sequences after training, for at most `MOST` of the best variants.
 
-    Each point is a mean over `BIN` lengths, as in the tables beside the figure.
+    Each point is a mean over `BIN` lengths, as in the tables next to the figure.
     """
     drawn = over_length(condition, styles, MOST, BIN)
     if drawn is None:
@@ -177,7 +177,7 @@ DRAWINGS: dict[str, Callable[[str, Condition, Styles], Drawn]] = {
 
 
 def trajectories(panels: list[dict[str, Any]]) -> Drawn:
-    """Draw trajectories that darken from their starts (stars), and the field tanh(W h) of the feedback systems."""
+    """Draw trajectories that start at stars and get darker, and the field tanh(W h) of the feedback systems."""
     drawn: Drawn = {}
     for panel in panels:
         figure = empty_figure("h<sub>1</sub>", "h<sub>2</sub>")
@@ -199,10 +199,10 @@ def trajectories(panels: list[dict[str, Any]]) -> Drawn:
 
 
 def minutes(results: dict[str, Any], styles: Styles, names: Mapping[str, str]) -> tuple[str, Figure]:
-    """Draw measured over printed minutes; points on a parallel to the diagonal have the table's shape.
+    """Draw measured over published minutes; if points are parallel to the diagonal, the ratios agree with the table.
 
     Args:
-        names: the paper's names of models, by their names here.
+        names: the paper's names of the models, by our names.
     """
     rows = [row for entry in results["shapes"] for row in entry["rows"] if row["printed"] is not None]
     figure = empty_figure("printed minutes per epoch", "measured minutes per epoch", logarithmic=True)
@@ -247,14 +247,14 @@ def _sizes_of(variant: VariantData) -> str:
 
 
 def _median_at_the_end(rows: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """Return the last logged vector, its median over seeds."""
+    """Return the median over seeds of the last logged vector."""
     last = rows[rows["iteration"] == rows["iteration"].max()]["values"].tolist()
     middle: npt.NDArray[np.float64] = np.median(last, axis=0)
     return middle
 
 
 def _readings(variant: VariantData, name: str) -> Iterator[tuple[bool, npt.NDArray[np.float64]]]:
-    """Yield a vector's mean over seeds at each iteration, with whether that is the last."""
+    """Yield whether an iteration is the last, and a vector's mean over seeds there."""
     rows = variant.traces[variant.traces["name"] == name]
     for iteration, same in rows.groupby("iteration"):
         yield iteration == rows["iteration"].max(), np.mean(same["values"].tolist(), axis=0)
@@ -304,7 +304,7 @@ def _add_cloud(figure: Figure, clouds: list[list[float]], label: str, style: Sty
 
 
 def _field(matrix: npt.NDArray[np.float64], reach: float, count: int = 11) -> tuple[list[Any], list[Any]]:
-    """Return the field tanh(W h) on a grid, as arrows of a shaft and two barbs each, with gaps between them."""
+    """Return the field tanh(W h) on a grid, as arrows with a shaft and two barbs, separated by gaps."""
     side = np.linspace(-0.9, 0.9, count) * reach
     h = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     arrow = np.tanh(h @ matrix.T) * 0.12 * reach

@@ -1,4 +1,4 @@
-"""The tables of a study over length: up to which length each model holds, and its scores."""
+"""The tables of a study over length: up to which length each model succeeds, and its scores."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from orthobench.reporting.study_table import StudyTable
 Values = NDArray[np.float64]
 
 BIN = 8
-"""Neighbouring lengths whose scores are averaged, since a test has few sequences of one length."""
+"""The number of neighbouring lengths whose scores are averaged, because a test has few sequences per length."""
 
 
 def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTable]:
-    """Return two tables of variants by figure: the longest held length, and the median result of all test sequences.
+    """Return two tables of variants by figure: the longest held length, and the median result over all test sequences.
 
     Args:
         conditions: each with the name of its figure; the labels of its variants are the rows.
@@ -59,7 +59,7 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTabl
 
 
 def _result(variant: VariantData) -> tuple[float, str] | None:
-    """Return the median of the seeds' final values, and it as text with their range; None without a finished seed."""
+    """Return the median final value over seeds, and a label such as "98.2 (95.1 to 99.0)"; None without one."""
     values = [run.final_value for run in variant.finished if run.final_value is not None]
     if not values:
         return None
@@ -77,9 +77,9 @@ def _longest_held(variant: VariantData) -> tuple[float, str] | None:
 
 
 def held_length(lengths: Values, scores: Values) -> tuple[float, bool]:
-    """Return the last length before the first bin with a mean score below `HELD`, and whether it is the last of all.
+    """Return the last length before the first bin with a mean score below `HELD`, and whether it is the last length.
 
-    0 means that the first bin is below. A length without a finite score is left out.
+    The length is 0 if the first bin is below. Lengths without a finite score are left out.
     """
     known = np.isfinite(scores)
     lengths, scores = lengths[known], scores[known]

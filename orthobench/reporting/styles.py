@@ -1,8 +1,8 @@
-"""Colours, dashes and symbols of models: the same for a model on every page.
+"""Colours, dashes and symbols of models, which are the same on every page.
 
 Two shipped models never share both dash and symbol, so their lines differ in greyscale and without any colour. A test
-computes the contrast of every colour with the light and the dark ground (3:1 at least). It also computes the distances
-between colours for normal sight, for protanopia, deuteranopia and tritanopia, and in greyscale.
+computes the contrast of every colour with the light and the dark background (at least 3:1). It also computes the
+distances between colours for normal sight, for protanopia, deuteranopia and tritanopia, and in greyscale.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from orthobench.analysis.conditions import Condition, VariantData
 
 PALETTE = ("#2E53F2", "#F44F0C", "#245E4E", "#C6439A", "#271E95", "#4C4507")
-"""Colours on a light ground; `page.css` has these and those for a dark ground as `--model-N`."""
+"""Colours on a light background; `page.css` defines these, and the colours on a dark background, as `--model-N`."""
 DARK_PALETTE = ("#6A6AE0", "#F84A10", "#59B164", "#FF92B5", "#55FBFF", "#E1D307")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 ALL_SYMBOLS = (*SYMBOLS, *(f"{symbol}-open" for symbol in SYMBOLS))
 PARTS = 4
-"""Lines of one variant in one figure that have styles of their own."""
+"""The number of lines of one variant in one figure that have different styles."""
 
 MODELS = (
     "scornn", "lstm", "full_urnn", "urnn", "enrnn", "ornn",
@@ -29,12 +29,12 @@ MODELS = (
     "irnn", "wrnn", "ind_rnn", "linoss", "min_gru", "min_lstm",
     "slstm", "mlstm", "deltanet", "deltaproduct", "gated_deltanet", "mamba",
 )  # fmt: skip
-"""The shipped models by rank: six colours, a row of this table for each dash."""
+"""The shipped models by rank: six colours, and one row of this table per dash."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a curve looks: the colour, the dash of its line and the symbol of its points."""
+    """The look of a curve: the colour, the dash of its line and the symbol of its points."""
 
     color: str
     dash: str
@@ -42,21 +42,22 @@ class Style:
 
     @property
     def number(self) -> int:
-        """Return the colour's index in the palette; by it the page has a brighter colour for a dark ground."""
+        """The colour's index in the palette, by which the page finds the brighter colour for a dark background."""
         return PALETTE.index(self.color)
 
     @property
     def band(self) -> str:
-        """Return the colour of a band between seeds."""
+        """The colour of a band between seeds."""
         red, green, blue = (int(self.color[i : i + 2], 16) for i in (1, 3, 5))
         return f"rgba({red},{green},{blue},0.18)"
 
 
 class Styles:
-    """A style for every model of a report: shipped models have that of their rank in `MODELS`, others one of the rest.
+    """A style for every model in a report: shipped models have the style of their rank in `MODELS`, others one of the
+    rest.
 
-    A model from outside takes a colour and dash that no other model of the report has, as long as there are some. No
-    two models share colour, dash and symbol up to 432 models.
+    A model from outside gets a colour and dash that no other model in the report has, as long as there are any left. Up
+    to 432 models, no two share colour, dash and symbol.
     """
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
@@ -75,18 +76,18 @@ class Styles:
     def of(self, condition: Condition, variant: VariantData, part: int = 0) -> Style:
         """Return the style of a variant's line under a condition.
 
-        The first line of a model's first variant has the model's style. All others take a free pair of dash and
-        symbol, and keep its colour where there are several models. Beyond 72 lines pairs repeat, in other colours.
+        The first line of a model's first variant has the model's style. All others get a free pair of dash and symbol,
+        and keep the model's colour if there are several models. Beyond 72 lines pairs repeat in other colours.
 
         Args:
-            part: the number of the variant's line, below `PARTS`: matrices and states have a line each.
+            part: the number of the variant's line, below `PARTS`; each matrix or state has a line.
         """
         if id(condition) not in self._lines:
             self._lines[id(condition)] = (condition, self._assigned(condition))
         return self._lines[id(condition)][1][variant.label, part % PARTS]
 
     def _assigned(self, condition: Condition) -> dict[tuple[str, int], Style]:
-        """Return the style of each line by the variant's label and the part; of a single model in all colours."""
+        """Return the style of each line by the variant's label and the part; a single model uses all colours."""
         styles: dict[tuple[str, int], Style] = {}
         is_alone = len({variant.run.model for variant in condition.variants}) == 1
         first: set[str] = set()
@@ -114,7 +115,7 @@ def _shipped() -> dict[str, Style]:
 
 
 def _other(present: Iterable[Style], shipped: Iterable[Style]) -> Style:
-    """Return a style that no shipped and no present model has; without one left, the first one again."""
+    """Return a style that no shipped and no present model has; if none is left, the first one again."""
     present, shipped = list(present), set(shipped)
     lines = {(style.color, style.dash) for style in present}
     looks = {(style.dash, style.symbol) for style in (*present, *shipped)}
@@ -123,7 +124,7 @@ def _other(present: Iterable[Style], shipped: Iterable[Style]) -> Style:
     def shared(style: Style) -> tuple[bool, bool]:
         return (style.color, style.dash) in lines, (style.dash, style.symbol) in looks
 
-    return min(free, key=shared)  # the first one of the best
+    return min(free, key=shared)  # the first of the best
 
 
 def _all_styles() -> Iterator[Style]:
@@ -136,7 +137,7 @@ def _all_styles() -> Iterator[Style]:
 
 
 def _next(own: Style, taken: Iterable[Style]) -> Style:
-    """Return a style of this colour with a free pair of dash and symbol, else any free style of all colours."""
+    """Return a style of this colour with a free pair of dash and symbol, else any free style in any colour."""
     taken = set(taken)
     looks = {(style.dash, style.symbol) for style in taken}
     for look in _looks(own):

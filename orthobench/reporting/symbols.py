@@ -12,7 +12,7 @@ Point = tuple[float, float]
 
 
 def _star() -> list[Point]:
-    """Return the corners of a star of five points."""
+    """Return the corners of a five-pointed star."""
     angles = [math.pi * (corner / 5 - 0.5) for corner in range(10)]
     lengths = [1.3, 0.55] * 5
     return [(length * math.cos(angle), length * math.sin(angle)) for angle, length in zip(angles, lengths, strict=True)]
@@ -35,7 +35,7 @@ STROKES: Mapping[str, Sequence[tuple[Point, Point]]] = {
     "x-thin": [((-1, -1), (1, 1)), ((-1, 1), (1, -1))],
     "line-ns": [((0, -1.4), (0, 1.4))],
 }
-"""Lines of the symbols that have no area."""
+"""The lines of symbols without an area."""
 
 
 @cache
@@ -70,10 +70,10 @@ def markers(marker: Mapping[str, Any], points: Sequence[tuple[int, float, float]
     """Return a trace's symbols as SVG: one path for each kind and size.
 
     Args:
-        marker: Plotly's marker; its symbol and size are of all points, or lists with an entry for each.
-        points: of every drawn symbol the trace's index and the place in the picture.
-        color: of the symbols, as SVG.
-        scale: units of the picture in a pixel of Plotly's sizes.
+        marker: Plotly's marker, whose symbol and size apply to all points or are lists with an entry for each.
+        points: the index in the trace and the place in the picture of every drawn symbol.
+        color: the SVG colour of the symbols.
+        scale: units of the picture per pixel of Plotly's sizes.
     """
     paths: dict[tuple[str, float], list[str]] = {}
     for index, across, down in points:

@@ -1,4 +1,4 @@
-"""The verdict sheet: what held and what did not, every measured number beside print, and all artifacts at a glance."""
+"""The verdict sheet: what held and what did not, numbers versus published ones, and all artifacts at a glance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Verdict:
     """A decided claim with its place in the papers.
 
     Attributes:
-        tried: other variants of the claim's model on the same task and settings.
+        tried: other variants of the claim's model on the same task with the same settings.
     """
 
     paper: Paper
@@ -30,13 +30,13 @@ class Verdict:
 
     @property
     def share(self) -> str:
-        """Return the share of the seeds, or of the pairs of seeds, for which the claim looks as stated."""
+        """The share of seeds, or of pairs of seeds, for which the claim looks true."""
         return str(self.result.share or "")
 
 
 @dataclass(frozen=True)
 class Computed:
-    """The panels of a computed figure, which count as one claim: how many of them held."""
+    """The panels of a computed figure, which count as one claim, and how many of them held."""
 
     paper: Paper
     part: ArtifactView
@@ -47,11 +47,11 @@ class Computed:
 
 @dataclass(frozen=True)
 class Dot:
-    """A measured number beside its printed one, both in units of the tolerance.
+    """A measured number versus the published one, in units of the tolerance.
 
     Attributes:
-        offset: how many tolerances the measured number lies above the printed one.
-        low: the lower end of the 90 % interval that decides, likewise; None without one.
+        offset: by how many tolerances the measured number exceeds the published one.
+        low: the lower end of the 90 % interval that decides, also in tolerances; None without one.
         high: the upper end.
     """
 
@@ -66,12 +66,12 @@ class Dot:
 
     @property
     def is_single(self) -> bool:
-        """Return whether the number comes from one seed."""
+        """Whether the number comes from one seed."""
         return self.cell.measured is not None and self.cell.measured.n == 1
 
 
 def failed_claims(views: Sequence[PaperView], conditions: Sequence[Condition]) -> list[Verdict]:
-    """Return the claims that did not hold, with what else was run of the same model in the same condition."""
+    """Return the claims that did not hold, with the other variants of the same model under the same condition."""
     by_key = {condition.key: condition for condition in conditions}
     return [
         replace(verdict, tried=_tried(verdict.result, by_key))
@@ -83,18 +83,18 @@ def failed_claims(views: Sequence[PaperView], conditions: Sequence[Condition]) -
 def held_claims(views: Sequence[PaperView]) -> tuple[list[Verdict], list[Computed]]:
     """Return the distinct claims that held, and the computed figures.
 
-    Claims that cannot fail are left out. A claim that the same runs decide in several papers counts once.
+    Claims that cannot fail are left out. A claim that is decided by the same runs in several papers counts once.
     """
     return [verdict for verdict in _verdicts(views) if verdict.result.standing == "held"], _computed(views)
 
 
 def seed_decided_claims(views: Sequence[PaperView]) -> list[Verdict]:
-    """Return the distinct claims that hold for some seeds, or pairs of seeds, and not for others."""
+    """Return the distinct claims that hold for some seeds, or pairs of seeds, but not for others."""
     return [verdict for verdict in _verdicts(views) if verdict.result.standing == "depends on the seed"]
 
 
 def _verdicts(views: Sequence[PaperView]) -> list[Verdict]:
-    """Return every counted and decided claim of trained runs, each check of the same runs once."""
+    """Return every counted and decided claim on trained runs, without repeated checks of the same runs."""
     seen = set[str]()
     verdicts = []
     for view in views:
@@ -111,7 +111,7 @@ def _computed(views: Sequence[PaperView]) -> list[Computed]:
     figures = []
     for view in views:
         for part in view.artifacts:
-            panels = [r for r in part.claim_results if r.claim.panel and r.is_decided and not r.claim.cannot_fail]
+            panels = [r for r in part.claim_results if r.claim.is_computed and r.is_decided and not r.claim.cannot_fail]
             if panels:
                 confirmed = sum(r.standing == "held" for r in panels)
                 figures.append(Computed(view.paper, part, confirmed, len(panels)))
@@ -132,7 +132,7 @@ def _tried(result: ClaimResult, by_key: dict[str, Condition]) -> list[VariantDat
 
 
 def dots(views: Sequence[PaperView]) -> list[Dot]:
-    """Return every measured number that has a printed one of the same unit and machine."""
+    """Return every measured number for which there is a published one of the same unit and machine."""
     listed = []
     for view in views:
         for part in view.artifacts:
@@ -162,7 +162,7 @@ class Square:
 
     @property
     def words(self) -> str:
-        """Return the counts in words."""
+        """The counts in words."""
         if progress := self.part.study_progress:
             return "{} of {} runs of the study are finished".format(*progress)
         measured, total = self.part.coverage
@@ -181,9 +181,9 @@ STANDINGS: dict[Standing, str] = {
 
 
 def square(part: ArtifactView) -> Square:
-    """Return where a table or figure stands: anything against print outweighs the rest.
+    """Return the state of a table or figure, in which anything that contradicts the paper outweighs the rest.
 
-    A claim that depends on the seed, or that has fewer than three seeds, is neither for print nor against it.
+    A claim that depends on the seed, or has fewer than three seeds, neither supports nor contradicts the paper.
     """
     cells = [cell for cell in part.table.cells if cell.measured] if part.table else []
     claims = [result for result in part.claim_results if not result.claim.cannot_fail]
@@ -203,5 +203,5 @@ def square(part: ArtifactView) -> Square:
 
 
 def own_conditions(conditions: Sequence[Condition], views: Sequence[PaperView]) -> list[Condition]:
-    """Return all conditions where no paper's experiment was measured, so that these runs are all there is to show."""
+    """Return all conditions if no paper's experiment was measured, because these runs are then all there is to show."""
     return [] if any(view.coverage[0] for view in views) else list(conditions)

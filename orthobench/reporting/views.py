@@ -1,4 +1,4 @@
-"""Collect what a report shows: the measured conditions, the papers and the studies in scope."""
+"""Collect the contents of a report: the measured conditions, the papers and the studies in scope."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ KINDS_BY_FORMAT = {
     "latex": "LaTeX",
     "reproduction": "Markdown",
 }
-"""The kind of file of each format that is one file."""
+"""The kind of file for each format that consists of a single file."""
 
 
 @without_cycle_search()
@@ -39,21 +39,21 @@ def write_report(
     out: Path | None = None,
     account: Path | None = None,
 ) -> list[Path] | str:
-    """Write a report and return its files; without `out`, return tables as text.
+    """Write a report and return its files, or return tables as text if there is no `out`.
 
     html is one page; svg, png and pdf are files in the folder `out`; reproduction keeps the text that its author wrote.
-    The other formats are tables and the curves of figures: those of the paper, if the scope names one, else one table a
+    The other formats hold tables and the curves of figures: the paper's if the scope names one, else one table per
     condition.
 
     Args:
-        variant_keys: by the identity of every paper's experiment, the variant of its runs.
-        account: a Markdown file in which an author tells what was reproduced; the page shows it.
+        variant_keys: the variant of each experiment's runs, by the experiment's identity.
+        account: a Markdown file in which an author describes what was reproduced; the page shows it.
 
     Raises:
         UsageError: the scope is empty or names no paper, table or figure, or a file cannot be written.
     """
     if out is not None and form in KINDS_BY_FORMAT:
-        refuse_other_kinds(out, KINDS_BY_FORMAT[form])  # before the database is read
+        refuse_other_kinds(out, KINDS_BY_FORMAT[form])  # before reading the database
     if form == "html":
         return [write_html(store, out or Path("reports/report.html"), scope, variant_keys, account)]
     conditions, views, studies = load_views(store, scope, variant_keys)

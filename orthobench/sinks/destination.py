@@ -1,4 +1,4 @@
-"""What every destination offers: to hold a run with exactly the database's points."""
+"""The interface of destinations, each of which holds a run with exactly the database's points."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from orthobench.sinks.record import Points, RunRecord
 
 
 class Change(StrEnum):
-    """What the opening of a run changed at its destination."""
+    """What opening a run changed at its destination."""
 
     ADDED = "added"
     CONTINUED = "continued"  # points or a state were missing
-    REPLACED = "replaced"  # the destination had points that the database has not
+    REPLACED = "replaced"  # the destination had points that are not in the database
     UNCHANGED = "unchanged"
 
 
@@ -21,7 +21,7 @@ class RunWriter(Protocol):
     """Writes one run.
 
     Attributes:
-        change: what the opening of the run changed.
+        change: what opening the run changed.
     """
 
     change: Change
@@ -30,12 +30,12 @@ class RunWriter(Protocol):
         """Append points, in the order of iterations."""
 
     def end(self, record: RunRecord) -> None:
-        """Write the run's last state, and close the run."""
+        """Write the run's final state and close the run."""
 
 
 class Destination(Protocol):
-    """A place that receives runs. Any method may raise any exception: the caller keeps it from the training."""
+    """A place that receives runs. Any method may raise any exception; the caller shields training from it."""
 
     def open(self, record: RunRecord, points: Points) -> RunWriter:
-        """Return a writer of the run, which now has exactly these points at the destination."""
+        """Open the run so that the destination has exactly these points, and return a writer."""
         ...

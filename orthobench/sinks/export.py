@@ -1,4 +1,4 @@
-"""Send stored runs to a destination; a second export adds nothing twice."""
+"""Send stored runs to a destination; exporting again adds nothing twice."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Exported:
 def export(
     store: Store, runs: Sequence[Run], target: Target, status_of: Callable[[Run], str] = lambda run: run.status
 ) -> Exported:
-    """Send runs to a destination, which then has exactly the database's points of each.
+    """Send runs to a destination, which afterwards has exactly the database's points of each.
 
     Args:
-        status_of: the status of a run, where the stored one may be out of date.
+        status_of: returns the status of a run, in case the stored one is out of date.
 
     Raises:
         StorageError: the destination cannot be used or fails.
@@ -46,5 +46,5 @@ def export(
             writer.end(record)
             counts[writer.change] += 1
     except Exception as error:
-        raise StorageError(f"{target} cannot be written ({one_line(error)}): mend it and export again") from error
+        raise StorageError(f"{target} cannot be written ({one_line(error)}): fix it and export again") from error
     return Exported(target, counts)

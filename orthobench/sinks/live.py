@@ -1,4 +1,4 @@
-"""Send runs to destinations while they train, from threads of their own: what fails there never reaches a run."""
+"""Send runs to destinations while they train, from separate threads, so that failures never reach a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orthobench.store import Run, Status, Store
 from orthobench.training.events import Evaluation, EventSink, RunEnd
 
 CLOSE_SECONDS = 30.0
-"""Time at the end of a session for what is not yet sent."""
+"""Time to send what is left at the end of a session."""
 
 Sign = Literal["started", "evaluated", "ended", "settled"]
 
@@ -31,7 +31,7 @@ class LiveSinks:
 
     Args:
         store: the database of the runs.
-        targets: the destinations; a thread serves each.
+        targets: the destinations, each of which gets a thread.
     """
 
     def __init__(self, store: Store, targets: Sequence[Target]) -> None:
@@ -48,14 +48,14 @@ class LiveSinks:
         for channel in self.channels:
             channel.join(CLOSE_SECONDS)
             if channel.is_alive() and not channel.has_failed:
-                channel.warn(f"it has not taken everything within {CLOSE_SECONDS:g} s")
+                channel.warn(f"not everything was sent within {CLOSE_SECONDS:g} s")
 
     def sink(self, key: str) -> EventSink:
         """Return the sink of a run's events."""
         return _Notifier(self, key)
 
     def settle(self, key: str) -> None:
-        """Send what the database has of a run that left without an end, for example because its process died."""
+        """Send what the database has of a run without an end event, for example because its process died."""
         self.notify(key, "settled")
 
     def notify(self, key: str, sign: Sign) -> None:
@@ -66,7 +66,7 @@ class LiveSinks:
 
 
 class _Notifier(EventSink):
-    """A sink that keeps no event: each one is a sign that the database has new rows."""
+    """A sink that stores no events; each event only signals that the database has new rows."""
 
     def __init__(self, sinks: LiveSinks, key: str) -> None:
         self.sinks, self.key = sinks, key
@@ -83,7 +83,7 @@ class _Notifier(EventSink):
 
 @dataclass
 class _OpenRun:
-    """A run that a destination has open, with the points that it holds."""
+    """A run that is open at a destination, with the points that the destination has."""
 
     writer: RunWriter
     points: Points = field(default_factory=dict)
@@ -91,7 +91,7 @@ class _OpenRun:
 
 
 class _Channel(threading.Thread):
-    """The thread of one destination. After its first failure it warns once, and does nothing more."""
+    """The thread of one destination; after its first failure it warns once and then does nothing."""
 
     def __init__(self, store: Store, target: Target) -> None:
         super().__init__(name=f"orthobench {target.kind}", daemon=True)
@@ -104,7 +104,7 @@ class _Channel(threading.Thread):
         self._ended: set[str] = set()
 
     def run(self) -> None:
-        """Serve the messages until the session ends, and then end the runs that are open."""
+        """Process messages until the session ends, and then end the open runs."""
         try:
             while (message := self.messages.get()) is not None:
                 self._serve(*message)
@@ -114,13 +114,13 @@ class _Channel(threading.Thread):
             self.warn(one_line(error))
 
     def warn(self, reason: str) -> None:
-        """Tell the user once that this destination gets nothing more, and how it gets the rest."""
+        """Tell the user once that this destination receives nothing more, and how to send the rest."""
         with self._lock:
             if self.has_failed:
                 return
             self.has_failed = True
         _logger.warning(
-            "%s gets nothing more: %s. The training goes on; mend it and send the runs with "
+            "%s receives nothing more: %s. Training continues; fix it and send the runs with "
             "`orthobench db export --to %s`",
             self.target,
             reason,
@@ -162,7 +162,7 @@ class _Channel(threading.Thread):
         return run
 
     def _end(self, key: str) -> None:
-        """Send a run's last rows and its state. If it was rewound meanwhile, its points are compared and replaced."""
+        """Send a run's last rows and its state; if it was rewound in the meantime, compare and replace its points."""
         record = self._bring_up_to_date(key)
         if record is None:
             return

@@ -1,4 +1,4 @@
-"""Runs in MLflow: one run of the experiment `orthobench` each, named by its key."""
+"""Runs in MLflow: each is a run of the experiment `orthobench`, named by its key."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ STATES = {
     str(Status.FINISHED): "FINISHED",
     str(Status.INTERRUPTED): "KILLED",
 }
-"""MLflow's state by a run's status; all other runs are FAILED, and the tag `orthobench.status` says how."""
+"""MLflow's status by a run's status; all other runs are FAILED, and the tag `orthobench.status` gives the reason."""
 
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # else each run's end prints two lines
 for _logger in ("mlflow", "alembic", "urllib3.connectionpool"):
-    logging.getLogger(_logger).setLevel(logging.ERROR)  # the caller reports what fails, in one line
+    logging.getLogger(_logger).setLevel(logging.ERROR)  # the caller reports failures in one line
 
 
 class MLflow:
-    """A tracking server, or a database file, by its tracking URI."""
+    """A tracking server or a database file, given by its tracking URI."""
 
     def __init__(self, uri: str) -> None:
         file = uri.removeprefix("sqlite:///")
@@ -43,9 +43,10 @@ class MLflow:
         self.experiment = experiment.experiment_id if experiment else self.client.create_experiment(EXPERIMENT)
 
     def open(self, record: RunRecord, points: Points) -> MLflowRun:
-        """Return a writer of the run; points that it lacks are added.
+        """Open the run, add the points that it lacks, and return a writer.
 
-        MLflow cannot delete a point. A run with points that the database has not is deleted, and made again.
+        Because MLflow cannot delete a point, a run with points that are not in the database is deleted and created
+        again.
         """
         earlier = self.client.search_runs([self.experiment], f"tags.`{KEY}` = '{record.key}'")
         change = Change.REPLACED if earlier else Change.ADDED
@@ -119,12 +120,12 @@ def _state_tags(record: RunRecord) -> dict[str, str]:
 
 
 def _is_same(run: Run, record: RunRecord) -> bool:
-    """Return whether a run has this record's tags, status and message; its settings follow from its key."""
+    """Return whether a run has this record's tags, status and message; its settings are determined by its key."""
     return all(run.data.tags.get(name, "") == value for name, value in _state_tags(record).items())
 
 
 def _storable(value: float) -> float:
-    """Return a value as MLflow's databases store it: the largest number in place of infinity."""
+    """Return a value as MLflow's databases store it, with the largest number instead of infinity."""
     return max(-sys.float_info.max, min(sys.float_info.max, value)) if value == value else value
 
 

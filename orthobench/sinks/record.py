@@ -1,4 +1,4 @@
-"""A run as the destinations receive it: its name, hyper-parameters and state, and its series."""
+"""A run as destinations receive it: name, hyper-parameters, state and series."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class RunRecord:
     """A run without its numbers.
 
     Attributes:
-        settings: task, model, versions, seed, and every setting; None and lists as the command line writes them.
+        settings: task, model, versions, seed, and every setting; None and lists as written on the command line.
         facts: other properties, such as the device and the number of parameters.
-        message: the cause of the status, "" if there is none.
+        message: the cause of the status, or "".
     """
 
     key: str
@@ -38,7 +38,7 @@ class RunRecord:
 
     @classmethod
     def of(cls, run: Run, status: str | None = None) -> RunRecord:
-        """Return the record of a stored run; `status` replaces one that is out of date."""
+        """Return the record of a stored run; `status` replaces the stored status if that is out of date."""
         spec = run.spec
         settings = {name: spec[name] for name in ("task", "model", "seed", "task_version", "model_version")}
         settings |= merged_settings(spec)
@@ -68,7 +68,7 @@ class RunRecord:
         return self.status == Status.RUNNING
 
     def content(self) -> dict[str, Any]:
-        """Return what identifies the record to a later export, as JSON values."""
+        """Return the values by which a later export recognises the record, as JSON."""
         return {
             "key": self.key,
             "settings": dict(self.settings),
@@ -82,9 +82,9 @@ class RunRecord:
 def read_points(store: Store, run: Run, since: int = 0) -> Points:
     """Return a run's values by series and iteration, from iteration `since` on, in the order of iterations.
 
-    A metric's series is `metric/split`, such as `mse/test`. A probe's number has the probe's own name. A vector has
-    four series: its first and last entry, and the least and largest one, such as `gradient_norm/h/first`. The first
-    entry of a metric over length is that of the shortest test sequences; the lengths themselves are left out.
+    A metric's series is called `metric/split`, such as `mse/test`, and a probe's number has the probe's name. A vector
+    has four series, its first, last, smallest and largest entry, such as `gradient_norm/h/first`. The first entry of a
+    metric over length belongs to the shortest test sequences; the lengths themselves are left out.
     """
     points: Points = {}
     for _, split, name, _, iteration, value in store.metric_values([run.id], since):

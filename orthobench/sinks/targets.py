@@ -1,4 +1,4 @@
-"""Where runs are sent: the notation `tensorboard[:DIR]`, `mlflow[:DIR|URI]` and `wandb[:DIR]`."""
+"""Where to send runs, written as `tensorboard[:DIR]`, `mlflow[:DIR|URI]` or `wandb[:DIR]`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Kind = Literal["tensorboard", "mlflow", "wandb"]
 KINDS: tuple[Kind, ...] = ("tensorboard", "mlflow", "wandb")
 DEFAULT_LOCATIONS: dict[Kind, str] = {"tensorboard": "runs", "mlflow": "sqlite:///mlflow.db", "wandb": "."}
-"""The default location of each tool itself."""
+"""The default location of each tool."""
 QUIET: dict[Kind, dict[str, str]] = {
     "tensorboard": {},
     "mlflow": {
@@ -27,15 +27,15 @@ QUIET: dict[Kind, dict[str, str]] = {
     },
     "wandb": {"WANDB_ERROR_REPORTING": "false"},
 }
-"""Variables of the environment, unless they are set: no reports to a package's makers, and short waits for a server."""
+"""Environment variables to set unless they are set: no telemetry, and short waits for a server."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A destination by its name.
+    """A destination, given by name and location.
 
     Attributes:
-        location: a folder; for MLflow also a tracking URI, whose password no text shows.
+        location: a folder; for MLflow also a tracking URI, whose password is never shown.
     """
 
     kind: Kind

@@ -1,6 +1,6 @@
-"""Runs as TensorBoard shows them: one folder a run, named by its key, with event files of `torch.utils.tensorboard`.
+"""Runs for TensorBoard: one folder per run, named by its key, with event files of `torch.utils.tensorboard`.
 
-The numbers are float32: TensorBoard's default loader drops every scalar of another type.
+Numbers are float32, because TensorBoard's default loader drops scalars of any other type.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from orthobench.store import Status
 from orthobench.store.keys import as_name
 
 SUFFIX = ".orthobench"
-"""The end of the names of the event files that this module writes, and may replace."""
+"""The suffix of the event files that this module writes and may replace."""
 RECORD = "orthobench/run"
-"""The text that holds the run's record as JSON."""
+"""The tag of the text summary that holds the run's record as JSON."""
 
 
 class TensorBoard:
@@ -38,10 +38,10 @@ class TensorBoard:
         self.folder = folder
 
     def open(self, record: RunRecord, points: Points) -> TensorBoardRun:
-        """Return a writer of the run; event files with other points are replaced.
+        """Open the run, replace event files with other points, and return a writer.
 
         Raises:
-            DamagedError: the run's key names no file.
+            DamagedError: the run's key cannot be a file name.
         """
         folder = self.folder / as_name(record.key)
         earlier = _own_files(folder)
@@ -58,10 +58,10 @@ class TensorBoard:
 
 
 class TensorBoardRun:
-    """Writes one run; its event file is made with the first change.
+    """Writes one run; the event file is created with the first change.
 
     Args:
-        is_same: whether the folder holds this very record.
+        is_same: whether the folder already holds this record.
     """
 
     def __init__(self, folder: Path, change: Change, record: RunRecord, is_same: bool) -> None:
@@ -70,7 +70,7 @@ class TensorBoardRun:
 
     def _open(self) -> Any:
         if self._writer is None:
-            # A purge from step 0 on makes a running TensorBoard forget the points of replaced files.
+            # Purging from step 0 makes a running TensorBoard forget the points of replaced files.
             purge = 0 if self.change == Change.REPLACED else None
             self._writer = SummaryWriter(str(self.folder), purge_step=purge, filename_suffix=SUFFIX)
             settings = {name: value for name, value in self.record.settings.items() if value != ""}
@@ -102,7 +102,7 @@ class TensorBoardRun:
 
 
 def _session_end(is_finished: bool) -> Summary:
-    """Return the end of a run for the page of hyper-parameters; TensorBoard's own function needs TensorFlow."""
+    """Return the end of a run for the hyper-parameters page, because TensorBoard's function needs TensorFlow."""
     end = SessionEndInfo(status=api_pb2.STATUS_SUCCESS if is_finished else api_pb2.STATUS_FAILURE)
     content = HParamsPluginData(session_end_info=end, version=metadata.PLUGIN_DATA_VERSION).SerializeToString()
     plugin = SummaryMetadata.PluginData(plugin_name=metadata.PLUGIN_NAME, content=content)
@@ -111,7 +111,7 @@ def _session_end(is_finished: bool) -> Summary:
 
 
 def _storable(value: float) -> float:
-    """Return a value as the event files hold it: in float32, where a number too large is infinite."""
+    """Return a value as event files store it: in float32, where numbers that are too large become infinite."""
     with np.errstate(over="ignore"):
         return float(np.float32(value))
 

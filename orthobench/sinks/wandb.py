@@ -1,4 +1,4 @@
-"""Runs for Weights & Biases: an offline run each, named by its key, which `wandb sync` sends later.
+"""Runs for Weights & Biases: each is an offline run, named by its key, which `wandb sync` sends later.
 
 With WANDB_MODE=online the runs go to the server at once, with the login that `wandb login` has stored.
 """
@@ -21,12 +21,12 @@ from orthobench.store import Status, atomic
 
 PROJECT = os.environ.get("WANDB_PROJECT") or "orthobench"
 MARK = "orthobench.json"
-"""The file beside an offline run that says that it was made here, and what it holds."""
+"""The file next to an offline run that marks it as written by this module and says what it holds."""
 REPLACED = "replaced-"
 
 
 class WeightsAndBiases:
-    """A folder, in which the package writes to the folder `wandb`."""
+    """A folder; the package writes to the folder `wandb` inside it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -34,12 +34,12 @@ class WeightsAndBiases:
         folder.mkdir(parents=True, exist_ok=True)
 
     def open(self, record: RunRecord, points: Points) -> WandbRun:
-        """Return a writer of the run. An offline run always holds the whole series, and replaces an earlier one."""
+        """Open the run and return a writer; an offline run holds the whole series and replaces an earlier one."""
         earlier = self._own_folders(record.key)
         if [_digest_in(folder) for folder in earlier] == [_digest(record, points)]:
             return WandbRun(None, record, points, Change.UNCHANGED)
         change = Change.REPLACED if earlier else Change.ADDED
-        # A new offline run of the same second has the same name. `wandb sync` does not see the name of a replaced one.
+        # An offline run started in the same second has the same name, and `wandb sync` would not notice a replacement.
         moved = [folder.rename(folder.with_name(REPLACED + folder.name)) for folder in earlier]
         run: Any = wandb.init(
             project=PROJECT,
@@ -55,7 +55,7 @@ class WeightsAndBiases:
         )
         if self.mode == "offline":
             atomic.write_bytes(Path(run.settings.sync_dir) / MARK, b"{}")
-        elif run.resumed:  # the server keeps its points, and takes later ones
+        elif run.resumed:  # the server keeps the points it has, and accepts later ones
             points = {(name, iteration): value for (name, iteration), value in points.items() if iteration >= run.step}
         writer = WandbRun(run, record, {}, change)
         writer.add(points)
@@ -69,7 +69,7 @@ class WeightsAndBiases:
 
 
 class WandbRun:
-    """Writes one run; `run` is None where nothing has to be written."""
+    """Writes one run; `run` is None if there is nothing to write."""
 
     def __init__(self, run: Any, record: RunRecord, points: Points, change: Change) -> None:
         self.run, self.record, self.points, self.change = run, record, points, change
@@ -91,7 +91,7 @@ class WandbRun:
 
 
 def _settings() -> wandb.Settings:
-    """Return settings by which the package prints nothing, and records nothing of this machine."""
+    """Return settings with which the package prints nothing and records nothing about this machine."""
     return wandb.Settings(
         silent=True,
         console="off",

@@ -1,1 +1,1 @@
-"""The page on the web: a static site of several databases, and a server on this machine that renews the page."""
+"""The report on the web: a static site of several databases, and a local server that updates the page."""

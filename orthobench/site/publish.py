@@ -1,4 +1,4 @@
-"""Publish databases as a static site: a page of each, and an index. GitHub Pages serves such a folder as it is."""
+"""Publish databases as a static site with a page for each and an index. GitHub Pages can serve the folder as it is."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from orthobench.store.overwrite import START, refuse_file
 from orthobench.version import __version__
 
 MARK = "orthobench-site.json"
-"""The file by which a folder is known as a site that this command made."""
+"""The file that marks a folder as a site written by this command."""
 OWN = b"<title>orthobench "
-"""The start of the title that every page has by which this command knows it."""
+"""The beginning of every page's title, by which this command recognises its pages."""
 INDEX, NO_JEKYLL = "index.html", ".nojekyll"
 _PAGE = re.compile(r"[\w-][\w.-]*\.html")
 GROUPS = {
@@ -32,7 +32,7 @@ GROUPS = {
     "undecided": "undecided",
     "at_limit": "at the ceiling or at chance",
 }
-"""Groups of verdicts in the index, in its order."""
+"""Groups of verdicts in the order of the index."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class SitePage:
 
 
 def page_names(locations: Sequence[str]) -> list[str]:
-    """Return a name for each database's page: its file's name without folder and ending, or the server's database.
+    """Return a name for each database's page: the file's name without folder and suffix, or the server's database.
 
-    Equal names get a number, in the order of the databases. Names that differ in case alone are equal, as they are to
-    the file systems of macOS and Windows. Names have letters, digits, dots and hyphens.
+    Equal names are numbered in the order of the databases. Names that differ only in case count as equal, because the
+    file systems of macOS and Windows do not distinguish them. Names consist of letters, digits, dots and hyphens.
     """
     names: list[str] = []
     taken: set[str] = set()
@@ -71,10 +71,11 @@ def page_names(locations: Sequence[str]) -> list[str]:
 
 
 def check_folder(folder: Path) -> list[str]:
-    """Return the pages that an earlier call made in this folder; what only its mark says to be a page is none.
+    """Return the pages that an earlier call wrote to this folder; a file that only the mark calls a page does not
+    count.
 
     Raises:
-        UsageError: the path is a file, or a folder with files that this command did not make; it stays as it is.
+        UsageError: the path is a file, or a folder with files that this command did not write; it is not changed.
     """
     refuse_file(folder)
     try:
@@ -85,14 +86,14 @@ def check_folder(folder: Path) -> list[str]:
         return [name for name in named if not _is_foreign(folder / name)]
     except FileNotFoundError:
         raise UsageError(
-            f"{folder} has files that `orthobench publish` did not make, so it is left as it is: name another folder"
+            f"refusing to write to {folder}: it has files that `orthobench publish` did not write; name another folder"
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder / MARK} cannot be read ({error}): name another folder") from error
 
 
 def _is_foreign(file: Path) -> bool:
-    """Return whether a file has a content that this command did not write."""
+    """Return whether a file has content that this command did not write."""
     if not file.is_file():
         return file.exists() or file.is_symlink()
     with file.open("rb") as stream:
@@ -104,7 +105,7 @@ def _refuse_foreign(folder: Path, names: Sequence[str]) -> None:
     """Refuse to replace pages that this command did not write.
 
     Raises:
-        UsageError: a page of this name is not by this command; it stays as it is.
+        UsageError: a page of this name was not written by this command; it is not changed.
     """
     for name in names:
         try:
@@ -119,12 +120,12 @@ def _refuse_foreign(folder: Path, names: Sequence[str]) -> None:
 
 
 def write_site(folder: Path, pages: Sequence[SitePage]) -> list[Path]:
-    """Write or renew a site, and return its pages, the index first. Pages of databases that are left out go.
+    """Write or update a site, and return its pages, the index first; pages of omitted databases are removed.
 
-    Each file is replaced whole.
+    Each file is replaced atomically.
 
     Raises:
-        UsageError: the folder has other files, as for `check_folder`, or a page would replace one of them.
+        UsageError: the folder has other files (see `check_folder`), or a page would replace one of them.
         StorageError: a file cannot be written.
     """
     earlier = check_folder(folder)
@@ -144,7 +145,7 @@ def write_site(folder: Path, pages: Sequence[SitePage]) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         mark = {"made_by": "orthobench publish", "pages": sorted({*names, *earlier})}
-        write_bytes(folder / MARK, json.dumps(mark, indent=1).encode())  # first: a site that is cut off stays a site
+        write_bytes(folder / MARK, json.dumps(mark, indent=1).encode())  # first: an interrupted site stays a site
         write_bytes(folder / NO_JEKYLL, b"")
         for page in pages:
             write_bytes(folder / page.file, page.text.encode())

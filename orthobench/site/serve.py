@@ -1,4 +1,4 @@
-"""Serve the page of one database on this machine, and renew it while runs train. Nothing can be written through it."""
+"""Serve the page of one database on this machine, read-only, and update it while runs train."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from orthobench.errors import UsageError, one_line
 HOST = "127.0.0.1"
 PORT = 8765
 END_SECONDS = 10.0
-"""Time that a look under way has to end when the server closes."""
+"""Time that a running look at the database has to finish when the server closes."""
 RENDER_SHARE = 0.2
-"""The largest share of the time that is spent on making the page while runs train."""
+"""The largest share of time to spend on building the page while runs train."""
 CHECK_SECONDS = 1.0
 """Time between two looks at the database."""
 _PLOTLY = re.compile(r'<script type="text/plain" id="data-plotly">.*?</script>', re.S)
 
 
 class Page:
-    """The page of a database that changes; made again when it is asked for and the database has changed.
+    """The page of a changing database, built again on demand if the database has changed.
 
     Args:
-        make: makes the whole page.
+        make: builds the whole page.
         newest: returns a value that differs after each change of the database.
     """
 
@@ -43,7 +43,7 @@ class Page:
         self.tag = ""
 
     def current(self) -> tuple[bytes, bytes, str]:
-        """Return the whole page, the page without the library that draws, and the tag of this state.
+        """Return the whole page, the page without the plotting library, and the tag of this state.
 
         Raises:
             OrthobenchError: the database cannot be read.
@@ -54,7 +54,7 @@ class Page:
             return self._whole, self._news, self.tag
 
     def end(self) -> None:
-        """Wait for a look that is under way, whose connection would hold the database's log, and allow no other."""
+        """Wait for a running look, whose connection would keep the database's log open, and allow no further one."""
         self._has_ended = True
         if self._lock.acquire(timeout=END_SECONDS):
             self._lock.release()
@@ -94,7 +94,7 @@ class Server(ThreadingHTTPServer):
         self.page.end()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing: a browser may leave while it is answered."""
+        """Print nothing, because a browser may disconnect while it is being answered."""
 
     @property
     def address(self) -> str:
@@ -103,7 +103,7 @@ class Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD for the page and its news, to a browser that asks for this machine by its own name."""
+    """Answers GET and HEAD for the page and its updates, if the browser addresses this machine by a local name."""
 
     server: Server
     protocol_version = "HTTP/1.1"
@@ -117,8 +117,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse a request that the base class does not understand, such as one of another method."""
-        self.close_connection = True  # a body that was sent is not read
+        """Refuse a request that the base class does not understand, such as another method."""
+        self.close_connection = True  # because a request body is not read
         if code == HTTPStatus.NOT_IMPLEMENTED:
             self._send(HTTPStatus.METHOD_NOT_ALLOWED, b"this server answers GET and HEAD\n", {"Allow": "GET, HEAD"})
         else:
@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, with_body: bool) -> None:
         names = {f"{host}:{self.server.server_port}" for host in (HOST, "localhost")}
-        if self.headers.get_all("Host") not in [[name] for name in names]:  # a page elsewhere that resolves to here
+        if self.headers.get_all("Host") not in [[name] for name in names]:  # DNS rebinding: a foreign name for here
             self._send(HTTPStatus.FORBIDDEN, b"ask for this server by its own name\n", with_body=with_body)
             return
         if self.path not in ("/", "/news"):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orthobench.store.open import open_store
     from orthobench.store.result import Status
-    from orthobench.store.rows import MetricRow, TraceRow, WeightsRow
+    from orthobench.store.rows import MetricRow, MetricValue, Trace, TraceRow, WeightsRow
     from orthobench.store.store import Store
-    from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Tag, Trace, Weights
+    from orthobench.store.tables import Benchmark, Environment, Run, Segment, Tag, Weights
 
 __all__ = [
     "Benchmark",
@@ -32,8 +32,10 @@ __all__ = [
 _MODULES = {
     "open_store": "open",
     "MetricRow": "rows",
+    "MetricValue": "rows",
     "Store": "store",
     "Status": "result",
+    "Trace": "rows",
     "TraceRow": "rows",
     "WeightsRow": "rows",
 }

@@ -15,7 +15,7 @@ from sqlalchemy.types import NullType
 from orthobench.errors import DamagedError
 from orthobench.store.damage import UNEXPECTED
 from orthobench.store.reader import Reader
-from orthobench.store.tables import MetricValue
+from orthobench.store.tables import Series, StoredMetric
 
 ROWS_AT_ONCE = 50_000
 """Rows that are Python's objects at a time."""
@@ -51,7 +51,7 @@ def metric_columns(store: Reader, run_ids: Sequence[int]) -> MetricColumns:
         try:
             return _read(session, run_ids, [])
         except (*UNEXPECTED, DamagedError):
-            broken = store.broken_rows(session.connection(), MetricValue)
+            broken = store.broken_rows(session.connection(), StoredMetric)
             if not broken:
                 raise
             return _read(session, run_ids, broken)
@@ -63,11 +63,13 @@ def _read(session: Session, run_ids: Sequence[int], broken: Sequence[int]) -> Me
     Raises:
         ValueError: a value is of another type than its column.
     """
-    series = (MetricValue.run_id, MetricValue.split, MetricValue.name)
-    chosen = and_(MetricValue.run_id.in_(run_ids), MetricValue.id.not_in(broken))
-    counts = select(*_unchecked(*series), func.count()).where(chosen).group_by(*series).order_by(*series)
-    values = select(*_unchecked(MetricValue.iteration, MetricValue.value, MetricValue.kind))
-    values = values.where(chosen).order_by(*series, MetricValue.iteration)
+    series = (StoredMetric.run_id, Series.split, Series.name)
+    chosen = and_(StoredMetric.run_id.in_(run_ids), StoredMetric.id.not_in(broken))
+    counts = select(*_unchecked(*series), func.count()).join_from(StoredMetric, Series, isouter=True)
+    counts = counts.where(chosen).group_by(*series).order_by(*series)
+    values = select(*_unchecked(StoredMetric.iteration, StoredMetric.value, StoredMetric.kind))
+    values = values.join_from(StoredMetric, Series, isouter=True)
+    values = values.where(chosen).order_by(*series, StoredMetric.iteration)
     iterations, numbers = [np.zeros(0, int)], [np.zeros(0)]
     connection = session.connection()
     run, split, name, lengths = _columns(connection.execute(counts).all(), SERIES_TYPES)

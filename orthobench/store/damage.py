@@ -30,7 +30,7 @@ from orthobench.store.connect import connect
 from orthobench.store.keys import check_key
 from orthobench.store.result import Status
 from orthobench.store.sqlite import RESTORE, SHOWN_PROBLEMS, damaged, primary_code, repair_of, translated_errors
-from orthobench.store.tables import VERSION_TABLE, Base, Environment, Run
+from orthobench.store.tables import VERSION_TABLE, Base, Environment, Run, Series
 
 CHECK_SECONDS = 5.0
 """The longest check of a file before it is written to; of a larger file a part is checked."""
@@ -44,6 +44,8 @@ UNEXPECTED = (
 
 ROWS_AT_ONCE = 256
 """Rows that are read at once where a table is searched for broken ones."""
+SHARED = (Environment.__tablename__, Series.__tablename__)
+"""Tables whose rows many others need to be read."""
 MOST_FAULTS = 1000
 """Broken rows of a table up to which readers leave them out; a table with more is refused."""
 
@@ -142,14 +144,15 @@ def faults_in(
     for table in Base.metadata.sorted_tables:
         chosen = tables is None or table.name in tables
         columns = _readable_columns(connection, table)
-        if not columns or not (chosen or table.name == Environment.__tablename__):
+        if not columns or not (chosen or table.name in SHARED):
             continue
         faults = unreadable[table.name] = dict(_unreadable(connection, table, columns, limit))
         for row, parent in _orphans(connection, table):
             faults.setdefault(row, f"its {parent} is missing")
-        if lost := unreadable.get(Environment.__tablename__) if "environment_id" in table.columns else None:
-            for row in _rows_of_environments(connection, table, lost):
-                faults.setdefault(row, "its environment cannot be read")
+        for parent in SHARED:
+            if f"{parent}_id" in table.columns and (lost := unreadable.get(parent)):
+                for row in _rows_of(connection, table, parent, lost):
+                    faults.setdefault(row, f"its {parent} cannot be read")
         if chosen:
             for row, reason in faults.items():
                 yield Fault(table.name, row, _row_name(connection, table, row), reason)
@@ -232,10 +235,10 @@ def _orphans(connection: Connection, table: Table) -> Iterator[tuple[int, str]]:
             yield row, parent
 
 
-def _rows_of_environments(connection: Connection, table: Table, environments: Collection[int]) -> Sequence[int]:
-    """Return the numbers of the rows that refer to one of these environments."""
-    numbers = ", ".join(map(str, environments))
-    query = f'SELECT {number_column(connection)} FROM "{table.name}" WHERE environment_id IN ({numbers})'
+def _rows_of(connection: Connection, table: Table, parent: str, lost: Collection[int]) -> Sequence[int]:
+    """Return the numbers of the rows that refer to one of these rows of the table `parent`."""
+    numbers = ", ".join(map(str, lost))
+    query = f'SELECT {number_column(connection)} FROM "{table.name}" WHERE {parent}_id IN ({numbers})'
     return connection.exec_driver_sql(query).scalars().all()
 
 

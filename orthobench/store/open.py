@@ -29,8 +29,9 @@ from orthobench.store.store import Store
 from orthobench.store.strict_json import loads
 from orthobench.store.tables import VERSION_TABLE
 
-REVISIONS = sorted(file.stem[1:5] for file in Path(__file__).with_name("migrations").joinpath("versions").glob("v*.py"))
-"""The revisions of the schema: migrations are named v0001_first.py and so on."""
+MIGRATIONS = Path(__file__).with_name("migrations")
+REVISIONS = sorted(file.stem[1:5] for file in MIGRATIONS.joinpath("versions").glob("v*.py"))
+"""The revisions of the schema: migrations are named v0100_first.py and so on."""
 HEAD = REVISIONS[-1]
 SERVER_ARGUMENTS: dict[str, Any] = {"pool_pre_ping": True, "connect_args": DRIVER_ARGUMENTS}
 """With `pool_pre_ping`, a connection that died in the pool is replaced before it is used."""
@@ -287,7 +288,7 @@ def _migrate(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 

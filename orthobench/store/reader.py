@@ -29,9 +29,21 @@ from orthobench.errors import DamagedError, UsageError
 from orthobench.store.connect import fold, log_size
 from orthobench.store.damage import MOST_FAULTS, UNEXPECTED, Fault, database_name, explain, explained, faults_in
 from orthobench.store.location import file_of
+from orthobench.store.rows import MetricValue, Trace
 from orthobench.store.server import Server
 from orthobench.store.sqlite import damaged, repair_of, summary
-from orthobench.store.tables import Base, Benchmark, MetricValue, Run, Segment, Source, Tag, Trace, Weights
+from orthobench.store.tables import (
+    Base,
+    Benchmark,
+    Run,
+    Segment,
+    Series,
+    Source,
+    StoredMetric,
+    StoredTrace,
+    Tag,
+    Weights,
+)
 
 T = TypeVar("T")
 
@@ -152,7 +164,7 @@ class Reader:
     def last_iteration(self, run_id: int) -> int:
         """Return the iteration of a run's last metric row; -1 without rows."""
         with self._read() as session:
-            last = session.scalar(select(func.max(MetricValue.iteration)).where(MetricValue.run_id == run_id))
+            last = session.scalar(select(func.max(StoredMetric.iteration)).where(StoredMetric.run_id == run_id))
             return -1 if last is None else last
 
     def find(self, key: str) -> Run | None:
@@ -218,23 +230,16 @@ class Reader:
 
         Values that are not finite are restored from their `kind`.
         """
-        query = select(MetricValue).where(MetricValue.run_id.in_(run_ids))
-        if split is not None:
-            query = query.where(MetricValue.split == split)
-        if name is not None:
-            query = query.where(MetricValue.name == name)
-        if iteration is not None:
-            query = query.where(MetricValue.iteration == iteration)
-        query = query.order_by(MetricValue.run_id, MetricValue.split, MetricValue.name, MetricValue.iteration)
-        with self._read() as session:
-            rows = list(session.scalars(query))
-        for row in rows:
-            if row.value is None and row.kind is not None:
-                row.value = float(row.kind)
-        return rows
+        rows = self.metric_values(run_ids, split=split, name=name, iteration=iteration)
+        return [MetricValue(split, name, epoch, at, value, run) for run, split, name, epoch, at, value in rows]
 
     def metric_values(
-        self, run_ids: Sequence[int], since: int = 0, split: str | None = None, name: str | None = None
+        self,
+        run_ids: Sequence[int],
+        since: int = 0,
+        split: str | None = None,
+        name: str | None = None,
+        iteration: int | None = None,
     ) -> list[tuple[int, str, str, int, int, float]]:
         """Return run id, split, name, epoch, iteration and value of each metric value, in the order of `metrics`.
 
@@ -244,43 +249,41 @@ class Reader:
             since: the first iteration.
             split: restrict to "train", "test", "valid" or "probe".
             name: restrict to this metric.
+            iteration: restrict to this iteration.
         """
-        columns = (
-            MetricValue.run_id,
-            MetricValue.split,
-            MetricValue.name,
-            MetricValue.epoch,
-            MetricValue.iteration,
-            MetricValue.value,
-            MetricValue.kind,
-        )
-        query = select(*columns).where(MetricValue.run_id.in_(run_ids))
+        row = StoredMetric
+        query = select(row.run_id, Series.split, Series.name, row.epoch, row.iteration, row.value, row.kind)
+        query = query.join_from(row, Series, isouter=True).where(row.run_id.in_(run_ids))
         if since:
-            query = query.where(MetricValue.iteration >= since)
-        if split is not None:
-            query = query.where(MetricValue.split == split)
-        if name is not None:
-            query = query.where(MetricValue.name == name)
-        query = query.order_by(MetricValue.run_id, MetricValue.split, MetricValue.name, MetricValue.iteration)
+            query = query.where(row.iteration >= since)
+        for column, value in {Series.split: split, Series.name: name, row.iteration: iteration}.items():
+            if value is not None:
+                query = query.where(column == value)
         with self._read() as session:
             return [
                 (run, split, name, epoch, iteration, float(kind or "nan") if value is None else value)
-                for run, split, name, epoch, iteration, value, kind in session.execute(query)
+                for run, split, name, epoch, iteration, value, kind in session.execute(
+                    query.order_by(row.run_id, Series.split, Series.name, row.iteration)
+                )
             ]
 
     def traces(
         self, run_ids: Sequence[int], name: str | None = None, iteration: int | None = None, since: int = 0
     ) -> list[Trace]:
         """Return the vectors of these runs from iteration `since` on, sorted by run, name and iteration."""
-        query = select(Trace).where(Trace.run_id.in_(run_ids))
+        query = select(StoredTrace).where(StoredTrace.run_id.in_(run_ids))
         if since:
-            query = query.where(Trace.iteration >= since)
-        if name is not None:
-            query = query.where(Trace.name == name)
+            query = query.where(StoredTrace.iteration >= since)
         if iteration is not None:
-            query = query.where(Trace.iteration == iteration)
+            query = query.where(StoredTrace.iteration == iteration)
         with self._read() as session:
-            return list(session.scalars(query.order_by(Trace.run_id, Trace.name, Trace.iteration)))
+            traces = [
+                Trace(own, row.epoch, row.iteration, values, row.run_id)
+                for row in session.scalars(query)
+                for own, values in row.vectors.items()
+                if name in (None, own)
+            ]
+        return sorted(traces, key=lambda trace: (trace.run_id, trace.name, trace.iteration))
 
     def segments(self, run_ids: Sequence[int]) -> list[Segment]:
         """Return the segments of these runs, sorted by run and iteration."""
@@ -302,7 +305,7 @@ class Reader:
         with self._read() as session:
             return (
                 *session.execute(runs).one(),
-                session.scalar(select(func.max(MetricValue.id))),
+                session.scalar(select(func.max(StoredMetric.id))),
                 session.scalar(select(func.count()).select_from(Tag)),
                 session.scalar(select(func.max(Benchmark.id))),
             )

@@ -30,7 +30,7 @@ from orthobench.store.location import sqlite_file
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
 from orthobench.store.sqlite import damaged
 from orthobench.store.strict_json import loads
-from orthobench.store.tables import Base, Environment, MetricValue, Run, utc_now
+from orthobench.store.tables import Base, Environment, Run, Series, StoredMetric, utc_now
 
 UNKNOWN: dict[str, Any] = {
     **dict.fromkeys(("python", "platform", "cpu"), "unknown"),
@@ -175,9 +175,11 @@ def _changes(connection: Connection, table: Table, row: int) -> dict[str, Any]:
         return changes | {"digest": f"unknown-{row}"} | facts
     if "run_id" in table.columns and _is_orphan(connection, Run, stored["run_id"]):
         return {}
+    if "series_id" in table.columns and _is_orphan(connection, Series, stored["series_id"]):
+        return {}
     if "environment_id" in table.columns and _is_orphan(connection, Environment, stored["environment_id"]):
         changes["environment_id"] = _unknown_environment(connection)
-    if table is MetricValue.__table__:
+    if table is StoredMetric.__table__:
         changes |= _not_finite(stored)
     if table is Run.__table__:
         names = {column.name for column in broken}
@@ -220,8 +222,8 @@ def _is_readable(connection: Connection, column: Column[Any], row: int) -> bool:
     return True
 
 
-def _is_orphan(connection: Connection, parent: type[Run | Environment], number: Any) -> bool:
-    """Return whether there is no run or environment of this number."""
+def _is_orphan(connection: Connection, parent: type[Run | Environment | Series], number: Any) -> bool:
+    """Return whether there is no row of this number."""
     known = select(func.count()).select_from(parent).where(parent.id == bindparam("id", type_=NullType()))
     return not connection.execute(known, {"id": number}).scalar()
 
@@ -288,8 +290,9 @@ def _holds_metrics(value: Any) -> bool:
 
 def _results(connection: Connection, row: int, stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's final and best value from its tests; nothing if one of these rows is broken, too."""
-    query = select(MetricValue.iteration, MetricValue.value, MetricValue.kind).order_by(MetricValue.iteration)
-    query = query.where(MetricValue.run_id == row, MetricValue.split == "test", MetricValue.name == stored["metric"])
+    query = select(StoredMetric.iteration, StoredMetric.value, StoredMetric.kind).join_from(StoredMetric, Series)
+    query = query.where(StoredMetric.run_id == row, Series.split == "test", Series.name == stored["metric"])
+    query = query.order_by(StoredMetric.iteration)
     try:
         tests = connection.execute(query).all()
         sign = Metric(stored["metric"], stored["goal"]).sign
@@ -303,11 +306,6 @@ def _results(connection: Connection, row: int, stored: Mapping[str, Any]) -> dic
 
 
 def _followers(connection: Connection, table: Table, row: int) -> int:
-    """Return the number of rows that are removed with a run."""
-    if table is not Run.__table__:
-        return 0
-    children = [each for each in Base.metadata.sorted_tables if "run_id" in each.columns]
-    return sum(
-        connection.execute(select(func.count()).select_from(each).where(each.c.run_id == row)).scalar_one()
-        for each in children
-    )
+    """Return the number of rows that are removed with a row: those that refer to it."""
+    references = [key for each in Base.metadata.sorted_tables for key in each.foreign_keys if key.column.table is table]
+    return sum(connection.execute(select(func.count()).where(key.parent == row)).scalar_one() for key in references)

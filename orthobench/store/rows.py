@@ -1,4 +1,4 @@
-"""Rows that a run logs: numbers, vectors, and files of weights."""
+"""Numbers, vectors and files of weights that a run logs, and the stored numbers and vectors."""
 
 from __future__ import annotations
 
@@ -25,6 +25,20 @@ class TraceRow:
     epoch: int
     iteration: int
     values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class MetricValue(MetricRow):
+    """A stored number of the run with the id `run_id`."""
+
+    run_id: int
+
+
+@dataclass(frozen=True)
+class Trace(TraceRow):
+    """A stored vector of the run with the id `run_id`, such as ||dL/dh_t|| for every t."""
+
+    run_id: int
 
 
 @dataclass(frozen=True)

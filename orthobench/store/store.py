@@ -8,7 +8,7 @@ token shows that another process has taken over the run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -22,7 +22,18 @@ from orthobench.store.damage import explained, refuse_triggers
 from orthobench.store.reader import Reader
 from orthobench.store.result import Status
 from orthobench.store.rows import MetricRow, TraceRow, WeightsRow
-from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Source, Tag, Trace, Weights
+from orthobench.store.tables import (
+    Benchmark,
+    Environment,
+    Run,
+    Segment,
+    Series,
+    Source,
+    StoredMetric,
+    StoredTrace,
+    Tag,
+    Weights,
+)
 
 T = TypeVar("T")
 
@@ -140,7 +151,7 @@ class Store(Reader):
 
         def return_to(session: Session) -> None:
             run = self._own(session, run_id)
-            for table in (MetricValue, Trace):
+            for table in (StoredMetric, StoredTrace):
                 session.execute(delete(table).where(table.run_id == run_id, table.iteration > iteration))
             session.execute(delete(Weights).where(Weights.run_id == run_id))
             if iteration < 0:
@@ -169,8 +180,7 @@ class Store(Reader):
         Raises:
             RunLockedError: another process has taken over the run.
         """
-        rows = [_metric_columns(run_id, row) for row in metrics]
-        vectors = [{"run_id": run_id, **vars(row)} for row in traces]
+        rows, vectors = list(metrics), _trace_columns(run_id, traces)
         files = [{"run_id": run_id, **vars(row)} for row in weights]
         token = uuid4().hex
 
@@ -179,9 +189,10 @@ class Store(Reader):
             if run.write_token == token:
                 return  # committed before the server was lost
             if rows:
-                session.execute(insert(MetricValue), rows)
+                series = self._series(session, {(row.split, row.name) for row in rows})
+                session.execute(insert(StoredMetric), [_metric_columns(run_id, series, row) for row in rows])
             if vectors:
-                session.execute(insert(Trace), vectors)
+                session.execute(insert(StoredTrace), vectors)
             if files:
                 session.execute(delete(Weights).where(Weights.run_id == run_id))
                 session.execute(insert(Weights), files)
@@ -256,7 +267,7 @@ class Store(Reader):
             run = Run(**{name: getattr(parent, name) for name in names} | dict(columns))
             session.add(run)
             session.flush()
-            for table in (MetricValue, Trace, Segment):
+            for table in (StoredMetric, StoredTrace, Segment):
                 own = [column for column in table.__table__.columns if column.name not in ("id", "run_id")]
                 rows = select(*own).where(table.run_id == run_id)
                 rows = rows.where(Segment.iteration < iteration if table is Segment else table.iteration <= logged)
@@ -311,12 +322,40 @@ class Store(Reader):
                 row = session.scalars(known).one()
         return row
 
+    @staticmethod
+    def _series(session: Session, names: Set[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """Return the ids of series by split and name; new series are inserted."""
+        known = select(Series.split, Series.name, Series.id)
+        ids = {(split, name): number for split, name, number in session.execute(known)}
+        for split, name in sorted(names - ids.keys()):  # in one order, so that no two processes wait for each other
+            row = Series(split=split, name=name)
+            try:
+                with session.begin_nested():
+                    session.add(row)
+            except IntegrityError:  # another process has inserted it
+                row = session.scalars(select(Series).where(Series.split == split, Series.name == name)).one()
+            ids[split, name] = row.id
+        return ids
 
-def _metric_columns(run_id: int, row: MetricRow) -> dict[str, Any]:
+
+def _metric_columns(run_id: int, series: Mapping[tuple[str, str], int], row: MetricRow) -> dict[str, Any]:
     finite = math.isfinite(row.value)
     return {
         "run_id": run_id,
-        **vars(row),
+        "series_id": series[row.split, row.name],
+        "epoch": row.epoch,
+        "iteration": row.iteration,
         "value": row.value if finite else None,
         "kind": None if finite else str(row.value),
     }
+
+
+def _trace_columns(run_id: int, traces: Iterable[TraceRow]) -> list[dict[str, Any]]:
+    """Return a row for each iteration, with all its vectors."""
+    vectors: dict[tuple[int, int], dict[str, Sequence[float]]] = {}
+    for row in traces:
+        vectors.setdefault((row.epoch, row.iteration), {})[row.name] = row.values
+    return [
+        {"run_id": run_id, "epoch": epoch, "iteration": iteration, "vectors": own}
+        for (epoch, iteration), own in vectors.items()
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from orthobench.metric import Metric
 from orthobench.store.result import Status, seconds_per_epoch, wall_seconds
-from orthobench.store.types import FloatArray, JsonObject, NotFinite, Number, Text, WholeNumber
+from orthobench.store.types import Block, JsonObject, NotFinite, Number, PresentText, Text, WholeNumber
 
 VERSION_TABLE = "orthobench_version"
 """The table with the schema's revision, which Alembic writes."""
@@ -76,7 +76,7 @@ class Run(Base):
     """A run: its `spec` with the hash `key`, its progress, and a summary of its result.
 
     The environment is that of the last segment, and `write_token` names the last transaction that wrote to the run.
-    `preset` is that of the last start; None in runs older than this column. `request` is the hash of the last command
+    `preset` is that of the last start, or None. `request` is the hash of the last command
     that asked for the run (`orthobench.planning.requests`). `continued_from` is the key of the run whose training state
     this run began with; None if it began with untrained weights.
     """
@@ -169,7 +169,6 @@ class Segment(Base):
     """A part of a run, trained without interruption; `iteration` counts the iterations before it.
 
     The `write_token` identifies the process that made its rows. The back ends are None until the first evaluation.
-    Of runs older than this table, one segment holds the last environment and all back ends, without a token.
     """
 
     __tablename__ = "segment"
@@ -201,37 +200,43 @@ class Weights(Base):
     bytes: Mapped[int] = mapped_column(Bytes)
 
 
-class MetricValue(Base):
+class Series(Base):
+    """The name of logged numbers: a split, such as "test", and a metric. All runs share these rows."""
+
+    __tablename__ = "series"
+    __table_args__ = (UniqueConstraint("split", "name"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    split: Mapped[str] = mapped_column(PresentText)
+    name: Mapped[str] = mapped_column(PresentText)
+
+
+class StoredMetric(Base):
     """A metric value of a run at an iteration. A value that is not finite is null, and `kind` names it."""
 
     __tablename__ = "metric"
-    __table_args__ = (
-        UniqueConstraint("run_id", "split", "name", "iteration"),
-        Index("ix_metric_series", "run_id", "split", "name"),
-    )
+    __table_args__ = (UniqueConstraint("run_id", "series_id", "iteration"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"))
-    split: Mapped[str]
-    name: Mapped[str]
+    series_id: Mapped[int] = mapped_column(ForeignKey("series.id", ondelete="CASCADE"))
     epoch: Mapped[int]
     iteration: Mapped[int]
     value: Mapped[float | None]
     kind: Mapped[str | None] = mapped_column(NotFinite)
 
 
-class Trace(Base):
-    """A vector of a run at an iteration, such as ||dL/dh_t|| for every t."""
+class StoredTrace(Base):
+    """Vectors of a run that were logged together at an iteration, as a block of `orthobench.store.blocks`."""
 
     __tablename__ = "trace"
-    __table_args__ = (UniqueConstraint("run_id", "name", "iteration"),)
+    __table_args__ = (Index("ix_trace_run_id", "run_id", "iteration"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"))
-    name: Mapped[str]
     epoch: Mapped[int]
     iteration: Mapped[int]
-    values: Mapped[Sequence[float]] = mapped_column(FloatArray)
+    vectors: Mapped[Mapping[str, Sequence[float]]] = mapped_column(Block)
 
 
 class Benchmark(Base):

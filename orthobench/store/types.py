@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import JSON, Float, Integer, LargeBinary, String
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
+from orthobench.store.blocks import pack, unpack
+
 
 def _only(name: str, *types: type) -> Callable[[Any], Any]:
-    """Return the function that returns null or a value of these types, and raises ValueError for others."""
+    """Return the function that returns a value of these types, and raises ValueError for others."""
 
     def check(value: Any) -> Any:
-        if value is None or type(value) in types:
+        if type(value) in types:
             return value
         raise ValueError(f"{value!r:.40} is not {name}")
 
     return check
 
 
-_WHOLE, _NUMBER, _TEXT = _only("a whole number", int), _only("a number", float, int), _only("a text", str)
+_NULL = type(None)
+_WHOLE, _NUMBER = _only("a whole number", int, _NULL), _only("a number", float, int, _NULL)
+_TEXT, _PRESENT = _only("a text", str, _NULL), _only("a text", str)
 
 
 class WholeNumber(Integer):
@@ -44,6 +47,13 @@ class Text(String):
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
         return _TEXT
+
+
+class PresentText(String):
+    """A text that an outer join finds: null is refused, too."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _PRESENT
 
 
 class NotFinite(TypeDecorator[str]):
@@ -70,14 +80,14 @@ class JsonObject(TypeDecorator[dict[str, Any]]):
         raise ValueError(f"{value!r:.40} is not a JSON object")
 
 
-class FloatArray(TypeDecorator[Sequence[float]]):
-    """A vector of float32, stored as little-endian bytes: NaN and infinities survive on every database."""
+class Block(TypeDecorator[Mapping[str, Sequence[float]]]):
+    """Vectors by name, stored as a block of `orthobench.store.blocks`."""
 
     impl = LargeBinary
     cache_ok = True
 
-    def process_bind_param(self, value: Sequence[float] | None, dialect: Dialect) -> bytes | None:
-        return None if value is None else array("f", value).tobytes()
+    def process_bind_param(self, value: Mapping[str, Sequence[float]] | None, dialect: Dialect) -> bytes | None:
+        return None if value is None else pack(value)
 
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[float] | None:
-        return None if value is None else array("f", value).tolist()
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> dict[str, list[float]] | None:
+        return None if value is None else unpack(value)

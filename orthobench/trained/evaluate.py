@@ -1,4 +1,4 @@
-"""Test a trained model again, also on other data of its task."""
+"""Test a trained model again, also with other data of its task."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class EvaluatedMetric:
 
     Attributes:
         split: "test" or "valid".
-        stored: the value in the database for the same weights; None without one.
-        baseline: the score of the best predictor without memory; None without one.
+        stored: the value in the database for the same weights, if any.
+        baseline: the score of the best predictor without memory, if known.
     """
 
     split: str
@@ -43,10 +43,10 @@ class EvaluationResult:
     Attributes:
         run: the run's key.
         weights: "best" or "last".
-        iteration: the number of iterations that made the weights.
-        changed: the settings of the task, and the seed, in which the data differ from the run's.
+        iteration: the iteration after which the weights were saved.
+        changed: the settings of the task, and the seed, that differ from the run's.
         metrics: every metric of the task.
-        by_length: the task's metric over length, by the length of the test sequences; None where it has none.
+        by_length: the task's metric over length, by the length of the test sequences; None if it has none.
         length_metric: the name of that metric.
         trained_lengths: the shortest and the longest length of training, with the run's own settings.
     """
@@ -70,15 +70,15 @@ def evaluate(
     backend: BackendName = "auto",
     stored: Mapping[tuple[str, str], float] | None = None,
 ) -> EvaluationResult:
-    """Test a trained model on its task, as the end of its run did.
+    """Test a trained model on its task, as at the end of its run.
 
     Args:
-        overrides: settings of the task by name, as values or as text; and `evaluation_batch_size`.
+        overrides: settings of the task by name, as values or text, and `evaluation_batch_size`.
         seed: the seed of the data; None for the run's.
         stored: the stored values by split and metric.
 
     Raises:
-        UsageError: a setting is unknown or is not the task's, data is missing, or the data do not fit the model.
+        UsageError: a setting is unknown or not one of the task, or the data is missing or does not fit the model.
     """
     config = with_data(trained.config, overrides or {}, seed)
     trainer = make_trainer(config, trained.device)
@@ -118,17 +118,17 @@ def evaluate(
 
 
 def with_data(config: RunConfig, overrides: Mapping[str, Any], seed: int | None) -> RunConfig:
-    """Return the run with other settings of its task, and another seed.
+    """Return the run with other settings of its task and another seed.
 
     Raises:
-        UsageError: a setting is unknown, is no setting of the task, or has an invalid value.
+        UsageError: a setting is unknown, is not a setting of the task, or has an invalid value.
     """
     own, training = config.task_class.Settings.model_fields, config.training
     for name in overrides:
         if name in own or name == BATCH:
             continue
         if name in config.spec.settings:
-            raise UsageError(f"{name} belongs to the trained run: an evaluation changes settings of the task alone")
+            raise UsageError(f"{name} belongs to the trained run: an evaluation can only change settings of the task")
         raise unknown("setting of the task", name, [*own, BATCH])
     values = {name: value for name, value in overrides.items() if name in own}
     settings = config.task_class.Settings.read({**config.task_settings.model_dump(), **values})

@@ -30,7 +30,7 @@ class Exported:
     """An exported file.
 
     Attributes:
-        inputs: the shape of the program's input, None for a file of weights alone.
+        inputs: the shape of the program's input; None for a file with weights only.
         outputs: the shape of its output.
     """
 
@@ -41,7 +41,7 @@ class Exported:
 
 
 class Program(nn.Module):
-    """The model with its matrices computed, from preprocessed inputs to the task's outputs.
+    """The model with precomputed matrices, from preprocessed inputs to the task's outputs.
 
     Inputs are `[time, features]`, or `[time, batch, features]` if `is_batched`; outputs lack the batch likewise.
     Symbols are numbers `[time]` or `[time, batch]`. All steps are valid.
@@ -63,17 +63,17 @@ class Program(nn.Module):
 def export(
     trained: TrainedModel, form: ExportFormat, file: Path, *, steps: int | None = None, batch: int | None = None
 ) -> Exported:
-    """Write a trained model into a file, or replace a file of the same kind.
+    """Write a trained model to a file, or replace a file of the same kind.
 
-    The program has a fixed number of steps. It contains an embedding of the model, and no preprocessing of the task.
+    The program has a fixed number of steps. It includes the model's embedding but not the task's preprocessing.
 
     Args:
-        steps: the number of time steps T; None for that of the task's test data, which must be present.
+        steps: the number of time steps T; by default as in the task's test data, which must then be present.
         batch: the number of sequences B of an input `[T, B, features]`; None for an input `[T, features]`.
 
     Raises:
-        UsageError: the format is unknown or lacks a package, the model cannot be expressed in it, or the file exists
-            and is of another kind.
+        UsageError: the format is unknown or needs a missing package, the model cannot be expressed in it, or the
+            file exists and is of another kind.
         StorageError: the file cannot be written.
     """
     if form not in FORMATS:
@@ -81,7 +81,7 @@ def export(
     refuse_other_kinds(file, KINDS[form])
     if form == "safetensors":
         if steps is not None or batch is not None:
-            raise UsageError("a file of weights has no number of steps: leave --steps and --batch out")
+            raise UsageError("a file of weights has no steps: leave --steps and --batch out")
         _write(file, trained.content)
         return Exported(file, form)
     if form == "onnx":
@@ -118,10 +118,10 @@ def _check_onnx() -> None:
 
 
 def _onnx(program: Program, inputs: Tensor, facts: str) -> bytes:
-    """Return the program as an ONNX file with the weights and the facts inside."""
+    """Return the program as an ONNX file that contains the weights and the facts."""
     name = type(program.model).__name__
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's notes on its own code
+        warnings.simplefilter("ignore")  # the exporter warns about its own code
         try:
             exported = torch.onnx.export(
                 program, (inputs,), dynamo=True, verbose=False, input_names=["inputs"], output_names=["outputs"]

@@ -24,24 +24,24 @@ from orthobench.weights.content import BROKEN, SUFFIX, Content, decode
 from orthobench.weights.folder import read
 
 LEAST_ROOM = 1 << 30
-"""Bytes that a model may always take."""
+"""Bytes that a model may take in any case."""
 UNEXPECTED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
-"""Errors that the settings of a damaged file may raise in the code of a model."""
+"""Errors that settings from a damaged file may raise in the code of a model."""
 
 
 @dataclass
 class TrainedModel:
     """A model with the weights of a run, and the run's task.
 
-    It is a function of preprocessed inputs `[time, batch, features]`, such as those of the task's batches. Symbols are
-    numbers `[time, batch]`. The outputs are `[batch, p]`, or `[time, batch, p]` where the task reads all steps.
+    Call it with preprocessed inputs `[time, batch, features]`, such as the inputs of the task's batches, or with symbol
+    numbers `[time, batch]`. The outputs are `[batch, p]`, or `[time, batch, p]` if the task reads all steps.
 
     Attributes:
         model: the model, in evaluation mode.
         config: the run's classes and settings.
         signature: the shapes of inputs and outputs.
         kind: "best" or "last".
-        iteration: the number of iterations that made the weights.
+        iteration: the iteration after which the weights were saved.
         device: the device of the model and of the task's data.
         content: the file of the weights.
     """
@@ -74,7 +74,7 @@ class TrainedModel:
 
         Args:
             lengths: the number of valid steps of each sequence, `[batch]`; None: all steps are valid.
-            positions: the steps that are read, `[answers, batch]`, where the task reads certain steps.
+            positions: the steps to read, `[answers, batch]`, if the task reads certain steps.
         """
         x, valid, read = (None if t is None else t.to(self.device) for t in (inputs, lengths, positions))
         outputs: Tensor = self.model(x, lengths=valid, positions=read)[0]
@@ -93,8 +93,8 @@ def load_run(
     """Return the model of a stored run.
 
     Args:
-        which: None: the best weights if they are kept, else the last ones.
-        weights_at: the folder or URL of weights that the command names; no other URL is opened.
+        which: which weights; None: the best ones if they are kept, else the last ones.
+        weights_at: the folder or URL of weights given on the command line; no other URL is opened.
 
     Raises:
         UsageError: the run keeps no such weights, or its file is missing, cut off, changed, of another model or at
@@ -112,14 +112,14 @@ def choose(run: Run, records: Sequence[Weights], which: WhichWeights | None) -> 
     """Return the record of a run's best or last weights.
 
     Raises:
-        UsageError: the run keeps no such weights; the line says how to make them.
+        UsageError: the run keeps no such weights; the message says how to train them.
     """
     by_kind = {record.kind: record for record in records if record.kind != "state"}
     for kind in ("best", "last") if which is None else (which,):
         if kind in by_kind:
             return by_kind[kind]
     if not Status(run.status).is_final:
-        raise UsageError(f"run {run.key} is not finished and has no weights yet: run its command again, which resumes")
+        raise UsageError(f"run {run.key} has not finished and has no weights yet: run its command again to resume it")
     what = f"only its {' and '.join(by_kind)} weights" if by_kind else "no weights"
     option = f"--force --keep-weights {which or 'best'}"
     raise UsageError(
@@ -132,7 +132,7 @@ def load_file(file: Path, device: torch.device, catalog: Catalog) -> TrainedMode
     """Return the model of a file of weights.
 
     Raises:
-        UsageError: the file cannot be read, is cut off, or is no file of orthobench's weights.
+        UsageError: the file cannot be read, is cut off, or was not written by orthobench.
     """
     try:
         content = file.read_bytes()
@@ -142,7 +142,7 @@ def load_file(file: Path, device: torch.device, catalog: Catalog) -> TrainedMode
 
 
 def is_file(run: str | Path) -> bool:
-    """Return whether a name is that of a file of weights, not the key of a run."""
+    """Return whether this is the name of a file of weights, as opposed to the key of a run."""
     return isinstance(run, Path) or run.endswith(SUFFIX)
 
 
@@ -153,7 +153,7 @@ def load_content(content: bytes, name: str, device: torch.device, catalog: Catal
         name: the file, as errors name it.
 
     Raises:
-        UsageError: the content is cut off, is not of a model, or the run's plugins differ here.
+        UsageError: the content is cut off or is not a model's, or the run's plugins differ here.
     """
     decoded = decode(content, name)
     facts = _described(decoded, name)
@@ -186,7 +186,7 @@ def _described(decoded: Content, name: str) -> _Facts:
     """Return the facts of a file of weights.
 
     Raises:
-        UsageError: one is missing or of another type, or the run's settings have another key.
+        UsageError: a fact is missing or of another type, or the run's settings have another key.
     """
     if decoded.facts.get("kind") == "state":
         raise UsageError(f"{name} is a training state: give the file of the best or the last weights")
@@ -197,14 +197,14 @@ def _described(decoded: Content, name: str) -> _Facts:
         reasons = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
         raise UsageError(f"{name} lacks facts of its run ({reasons}): {BROKEN}") from error
     except (ValueError, TypeError, RecursionError) as error:  # settings that JSON cannot hold, such as NaN
-        raise UsageError(f"{name} has other settings than a run ({error}): {BROKEN}") from error
+        raise UsageError(f"{name} has settings that no run can have ({error}): {BROKEN}") from error
     if not known:
-        raise UsageError(f"{name} names a run that its settings do not make: {BROKEN}")
+        raise UsageError(f"{name} has a key that does not follow from its settings: {BROKEN}")
     return facts
 
 
 def _check_shapes(decoded: Content, config: RunConfig, signature: Signature, name: str) -> None:
-    """Refuse tensors of other names or shapes than the model's, before the model takes memory.
+    """Refuse tensors whose names or shapes differ from the model's, before the model takes memory.
 
     Raises:
         UsageError: they differ, or the sizes are too large for the file.
@@ -217,7 +217,7 @@ def _check_shapes(decoded: Content, config: RunConfig, signature: Signature, nam
         raise UsageError(f"{differ} (the file has {elements} numbers for a model of size {largest})")
     try:
         model = build_without_memory(config.model_class, settings, signature)
-    except RuntimeError as error:  # the model computes with the values of its tensors
+    except RuntimeError as error:  # on the meta device, models that compute with their tensors' values fail
         if 4 * settings.layers * largest**2 > max(LEAST_ROOM, 64 * elements):
             raise UsageError(f"{differ} (the file has {elements} numbers for a model of size {largest})") from error
         return

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
@@ -63,6 +66,35 @@ def check_backend(name: BackendName, device: torch.device) -> None:
     """
     if problem := backend_problem(name, device):
         raise UsageError(f"--backend {name}: {problem}; use --backend auto")
+
+
+_LOCK = Lock()
+_OUTER: list[torch.dtype] = []
+"""The program's default type, once for each open block of `plain_torch` in any thread."""
+
+
+@contextmanager
+def plain_torch() -> Iterator[None]:
+    """Give torch the default type, default device and autocast of a new process; at the end put the program's own back.
+
+    In a program with others a run would have other numbers under the same key.
+    """
+    with _LOCK:
+        _OUTER.append(_OUTER[0] if _OUTER else torch.get_default_dtype())
+        torch.set_default_dtype(torch.float32)
+    try:
+        with ExitStack() as stack:
+            if torch.get_default_device().type != "cpu":
+                stack.enter_context(torch.device("cpu"))
+            for device in ("cpu", "cuda"):
+                if torch.is_autocast_enabled(device):
+                    stack.enter_context(torch.autocast(device, enabled=False))
+            yield
+    finally:
+        with _LOCK:
+            outer = _OUTER.pop()
+            if not _OUTER:
+                torch.set_default_dtype(outer)
 
 
 def make_trainer(config: RunConfig, device: torch.device) -> Trainer:

@@ -14,7 +14,7 @@ from orthobench.spec import RunConfig
 from orthobench.store import Store
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.devices import backend_problem, make_trainer
-from orthobench.training.trainer import FORMAT, Checkpoint, Trainer, kernels
+from orthobench.training.trainer import Checkpoint, Trainer, kernels
 
 Segments = Sequence[tuple[int, str | None]]
 
@@ -38,7 +38,7 @@ def resume(
     for content in checkpoints.candidates(store.last_iteration(existing_run.id)):
         try:
             checkpoint = Checkpoint.read(content)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             problem = str(error)
         else:
             problem = _mismatch(checkpoint, key, segments)
@@ -65,18 +65,14 @@ def resumed_backend(
     """Return the back end for the rest of a run: the checkpoint's, unless the user requested another.
 
     Warns where the rest uses another back end, torch version, instruction set or code of kernels than the checkpoint:
-    sums are then rounded differently. Checkpoints of earlier versions do not name the code of their kernels.
+    sums are then rounded differently.
     """
-    if checkpoint is None or checkpoint.kernels is None:
+    if checkpoint is None:
         return requested
     before, now = checkpoint.kernels, kernels()
     saved, backend = set(before["backends"]), requested
     names = ("torch", "cpu_capability") if saved == {"reference"} else ("torch", "cpu_capability", "kernel_code")
-    changes = [
-        f"{name} {before.get(name, 'unknown')} before, {now[name]} now"
-        for name in names
-        if before.get(name) != now[name]
-    ]
+    changes = [f"{name} {before[name]} before, {now[name]} now" for name in names if before[name] != now[name]]
     if requested == "auto":
         missing = [f"{name} ({reason})" for name in sorted(saved) if (reason := backend_problem(name, device))]
         if missing:
@@ -101,9 +97,7 @@ def _mismatch(checkpoint: Checkpoint, key: str, segments: Segments) -> str:
     The segments that began before its newest row made its rows, and their tokens identify them. The rows themselves
     cannot: those of two machines may agree at one iteration and differ at others.
     """
-    if checkpoint.format > FORMAT:
-        return f"its format {checkpoint.format} is newer than this orthobench's {FORMAT}"
-    if checkpoint.key not in (key, None):
+    if checkpoint.key != key:
         return f"it belongs to run {checkpoint.key}"
     newest = max(checkpoint.logged, 1)  # the first segment makes the rows of iteration 0
     if _before(newest, checkpoint.segments) != _before(newest, segments):

@@ -8,7 +8,7 @@ back-propagation through time), the state is part of the checkpoint.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
@@ -81,7 +81,7 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The whole state of a run, as its file holds it; fields with a default are missing in older files.
+    """The whole state of a run, as its file holds it.
 
     Attributes:
         logged: iteration of the newest rows.
@@ -105,24 +105,27 @@ class Checkpoint:
     seconds: dict[str, float]
     random: Tensor
     random_cuda: Tensor | None
-    best_valid: float | None = None
-    best_weights: dict[str, Tensor] | None = None
-    plateaus: int = 0
-    solved: bool = False
-    threads: int = 0
-    key: str | None = None
-    segments: list[tuple[int, str | None]] = field(default_factory=lambda: [(0, None)])
-    kernels: dict[str, Any] | None = None
-    format: int = 1
+    best_valid: float | None
+    best_weights: dict[str, Tensor] | None
+    plateaus: int
+    solved: bool
+    threads: int
+    key: str
+    segments: list[tuple[int, str | None]]
+    kernels: dict[str, Any]
+    format: int
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> Self:
-        """Return the checkpoint of a file's content, of this format or an older one.
+        """Return the checkpoint of a file's content.
 
         Raises:
+            ValueError: it has another format.
             TypeError: a field is missing.
         """
-        return cls(**{known.name: content[known.name] for known in fields(cls) if known.name in content})
+        if (own := content.get("format")) != FORMAT:
+            raise ValueError(f"its format is {own}, and this orthobench reads {FORMAT}")
+        return cls(**content)
 
 
 class Trainer:
@@ -296,7 +299,7 @@ class Trainer:
             plateaus=checkpoint.plateaus,
             solved=checkpoint.solved,
             carried=carried and tuple(part.to(self.device) for part in carried),
-            earlier_backends=frozenset((checkpoint.kernels or {}).get("backends", ())),
+            earlier_backends=frozenset(checkpoint.kernels["backends"]),
         )
         self.timer.resume(checkpoint.seconds)
         torch.set_rng_state(checkpoint.random)

@@ -1,1 +1,1 @@
-"""Kept weights: safetensors files with the canonical form of their run, their place, and their records."""
+"""Kept weights: safetensors files with their run's canonical settings, their place, and their records."""

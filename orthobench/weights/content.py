@@ -1,6 +1,6 @@
 """The content of a file of kept weights: safetensors, with the facts of its run as JSON in the file's metadata.
 
-Reading such a file executes no code: it holds numbers and text.
+Reading such a file executes no code, because it contains only numbers and text.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Kind = Literal["best", "last", "state"]
-"""The weights at the best test, those after the last iteration, and the state that another run continues from."""
+"""The weights at the best test, the weights after the last iteration, and the state for continuing a run."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """The weights of a model that can be used again."""
 SUFFIX = ".safetensors"
 FACTS = "orthobench"
-"""The entry of the metadata that holds the facts."""
+"""The metadata entry that holds the facts."""
 FORMAT = 1
 """Version of the facts."""
 BROKEN = "restore the file, or train the run again with --force"
@@ -34,8 +34,8 @@ BROKEN = "restore the file, or train the run again with --force"
 class Content:
     """The tensors of a file by name, and the facts of their run.
 
-    The facts are the run's key and `spec`, the file's `kind`, the `iteration`, and the model's `signature`. Those of
-    a training state also have its structure.
+    The facts are the run's key and `spec`, the file's `kind`, the `iteration`, and the model's `signature`. A training
+    state's facts also include its structure.
     """
 
     tensors: dict[str, Tensor]
@@ -71,14 +71,14 @@ def decode(content: bytes, name: str) -> Content:
 
 
 def _facts(content: bytes, name: str) -> dict[str, Any]:
-    """Return the facts in the header: 8 bytes with its length, then JSON."""
+    """Return the facts from the header, which is 8 bytes with its length, then JSON."""
     try:
         (length,) = struct.unpack_from("<Q", content)
         if length > len(content) - 8:
-            raise UsageError(f"{name} is cut off or no safetensors file: {BROKEN}")
+            raise UsageError(f"{name} is cut off or not a safetensors file: {BROKEN}")
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
     except (ValueError, AttributeError, RecursionError, struct.error) as error:
-        raise UsageError(f"{name} is cut off or no safetensors file: {BROKEN}") from error
+        raise UsageError(f"{name} is cut off or not a safetensors file: {BROKEN}") from error
     try:
         facts = json.loads(metadata[FACTS])
         if facts["format"] > FORMAT:

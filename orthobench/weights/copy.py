@@ -1,4 +1,4 @@
-"""Copy the kept weights of runs from beside one database to another one, after their records."""
+"""Copy the kept weights of runs from one database's folder to another's, after their records have been copied."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from orthobench.weights.folder import read, weights_folder
 
 
 def copy_weights(source: str, target: str, store: Store, keys: Iterable[str]) -> tuple[int, int]:
-    """Copy the files beside the source database; files that are recorded by a path or a URL stay where they are.
+    """Copy the files in the source database's folder; files recorded by a path or a URL stay where they are.
 
-    A file that is missing or was changed is not copied, and its record in the target stays.
+    A file that is missing or has changed is not copied, and its record in the target remains.
 
     Args:
         source: the database from which the records were copied.
@@ -47,7 +47,7 @@ def copy_weights(source: str, target: str, store: Store, keys: Iterable[str]) ->
 
 
 def is_elsewhere(record: Weights) -> bool:
-    """Return whether a file is recorded by a path or a URL, and not by its name beside the database."""
+    """Return whether a file is recorded by a path or a URL instead of its name in the database's folder."""
     return "/" in record.path
 
 

@@ -1,10 +1,10 @@
-"""The place of a database's kept weights: a folder beside the database file, another folder, or a URL.
+"""The place of a database's kept weights: a folder next to the database file, another folder, or a URL.
 
-The database records a file in the folder beside it by its name alone. So the weights are found after the database and
-this folder have moved or have new names. It records other files by their absolute path or URL.
+The database records a file in the folder next to it by name only, so the weights are still found after the database and
+this folder have been moved or renamed. It records other files by their absolute path or URL.
 
-A record may come from another machine or a stranger. So a command opens only URLs that it names itself. It
-removes files only in the folder beside its database, or at the place that it names.
+A record may come from another machine or a stranger. Commands therefore only open URLs that the user gives, and only
+remove files in the folder next to the database or at a place that the user gives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from orthobench.store.remote import RemoteFolder
 from orthobench.weights.content import KINDS, file_name, sha256
 
 PROTOCOLS = ("abfs", "abfss", "az", "file", "gcs", "gs", "hdfs", "local", "memory", "s3", "s3a", "sftp", "ssh")
-"""The protocols of URLs for weights. fsspec knows more; some of them run code of the place that they open."""
+"""The URL protocols for weights. fsspec supports more, but some of them run code from the place that they open."""
 
 _logger = logging.getLogger("orthobench")
 
@@ -35,7 +35,7 @@ class WeightsFolder:
 
     Attributes:
         root: the absolute path of the folder, or the URL.
-        is_beside: whether it is the folder beside the database file.
+        is_beside: whether it is the folder next to the database file.
     """
 
     root: str
@@ -47,7 +47,7 @@ class WeightsFolder:
         return "://" in self.root
 
     def check(self) -> None:
-        """Refuse a URL that no file system supports, and a folder that cannot be written or recorded.
+        """Refuse a URL that no file system supports, or a folder that cannot be written or recorded.
 
         Raises:
             UsageError: with the fix.
@@ -61,7 +61,7 @@ class WeightsFolder:
             self._remote()
         elif Path(self.root).is_file():
             raise UsageError(f"weights cannot be kept in {self.root}, which is a file: name a folder with --weights-at")
-        elif not self.is_beside:  # the folder of checkpoints shows whether the database's folder can be written
+        elif not self.is_beside:  # whether the database's folder is writable is checked with the checkpoints
             folder = next(path for path in (Path(self.root), *Path(self.root).parents) if path.exists())
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise UsageError(
@@ -74,10 +74,10 @@ class WeightsFolder:
         return name if self.is_beside else f"{self.root}/{name}"
 
     def put(self, name: str, content: bytes) -> str:
-        """Write or replace a file in one step, and return the path to record.
+        """Write or replace a file atomically, and return the path to record.
 
         Raises:
-            StorageError: the file cannot be written; a file that was there stays as it was.
+            StorageError: the file cannot be written; an existing file does not change.
         """
         try:
             if self.is_remote:
@@ -132,17 +132,17 @@ class WeightsFolder:
         return without_passwords(f"{self.root}/{name}")
 
     def holds(self, other: WeightsFolder) -> bool:
-        """Return whether another place is this one or below it, with links followed."""
+        """Return whether another place is this one or inside it, following links."""
         if self.is_remote or other.is_remote:
             is_below = f"{other.root}/".startswith(f"{self.root}/") and ".." not in other.root.split("/")
             return self.is_remote and other.is_remote and is_below
         return Path(os.path.realpath(other.root)).is_relative_to(os.path.realpath(self.root))
 
     def check_url(self) -> None:
-        """Refuse a URL that is not of the listed protocols, or a chain of several.
+        """Refuse a URL of any but the listed protocols, or a chain of several URLs.
 
         Raises:
-            UsageError: with the protocols.
+            UsageError: the message lists the protocols.
         """
         if self.is_remote and (self.root.partition("://")[0] not in PROTOCOLS or "::" in self.root):
             raise UsageError(
@@ -158,9 +158,9 @@ def weights_folder(database: str, location: str | None = None, checkpoints: Path
     """Return the place of the weights of a database's runs.
 
     Args:
-        location: a folder or a URL; None: the folder beside a database file, which has the file's name. A link counts
-            as the file that it names.
-        checkpoints: the folder or URL of a server's checkpoints, below which its weights have a folder by default.
+        location: a folder or a URL; None: the folder next to a database file, with its name. A link counts as the
+            file to which it points.
+        checkpoints: the folder or URL of a server's checkpoints, which by default also contains its weights.
     """
     if location is not None:
         return WeightsFolder(_absolute(location.rstrip("/")))
@@ -171,7 +171,7 @@ def weights_folder(database: str, location: str | None = None, checkpoints: Path
 
 
 def find(database: str, key: str, record: Weights) -> tuple[WeightsFolder, str]:
-    """Return the place and the name of a recorded file. Only names that orthobench gives count.
+    """Return the place and the name of a recorded file; only names that orthobench would write are valid.
 
     Raises:
         UsageError: the record names another file.
@@ -193,13 +193,13 @@ def exists(database: str, key: str, record: Weights) -> bool | None:
 
 
 def read(database: str, key: str, record: Weights, weights_at: str | None = None) -> bytes:
-    """Return the content of a recorded file, whose hash is checked.
+    """Return the content of a recorded file after checking its hash.
 
     Args:
-        weights_at: the folder or URL of weights that the command names; no other URL is opened.
+        weights_at: the folder or URL of weights given on the command line; no other URL is opened.
 
     Raises:
-        UsageError: the file is missing, is cut off or was changed, cannot be read, or is at another URL.
+        UsageError: the file is missing, cut off, changed, unreadable, or at another URL.
     """
     folder, name = find(database, key, record)
     folder.check_url()
@@ -224,13 +224,13 @@ def read(database: str, key: str, record: Weights, weights_at: str | None = None
 
 
 def remove(database: str, key: str, records: Iterable[Weights], weights_at: str | None = None) -> None:
-    """Remove recorded files of a run in the folder beside its database, or at the place that the command names.
+    """Remove recorded files of a run in the folder next to its database, or at the place given on the command line.
 
-    Files elsewhere may belong to the database from which this one was copied: they stay, and a line names each.
-    So do those in a folder beside the database that is a link. Missing files are passed over.
+    Files elsewhere may belong to the database from which this one was copied, so they stay, and a line names each. The
+    same applies if the folder next to the database is a link. Missing files are ignored.
 
     Args:
-        weights_at: the folder or URL of weights that the command names.
+        weights_at: the folder or URL of weights given on the command line.
 
     Raises:
         StorageError: a file cannot be removed.

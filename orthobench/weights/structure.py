@@ -1,4 +1,4 @@
-"""A nested record with tensors, such as an optimiser's state, as JSON and tensors by name, and back."""
+"""Convert a nested record with tensors, such as an optimiser's state, to JSON and named tensors, and back."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def flatten(value: Any) -> tuple[Any, dict[str, Tensor]]:
             kind = "list" if isinstance(inner, list) else "tuple"
             return {kind: [walk(entry, f"{path}/{position}") for position, entry in enumerate(inner)]}
         if not isinstance(inner, PLAIN):
-            raise TypeError(f"{type(inner).__name__} at {path} is no plain value")
+            raise TypeError(f"{type(inner).__name__} at {path} is not a plain value")
         return inner
 
     return walk(value, "state"), tensors
 
 
 def restore(structure: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return the record of which `flatten` made a structure and tensors.
+    """Return the record that `flatten` turned into a structure and tensors.
 
     Raises:
-        KeyError, TypeError, ValueError: the structure is another one.
+        KeyError, TypeError, ValueError: the structure and the tensors do not match.
     """
     if not isinstance(structure, dict):
         return structure

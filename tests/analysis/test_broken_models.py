@@ -16,14 +16,18 @@ from typing import Any
 import pytest
 import torch
 
-from orthobench.analysis.claims import CHECKS, COMPARING
+from orthobench.analysis.claims import read_claims
+from orthobench.analysis.claims.comparisons import Worst
+from orthobench.analysis.claims.curves import CurveClaim
+from orthobench.analysis.claims.lengths import HoldsLengths, ReachesFarther
+from orthobench.analysis.claims.over_setting import OverSetting
+from orthobench.analysis.claims.reading import Kind
+from orthobench.analysis.claims.record import Comparing, ModelClaim
 from orthobench.analysis.conditions import VariantData, collect
-from orthobench.analysis.curve_claims import JOINT_CHECKS
-from orthobench.analysis.length_claims import LENGTH_CHECKS
 from orthobench.analysis.paper_tables import TIMES
 from orthobench.model import Model
 from orthobench.options import RunOptions
-from orthobench.papers import Artifact, Claim, Paper, find_study, papers
+from orthobench.papers import Artifact, Paper, find_study, papers
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
@@ -104,28 +108,37 @@ def variant(tmp_path_factory) -> Callable[..., VariantData]:
 
 
 def outcome(
-    variant: Callable[..., VariantData], paper: Paper, artifact: Artifact, claim: Claim, small: bool, fault: str
+    variant: Callable[..., VariantData], paper: Paper, artifact: Artifact, claim: ModelClaim, small: bool, fault: str
 ) -> bool:
     """Return whether small runs of the claim's own model, broken, pass the claim; a diverged run decides nothing."""
-    model, check = claim.model, claim.model_copy(update={"metric": "" if claim.split else claim.metric, "split": ""})
-    task = find_task(paper, artifact)
-    if claim.check in LENGTH_CHECKS:
-        task, check = "group_word", claim.model_copy(update={"factor": float(SHORTER)})
-    if claim.over:
+    model, task = claim.model, find_task(paper, artifact)
+    if isinstance(claim, HoldsLengths):
+        task, claim = "group_word", claim.model_copy(update=lengths_of_words(claim))
+    elif isinstance(claim, ReachesFarther):
+        task = "group_word"
+    elif isinstance(claim, CurveClaim):
+        claim = claim.model_copy(update={"metric": "" if claim.split else claim.metric, "split": ""})
+    if isinstance(claim, OverSetting):
         pairs = [(float(size), variant(task, model, fault, short_size=size)) for size in SIZES]
-        return JOINT_CHECKS[claim.check](check, pairs)[0].holds
+        return claim.judge(pairs)[0].holds
     size = None
     if "short_size" in claim.where:
         size = 0 if claim.where["short_size"] == 0 else UNITS
     subject = variant(task, model, fault, short_size=size, study=find_study_probe(artifact, small))
-    rivals = []
-    if claim.check == "worst":
+    if not isinstance(claim, Comparing):
+        return bool(subject.diverged) or claim.judge(subject)[0].holds
+    if isinstance(claim, Worst):
         rivals = [variant(task, model, fault, short_size=other) for other in SIZES[1:]]
-    elif claim.check in COMPARING and claim.others == [model]:
+    elif claim.others == [model]:
         rivals = [variant(task, model, fault, length=SHORTER)]
-    elif claim.check in COMPARING:
+    else:
         rivals = [variant(task, other, INTACT) for other in compared_models(paper, artifact, claim)]
-    return bool(subject.diverged) or CHECKS[claim.check](check, subject, rivals)[0].holds
+    return bool(subject.diverged) or claim.judge(subject, rivals)[0].holds
+
+
+def lengths_of_words(claim: HoldsLengths) -> dict[str, int | None]:
+    """Return the limits of a claim over the lengths of the small runs."""
+    return {name: SHORTER if getattr(claim, name) else None for name in ("up_to", "lost_from")}
 
 
 def find_study_probe(artifact: Artifact, small: bool) -> str:
@@ -135,7 +148,7 @@ def find_study_probe(artifact: Artifact, small: bool) -> str:
     return f"small {probe}" if probe and small else probe
 
 
-def compared_models(paper: Paper, artifact: Artifact, claim: Claim) -> list[str]:
+def compared_models(paper: Paper, artifact: Artifact, claim: Comparing) -> list[str]:
     """Return the models that a claim compares its own with."""
     named = claim.others or dict.fromkeys(experiment.model for experiment in paper.experiments_in(artifact.name))
     return [model for model in named if model != claim.model]
@@ -146,13 +159,19 @@ def find_task(paper: Paper, artifact: Artifact) -> str:
     return "copying" if tasks == {"copying"} else "adding"
 
 
+def claims_of(artifact: Artifact, small: bool) -> list[Kind]:
+    """Return the claims of an artifact, or of its small version; those that it has from the artifact are left out."""
+    tables = artifact.claims if not small else artifact.small.claims if artifact.small else []
+    return read_claims(artifact.model_copy(update={"claims": tables}))
+
+
 TRIED = [
     pytest.param(paper, artifact, claim, small, id=f"{paper.key} {artifact.name}{' small' * small}: {claim.text}")
     for paper in papers()
     for artifact in paper.artifacts()
     for small in (False, True)
-    for claim in (artifact.small.claims if artifact.small and small else artifact.claims if not small else ())
-    if claim.model and claim.metric not in TIMES
+    for claim in claims_of(artifact, small)
+    if isinstance(claim, ModelClaim) and claim.named not in TIMES
 ]
 
 

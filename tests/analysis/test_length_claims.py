@@ -8,14 +8,27 @@ import pandas as pd
 import pytest
 from support.length_variants import variant
 
-from orthobench.analysis.claims import CHECKS
+from orthobench.analysis.claims.lengths import HoldsLengths, ReachesFarther
+from orthobench.analysis.claims.record import Verdict
 from orthobench.analysis.over_length import last_by_length, length_metric
-from orthobench.papers import Claim
+
+FARTHER = ReachesFarther(text="", model="rnn")
 
 
-def holds(check: str, own: SimpleNamespace, *others: SimpleNamespace, factor: float = 2.0) -> bool:
-    claim = Claim(text="", check=check, model="rnn", factor=factor)
-    share, text = CHECKS[check](claim, own, list(others))
+def holding(up_to: int = 2) -> HoldsLengths:
+    return HoldsLengths(text="", model="rnn", up_to=up_to)
+
+
+def lost(lost_from: int = 2) -> HoldsLengths:
+    return HoldsLengths(text="", model="rnn", lost_from=lost_from)
+
+
+def judge(claim: HoldsLengths | ReachesFarther, own: SimpleNamespace, *others: SimpleNamespace) -> Verdict:
+    return claim.judge(own, others) if isinstance(claim, ReachesFarther) else claim.judge(own)
+
+
+def holds(claim: HoldsLengths | ReachesFarther, own: SimpleNamespace, *others: SimpleNamespace) -> bool:
+    share, text = judge(claim, own, *others)
     assert text
     return share.holds
 
@@ -24,13 +37,13 @@ def holds(check: str, own: SimpleNamespace, *others: SimpleNamespace, factor: fl
     ("scores", "expected"), [([1.0, 0.9, 0.0], True), ([1.0, 0.89, 1.0], False), ([0.5, 1.0, 1.0], False)]
 )
 def test_scores_hold_up_to_a_length(scores, expected):
-    assert holds("holds_to", variant(scores)) is expected
+    assert holds(holding(), variant(scores)) is expected
 
 
 def test_scores_hold_no_farther_than_the_tests_go():
-    assert holds("holds_to", variant([1.0] * 4), factor=4)
-    assert not holds("holds_to", variant([1.0] * 4), factor=5)
-    assert not holds("holds_to", variant([1.0] * 5, [1.0] * 4), factor=5)
+    assert holds(holding(4), variant([1.0] * 4))
+    assert not holds(holding(5), variant([1.0] * 4))
+    assert not holds(holding(5), variant([1.0] * 5, [1.0] * 4))
 
 
 @pytest.mark.parametrize(
@@ -38,57 +51,78 @@ def test_scores_hold_no_farther_than_the_tests_go():
     [([0.9, 0.1, 0.05], True), ([0.9, 0.5, 0.0], False), ([0.9, 0.1, 0.101], False), ([0.89, 0.0, 0.0], False)],
 )
 def test_scores_fall_by_a_length(scores, expected):
-    assert holds("falls_by", variant(scores)) is expected
+    assert holds(lost(), variant(scores)) is expected
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([1.0, 0.9, 0.5, 0.1], True),
+        ([1.0, 0.89, 0.5, 0.1], False),
+        ([1.0, 0.9, 0.5, 0.2], False),
+        ([1.0, 0.9, 0.5], False),  # not tested at length 4
+    ],
+)
+def test_scores_hold_up_to_a_length_and_fall_by_a_greater_one(scores, expected):
+    claim = HoldsLengths(text="", model="rnn", up_to=2, lost_from=4)
+    assert holds(claim, variant(scores)) is expected
+
+
+def test_the_reason_of_lengths_has_both_limits():
+    claim = HoldsLengths(text="", model="rnn", up_to=2, lost_from=4)
+    _, text = judge(claim, variant([1.0, 0.9, 0.5, 0.1], [1.0, 1.0, 0.5, 0.0]))
+    assert text == "lowest score up to length 2: 0.9 to 1, limit 0.9; at most 0 to 0.1 from length 4 on, limit 0.1"
+    _, text = judge(lost(), variant([1.0, 0.1]))
+    assert text == "score at the shortest length: 1, limit 0.9; at most 0.1 from length 2 on, limit 0.1"
 
 
 def test_the_share_of_seeds_or_pairs_decides():
     right, farther, wrong = [1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0]
 
-    def share(check: str, own: SimpleNamespace, *others: SimpleNamespace) -> float:
-        return CHECKS[check](Claim(text="", check=check, model="rnn", factor=2), own, list(others))[0].value
+    def share(claim: HoldsLengths | ReachesFarther, own: SimpleNamespace, *others: SimpleNamespace) -> float:
+        return judge(claim, own, *others)[0].value
 
-    assert share("holds_to", variant(right, right)) == 1
-    assert share("holds_to", variant(right, wrong)) == 0.5
-    assert share("falls_by", variant(wrong, right, right, right)) == 0.25
-    assert share("reaches_farther", variant(right, farther), variant(wrong)) == 1
-    assert share("reaches_farther", variant(right, wrong), variant(wrong)) == 0.75  # a tie is half
-    assert share("reaches_farther", variant(right), variant(farther, right)) == 0.25
-    assert share("reaches_farther", variant(farther), variant(right), variant(farther)) == 0.5  # the weaker one
+    assert share(holding(), variant(right, right)) == 1
+    assert share(holding(), variant(right, wrong)) == 0.5
+    assert share(lost(), variant(wrong, right, right, right)) == 0.25
+    assert share(FARTHER, variant(right, farther), variant(wrong)) == 1
+    assert share(FARTHER, variant(right, wrong), variant(wrong)) == 0.75  # a tie is half
+    assert share(FARTHER, variant(right), variant(farther, right)) == 0.25
+    assert share(FARTHER, variant(farther), variant(right), variant(farther)) == 0.5  # the weaker one
 
 
 def test_the_score_is_the_share_of_the_way_from_chance():
     """An accuracy of 0.94 is 0.88 of the way from 0.5 to 1; one of 0.54 is 0.08 of it."""
-    assert not holds("holds_to", variant([0.94, 0.94], chance=0.5))
-    assert holds("holds_to", variant([0.96, 0.96], chance=0.5))
-    assert holds("falls_by", variant([0.96, 0.54], chance=0.5))
-    assert holds("holds_to", variant([0.94, 0.94], chance=None))
-    assert holds("holds_to", variant([0.94, 0.94], chance=1.0))
+    assert not holds(holding(), variant([0.94, 0.94], chance=0.5))
+    assert holds(holding(), variant([0.96, 0.96], chance=0.5))
+    assert holds(lost(), variant([0.96, 0.54], chance=0.5))
+    assert holds(holding(), variant([0.94, 0.94], chance=None))
+    assert holds(holding(), variant([0.94, 0.94], chance=1.0))
 
 
 def test_the_one_that_reaches_farther_has_a_score_at_greater_lengths():
     near, far, never = variant([1.0, 0.49, 0.4]), variant([1.0, 0.5, 0.4]), variant([1.0, 1.0, 1.0])
-    assert holds("reaches_farther", far, near)
-    assert holds("reaches_farther", never, far, near)
-    assert not holds("reaches_farther", near, far)
-    assert not holds("reaches_farther", near, near)
-    assert not holds("reaches_farther", far, near, never)
+    assert holds(FARTHER, far, near)
+    assert holds(FARTHER, never, far, near)
+    assert not holds(FARTHER, near, far)
+    assert not holds(FARTHER, near, near)
+    assert not holds(FARTHER, far, near, never)
 
 
 def test_a_seed_that_solved_its_task_counts_with_its_last_test():
-    assert holds("holds_to", variant([1.0, 1.0], [1.0, 1.0], solved=(0,)))
-    assert not holds("holds_to", variant([1.0, 0.0], [1.0, 1.0], solved=(0,)))
+    assert holds(holding(), variant([1.0, 1.0], [1.0, 1.0], solved=(0,)))
+    assert not holds(holding(), variant([1.0, 0.0], [1.0, 1.0], solved=(0,)))
 
 
 def test_only_finished_seeds_count():
     own = variant([1.0, 1.0], [0.0, 0.0])
     own.finished = own.runs[:1]
-    assert holds("holds_to", own)
+    assert holds(holding(), own)
 
 
 def test_the_reason_has_the_range_over_seeds():
-    claim = Claim(text="", check="reaches_farther", model="rnn")
     seeds = variant([1.0, 0.0, 0.0], [1.0, 1.0, 0.0], label="own"), variant([1.0], label="whole"), variant(label="none")
-    _, text = CHECKS["reaches_farther"](claim, seeds[0], list(seeds[1:]))
+    _, text = judge(FARTHER, *seeds)
     assert text == "first length with less than half of the score: own: 2 to 3; whole: none; none: nothing"
 
 
@@ -106,7 +140,7 @@ def test_lengths_and_metric_are_found_in_any_order():
 
 
 def test_runs_without_scores_hold_nothing():
-    for check in ("holds_to", "falls_by", "reaches_farther"):
-        assert not holds(check, variant(), variant([1.0, 0.0]))
-    assert not holds("reaches_farther", variant([1.0, 1.0]), variant())
-    assert not holds("falls_by", variant([1.0, 0.0]), factor=3)
+    for claim in (holding(), lost(), FARTHER):
+        assert not holds(claim, variant(), variant([1.0, 0.0]))
+    assert not holds(FARTHER, variant([1.0, 1.0]), variant())
+    assert not holds(lost(3), variant([1.0, 0.0]))

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import orthobench as ob
-from orthobench.analysis.claims import CHECKS
+from orthobench.analysis.claims import read_claims
+from orthobench.analysis.claims.record import Comparing, ModelClaim
 from orthobench.analysis.conditions import VariantData, collect
-from orthobench.papers import Claim, find_paper
+from orthobench.papers import find_paper
 from orthobench.store import open_store
 
 COMMON = {"batch_size": 128, "epochs": 1, "evaluate_every": 50, "optimizer": "adam", "convolution": None}
@@ -44,14 +45,16 @@ def trained(tmp_path_factory) -> Trained:
     return lambda task, model, **own: variant(task, model, tuple(own.items()))
 
 
-def claims(paper: str, artifact: str, check: str, **where: Any) -> list[Claim]:
+def claims(paper: str, artifact: str, check: str, **where: Any) -> list[Any]:
     """The claims of a table or figure with this check, about experiments with these settings."""
     (described,) = (each for each in find_paper(paper).artifact if each.name == artifact)
-    return [claim for claim in described.claims if claim.check == check and where.items() <= claim.where.items()]
+    read = read_claims(described)
+    return [claim for claim in read if claim.check == check and where.items() <= claim.where.items()]
 
 
-def verdict(claim: Claim, own: VariantData, *others: VariantData) -> bool:
-    return CHECKS[claim.check](claim, own, list(others))[0].holds
+def verdict(claim: ModelClaim, own: VariantData, *others: VariantData) -> bool:
+    share, _ = claim.judge(own, others) if isinstance(claim, Comparing) else claim.judge(own)
+    return share.holds
 
 
 @pytest.mark.parametrize("model", ["mamba", "deltanet"])
@@ -77,7 +80,7 @@ def test_two_reflections_a_step_decide_whether_words_over_s3_are_learnt(trained)
     for claim in fails:
         assert claim.than == learns.where
         lesser = trained("group_word", "deltaproduct", **claim.where)
-        short = claim.model_copy(update={"factor": 0.5})  # these words are short: a memory of a few steps gets far
+        short = claim.model_copy(update={"share": 0.5})  # these words are short: a memory of a few steps gets far
         assert verdict(short, lesser, whole), claim.text
         assert not verdict(short, whole, whole)
         assert not verdict(short, lesser, lesser)
@@ -93,7 +96,7 @@ def test_more_reflections_reach_farther(trained):
     )
     assert verdict(farther[0], twice, once)
     assert not verdict(farther[0], once, twice)
-    (stays,) = claims("siems2025", "figure 1", "holds_to")
-    short = stays.model_copy(update={"factor": 8.0})
+    (stays,) = (claim for claim in claims("siems2025", "figure 1", "holds_lengths") if claim.up_to)
+    short = stays.model_copy(update={"up_to": 8})
     assert verdict(short, twice)
     assert not verdict(short, once)

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from support.pages import table_of_runs
 
 import orthobench as ob
 from orthobench import api
 from orthobench.store import open_store
+from orthobench.training.devices import plain_torch
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"sequence_length": 10, "train_size": 40, "test_size": 20, "batch_size": 10, "epochs": 3, "hidden_size": 8}
@@ -95,6 +97,59 @@ def test_settings_are_resolved_once_and_the_database_is_opened_once(monkeypatch)
     ob.run("adding", "rnn", settings=SETTINGS)
     assert calls.count("resolve") == 1
     assert calls.count("open") == 1
+
+
+@contextmanager
+def _default_type(dtype):
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+        assert torch.get_default_dtype() == dtype
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "surroundings",
+    [
+        lambda: _default_type(torch.float64),
+        lambda: _default_type(torch.bfloat16),
+        lambda: torch.device("meta"),
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    ],
+    ids=["float64", "bfloat16", "meta", "autocast"],
+)
+def test_the_programs_defaults_of_torch_change_no_result(surroundings):
+    """A run has the numbers of its key whatever the notebook around it has set, and so has its model."""
+
+    def results(database: str):
+        run = ob.run(
+            "adding", "full_urnn", settings=SETTINGS, db=database, options=ob.ExecutionOptions(keep_weights="last")
+        )
+        weights = ob.load_model(run, database).model.state_dict()
+        return (
+            run.final_value,
+            ob.evaluate(run, db=database).metrics,
+            {name: each.numpy() for name, each in weights.items()},
+        )
+
+    *expected, weights = results("plain.db")
+    with surroundings():
+        *actual, others = results("other.db")
+    assert actual == expected
+    assert {name: each.tobytes() for name, each in others.items()} == {
+        name: each.tobytes() for name, each in weights.items()
+    }
+
+
+def test_a_run_that_ends_changes_no_default_of_one_that_trains_in_another_thread():
+    with _default_type(torch.float64):
+        first, second = plain_torch(), plain_torch()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert torch.get_default_dtype() == torch.float32
+        second.__exit__(None, None, None)
 
 
 def test_force_trains_again():

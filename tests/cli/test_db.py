@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 from support.records import make_run_record
+from support.schemas import NEWER, OLDER, add_revision, write_older
 
 from orthobench.store import MetricRow, Status, TraceRow, open_store
-from orthobench.store.open import HEAD
 from orthobench.training.checkpoint import CheckpointFolder
 
-OLD = Path(__file__).parent.parent / "store" / "schema_0001.db"
 FINISHED, CUT_OFF = "6d717ae7d856061d", "c7c43c58f898208e"
 SPEC = {"task_settings": {"train_size": 20}, "model_settings": {"hidden_size": 4}, "training": {"clip_norm": None}}
 SPEC |= {"task": "adding", "model": "rnn", "seed": 0, "task_version": "1", "model_version": "1"}
@@ -41,9 +40,11 @@ def database(tmp_path) -> Path:
 
 
 @pytest.fixture
-def old(tmp_path) -> Path:
+def old(tmp_path, monkeypatch) -> Path:
+    """A database of an older schema with a run."""
     path = tmp_path / "old.db"
-    shutil.copy(OLD, path)
+    write_older(path)
+    add_revision(tmp_path, monkeypatch.setattr)
     return path
 
 
@@ -63,7 +64,7 @@ def test_info(orthobench, database, tmp_path):
 def test_info_looks_and_does_not_upgrade(orthobench, old):
     before = old.read_bytes()
     shown = orthobench("db", "info", "--db", "old.db")
-    assert "schema 0001, older than this program's: `orthobench db upgrade`" in shown.out
+    assert f"schema {OLDER}, older than this program's: `orthobench db upgrade`" in shown.out
     assert old.read_bytes() == before
     with closing(sqlite3.connect(old)) as connection:
         connection.execute("UPDATE orthobench_version SET version_num = '9999'")
@@ -89,9 +90,9 @@ def test_damage_is_told(orthobench, database):
 
 def test_upgrade(orthobench, old):
     shown = orthobench("db", "upgrade", "--db", "old.db")
-    assert shown.out == f"old.db: schema 0001 -> {HEAD}; the old one is old.db.backup-0001\n"
-    assert old.with_name("old.db.backup-0001").exists()
-    assert orthobench("db", "upgrade", "--db", "old.db").out == f"old.db has schema {HEAD} already\n"
+    assert shown.out == f"old.db: schema {OLDER} -> {NEWER}; the old one is old.db.backup-{OLDER}\n"
+    assert old.with_name(f"old.db.backup-{OLDER}").exists()
+    assert orthobench("db", "upgrade", "--db", "old.db").out == f"old.db has schema {NEWER} already\n"
     assert orthobench("db", "upgrade", "--db", "none.db").code == 2
 
 
@@ -116,8 +117,8 @@ def test_merge(orthobench, database, old, tmp_path):
     shown = orthobench("db", "merge", "old.db", "again.db")
     assert shown.code == 0
     assert shown.out.splitlines() == [
-        "old.db: 1 runs added, 0 replaced by one that got further, 0 known; rows: 1 environment, 5 metric, 1 segment, "
-        "4 trace",
+        "old.db: 1 runs added, 0 replaced by one that got further, 0 known; rows: 1 environment, 2 series, "
+        "33 metric, 2 trace",
         "again.db: 0 runs added, 1 replaced by one that got further, 1 known; rows: 2 metric",
     ]
     with open_store(str(database)) as store:
@@ -147,7 +148,7 @@ def test_export(orthobench, database, tmp_path):
         metrics = store.metrics([first.id])
         store.rewind(second.id, -1, "t")
     with closing(sqlite3.connect(database)) as connection:
-        connection.execute("INSERT INTO metric VALUES (NULL, 2, 'test', 'x', 0, 0, NULL, '-inf')")
+        connection.execute("INSERT INTO metric VALUES (NULL, 2, 1, 0, 9, NULL, '-inf')")
         connection.commit()
     assert (
         orthobench("db", "export", "out").out

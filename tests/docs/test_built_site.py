@@ -16,6 +16,8 @@ pytest.importorskip("mkdocs", reason="the extra orthobench[docs] is not installe
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
+REPORT = Path("reports", "reference.html")
+"""The report on the reference results. Its links to itself are routes of its script (see `tests/reporting`)."""
 FETCHED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src"}
 """The elements whose attribute a browser fetches by itself."""
 
@@ -60,7 +62,7 @@ def is_remote(address: str) -> bool:
 def test_internal_links_lead_to_files_and_anchors(site, pages):
     broken = []
     for path, page in pages.items():
-        for link in page.links:
+        for link in () if path == (site / REPORT).resolve() else page.links:
             parts = urlsplit(link)
             if parts.scheme or path.name == "404.html":
                 continue
@@ -81,12 +83,17 @@ def test_no_page_fetches_from_the_network(site, pages):
 
 
 def test_every_page_has_content_and_no_raw_markup(pages, site):
-    for path in pages:
+    for path in pages.keys() - {(site / REPORT).resolve()}:
         text = path.read_text("utf-8")
         article = re.search(r"<article.*?</article>", text, re.S)
         assert article or path.name == "404.html"
         plain = re.sub(r"<(pre|code).*?</\1>", "", article[0] if article else "", flags=re.S)
         assert not re.search(r"\\[<|_*]|^\| ---|^:::|\]\(", plain, re.M), path
+
+
+def test_the_report_is_a_page_of_the_site(site):
+    assert "954 runs" in (site / REPORT).read_text("utf-8")
+    assert f'href="../{REPORT.as_posix()}"' in (site / "results" / "index.html").read_text("utf-8")
 
 
 @pytest.mark.browser

@@ -179,10 +179,14 @@ def test_the_accuracy_over_the_shipped_runs_is_what_the_documents_say():
     script = runpy.run_path(str(CHECKOUT / "benchmarks" / "estimate_accuracy.py"))
     with reading(str(CHECKOUT / "results.db")) as store:
         measured = script["accuracy"](store.runs(), earlier_only=False)
+        repeated = script["repeats"](store.runs())
     assert len(measured.ratios) > 900
     assert 0.45 < measured.within(1.5) < 0.6
     assert measured.within(3) > 0.75
     assert measured.in_range > 0.75 * len(measured.ratios)
+    (near, _), (far, _) = repeated.values()
+    assert near > 0.85
+    assert far < 0.45
 
 
 def test_distance_is_a_distance():

@@ -19,7 +19,7 @@ from orthobench.cli.display import TerminalDisplay
 from orthobench.cli.progress import SideBySide
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
-from orthobench.execution.job import Ending, train_job, SinkFactory
+from orthobench.execution.job import Ending, SinkFactory, train_job
 from orthobench.execution.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots
 from orthobench.execution.session import Session
 from orthobench.options import SweepOptions
@@ -246,7 +246,7 @@ def test_a_terminal_shows_the_runs_under_way_and_how_many_have_ended(tmp_path, t
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "xterm")
     here = session(tmp_path)
-    first, second = (here.job(resolve(Catalog(), "adding", "rnn", tiny, seed=seed), f"run {seed}") for seed in (0, 1))
+    first = here.job(resolve(Catalog(), "adding", "rnn", tiny), "run 0")
     with here.store, SideBySide(2) as display:
         with display.open_sink("run 0") as sink, display.open_sink("run 1"):
             train_job(first, sink)

@@ -129,18 +129,18 @@ def test_runs_by_other_code_are_no_answer_unless_asked_for(measured, changed):
         store._write(forge)
     outcome = measured("check", "--db", "runs.db")
     assert outcome.code == 3
-    assert "made by other code or versions" in outcome.out
+    assert "by other code or versions" in outcome.out
     assert measured("check", "--db", "runs.db", "--db-only").code == 0
     outcome = measured("check", "--db", "runs.db", "--db-only", "--update", "--reason", "as if they were ours")
     assert outcome.code == 3
-    assert "run adding/gru seed 0: made by other code or versions" in outcome.err
+    assert "run adding/gru seed 0: by other code or versions" in outcome.err
 
 
 def test_a_changed_task_is_undecided(measured, file):
     file.write_text(file.read_text().replace("sequence_length = 10", "sequence_length = 11"))
     outcome = measured("check")
     assert outcome.code == 3
-    assert "the task's settings or version are not those of the baseline" in outcome.out
+    assert "the task's settings or version differ from the baseline's" in outcome.out
 
 
 def test_two_seeds_are_refused_as_evidence_and_as_a_baseline(measured, file):

@@ -77,7 +77,7 @@ def test_gradients_stay_exact_through_many_layers(is_complex):
         (lambda: tunable(8, 3), "capacity=3 should be an even number from 2 to hidden_size"),
         (lambda: tunable(8, 10), "capacity=10"),
         (lambda: tunable(8, 0), "capacity=0"),
-        (lambda: fft(12), "hidden_size=12 is no power of two"),
+        (lambda: fft(12), "hidden_size=12 is not a power of two"),
         (lambda: fft(1), "hidden_size=1"),
     ],
 )

@@ -125,8 +125,8 @@ def test_printed_sizes_leave_out_the_last_phases_and_half_of_u(settings, printed
         ({"capacity": 3}, "capacity=3 should be an even number from 2 to hidden_size (8)"),
         ({"capacity": 10}, "capacity=10 should be an even number"),
         ({"capacity": 0}, "capacity=0"),
-        ({"hidden_size": 12, "style": "fft"}, "hidden_size=12 is no power of two"),
-        ({"capacity": 4, "style": "fft"}, "capacity=4 is for style=tunable"),
+        ({"hidden_size": 12, "style": "fft"}, "hidden_size=12 is not a power of two"),
+        ({"capacity": 4, "style": "fft"}, "capacity=4 needs style=tunable"),
         ({"units": "quaternion"}, "units=quaternion"),
     ],
 )

@@ -93,8 +93,8 @@ def test_parameters_are_counted(settings, angles):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"hidden_size": 12}, "hidden_size=12 is no power of two"),
-        ({"capacity": 4}, "capacity=4 is for style=tunable"),
+        ({"hidden_size": 12}, "hidden_size=12 is not a power of two"),
+        ({"capacity": 4}, "capacity=4 needs style=tunable"),
         ({"hidden_size": 9, "style": "tunable"}, "hidden_size=9 is odd"),
         ({"style": "tunable", "capacity": 9}, "capacity=9 should be an even number from 2 to hidden_size (8)"),
     ],

@@ -348,8 +348,8 @@ def test_the_neutral_settings_make_the_model_itself_and_no_other_key() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"block_norm": "batch"}, "block_norm=batch is for blocks: add block=residual"),
-        ({"block_size": "9"}, "block_size=9 is for blocks"),
+        ({"block_norm": "batch"}, "block_norm=batch needs blocks: add block=residual"),
+        ({"block_size": "9"}, "block_size=9 needs blocks"),
         ({"dropout": "0.1"}, "acts in blocks or between layers"),
         ({"layers": "0"}, "layers=0"),
         ({"dropout": "1", "layers": "2"}, "dropout=1"),

@@ -81,3 +81,19 @@ def test_extreme_gates_stay_finite_in_single_precision(operation):
     gradients = torch.autograd.grad(outputs.sum(), leaves), torch.autograd.grad(expected.sum(), wide)
     for actual, truth in zip(*gradients, strict=True):
         torch.testing.assert_close(actual.double(), truth)
+
+
+@pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+def test_minlstm_weighs_two_gates_that_are_both_tiny():
+    """Where e^-f and e^-i exceed float32, their ratio does not. Two gates of exactly 0 have none."""
+    f = torch.tensor([-200.0, -100, -90, -89, -95, -81, -79, -torch.inf])
+    i = torch.tensor([-100.0, -200, -89, -90, -95, -80, -80, -torch.inf])
+    leaves = [torch.cat((f, i, torch.full((8,), 3.0))).view(1, 1, -1), torch.zeros(24), torch.full((1, 8), 10.0)]
+    results = []
+    for module, dtype in ((cpu, torch.float32), (reference, torch.float64)):
+        x, bias, start = (each.to(dtype).requires_grad_() for each in leaves)
+        outputs, _ = module.run(min_lstm.call(x, bias, (start,)))
+        gradients = torch.autograd.grad(outputs.sum(), (x, bias, start))
+        results.append([each.detach().float() for each in (outputs, *gradients)])
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, equal_nan=True)

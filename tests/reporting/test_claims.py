@@ -5,13 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from support.claims import has_held
+from support.claims import has_held, stated
 from support.databases import experiment, paper
 
-from orthobench.analysis.claims import COMPARING, ClaimResult, count_claims
-from orthobench.analysis.curve_claims import baseline
+from orthobench.analysis.claims import ClaimResult, count_claims
+from orthobench.analysis.claims.curves import EndsBelow
+from orthobench.analysis.claims.reading import KINDS
+from orthobench.analysis.claims.record import Comparing
+from orthobench.analysis.claims.trajectories import EndsAtDistance
 from orthobench.analysis.statistics import share_of_seeds
-from orthobench.papers import Claim, Printed
+from orthobench.errors import UsageError
+from orthobench.papers import Printed
 from orthobench.reporting.pages import mark_repeated_claims
 from orthobench.store import MetricRow, Status
 
@@ -20,79 +24,85 @@ OUTCOME = [Printed(metric="mse", outcome="")]
 
 
 @pytest.mark.parametrize(
-    ("check", "factor", "curves", "holds"),
+    ("check", "fields", "curves", "holds"),
     [
-        ("ends_below", 0.1, {"rnn": FALLS}, True),
-        ("ends_below", 0.1, {"rnn": STAYS}, False),
-        ("ends_between", 0.5, {"rnn": STAYS}, True),
-        ("ends_between", 0.1, {"rnn": FALLS}, False),
-        ("ends_between", 0.1, {"rnn": UNTRAINED}, False),
-        ("settles_above", 0.9, {"rnn": STAYS}, True),
-        ("settles_above", 0.9, {"rnn": [0.2, 0.1, 0.2]}, False),
-        ("settles_above", 0.9, {"rnn": UNTRAINED}, False),
-        ("starts_near", 1.0, {"rnn": [1.0, 0.21, 0.1]}, True),
-        ("starts_near", 1.0, {"rnn": UNTRAINED}, False),
-        ("starts_away", 1.0, {"rnn": [1.0, 0.21, 0.1]}, False),
-        ("starts_away", 1.0, {"rnn": UNTRAINED}, False),
-        ("starts_away", 1.0, {"rnn": [1.0, 0.5, 0.1]}, True),
-        ("waits", 20, {"rnn": [1.0, 0.2, 0.2, 0.1]}, True),
-        ("waits", 21, {"rnn": [1.0, 0.2, 0.2, 0.1]}, False),
-        ("waits", 0, {"rnn": STAYS}, False),
-        ("bypasses", 20, {"rnn": [1.0, 0.2, 0.2, 0.1]}, True),
-        ("bypasses", 19, {"rnn": [1.0, 0.2, 0.2, 0.1]}, False),
-        ("bypasses", 50, {"rnn": STAYS}, False),
-        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.2, 0.2, 0.01]}, True),
-        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.01, 0.01, 0.01]}, False),
-        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.04, 0.01]}, False),  # in step at half of the way
-        ("first", 0.5, {"rnn": STAYS, "lstm": STAYS}, False),
-        ("departs_first", 0.5, {"rnn": [0.2, 0.15, 0.15, 0.2], "lstm": [0.2, 0.2, 0.01, 0.01]}, True),
-        ("departs_first", 0.5, {"rnn": [0.2, 0.175, 0.15, 0.2], "lstm": [0.2, 0.2, 0.01, 0.01]}, False),
-        ("later", 0.5, {"rnn": [0.2, 0.2, 0.2, 0.2, 0.01], "lstm": FALLS}, True),
-        ("later", 0.5, {"rnn": STAYS, "lstm": FALLS}, False),
-        ("slower", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.01, 0.01]}, True),
-        ("slower", 0.5, {"rnn": [0.2, 0.2, 0.01, 0.01], "lstm": FALLS}, False),
-        ("slower", 0.5, {"rnn": STAYS, "lstm": FALLS}, False),
-        ("drops_within", 2.0, {"rnn": FALLS}, True),
-        ("drops_within", 1.9, {"rnn": FALLS}, False),
-        ("drops_within", 9.0, {"rnn": STAYS}, False),
-        ("rougher", 0.5, {"rnn": [0.2, 0.1, 0.2, 0.1], "lstm": FALLS}, True),
-        ("rougher", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.1, 0.2, 0.1]}, False),
-        ("rougher", 0.5, {"rnn": [0.2, 0.3, 0.2, 0.3], "lstm": FALLS}, False),  # it never drops
-        ("smooth", 0.0, {"rnn": FALLS}, True),
-        ("smooth", 0.26, {"rnn": [1.0, 0.2, 0.1, 0.12, 0.15, 0.1]}, True),  # 0.05 up, of a baseline of 0.2
-        ("smooth", 0.24, {"rnn": [1.0, 0.2, 0.1, 0.12, 0.15, 0.1]}, False),
-        ("smooth", 0.26, {"rnn": [1.0, 0.1, 0.15, 0.1, 0.15, 0.1]}, True),  # the largest, not the sum
-        ("smooth", 0.0, {"rnn": [1.0, 0.1, 1.5, 0.1, 0.05]}, True),  # it comes back to the baseline before it leaves it
-        ("smooth", 9.0, {"rnn": [1.0, 0.1, 0.05, 0.19]}, False),  # its last test is at the baseline
-        ("smooth", 9.0, {"rnn": UNTRAINED}, False),
-        ("late", 2.0, {"rnn": [1.0, 0.2, 0.1]}, True),
-        ("late", 2.1, {"rnn": [1.0, 0.2, 0.1]}, False),
-        ("late", 2.0, {"rnn": UNTRAINED}, False),
-        ("returns", 0.8, {"rnn": [0.2, 0.1, 0.19]}, True),
-        ("returns", 0.8, {"rnn": FALLS}, False),
-        ("returns", 0.8, {"rnn": STAYS}, False),
-        ("returns", 0.8, {"rnn": [0.2, 0.2, 0.1]}, False),
-        ("best", 0.5, {"rnn": FALLS, "lstm": STAYS}, True),
-        ("best", 0.5, {"rnn": STAYS, "lstm": FALLS}, False),
-        ("worst", 0.5, {"rnn": STAYS, "lstm": FALLS}, True),
-        ("worst", 0.5, {"rnn": FALLS, "lstm": STAYS}, False),
-        ("worst", 0.5, {"rnn": UNTRAINED, "lstm": STAYS}, False),
-        ("similar", 0.003, {"rnn": STAYS, "lstm": [0.2, 0.2]}, True),
-        ("similar", 0.001, {"rnn": STAYS, "lstm": [0.2, 0.2]}, False),
-        ("fails_only_here", 0.9, {"rnn": STAYS, "lstm": FALLS}, True),
-        ("fails_only_here", 0.9, {"rnn": FALLS, "lstm": FALLS}, False),
-        ("fails_only_here", 0.9, {"rnn": STAYS, "lstm": STAYS}, False),
-        ("first", 0.5, {"rnn": FALLS}, None),
+        ("ends_below", {"share": 0.1}, {"rnn": FALLS}, True),
+        ("ends_below", {"share": 0.1}, {"rnn": STAYS}, False),
+        ("ends_between", {"share": 0.5}, {"rnn": STAYS}, True),
+        ("ends_between", {"share": 0.1}, {"rnn": FALLS}, False),
+        ("ends_between", {"share": 0.1}, {"rnn": UNTRAINED}, False),
+        ("settles_above", {"share": 0.9}, {"rnn": STAYS}, True),
+        ("settles_above", {"share": 0.9}, {"rnn": [0.2, 0.1, 0.2]}, False),
+        ("settles_above", {"share": 0.9}, {"rnn": UNTRAINED}, False),
+        ("starts", {"at_baseline": True}, {"rnn": [1.0, 0.21, 0.1]}, True),
+        ("starts", {"at_baseline": True}, {"rnn": UNTRAINED}, False),
+        ("starts", {"at_baseline": False}, {"rnn": [1.0, 0.21, 0.1]}, False),
+        ("starts", {"at_baseline": False}, {"rnn": UNTRAINED}, False),
+        ("starts", {"at_baseline": False}, {"rnn": [1.0, 0.5, 0.1]}, True),
+        ("waits", {"iterations": 20}, {"rnn": [1.0, 0.2, 0.2, 0.1]}, True),
+        ("waits", {"iterations": 21}, {"rnn": [1.0, 0.2, 0.2, 0.1]}, False),
+        ("waits", {"iterations": 0}, {"rnn": STAYS}, False),
+        ("bypasses", {"iterations": 20}, {"rnn": [1.0, 0.2, 0.2, 0.1]}, True),
+        ("bypasses", {"iterations": 19}, {"rnn": [1.0, 0.2, 0.2, 0.1]}, False),
+        ("bypasses", {"iterations": 50}, {"rnn": STAYS}, False),
+        ("first", {}, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.2, 0.2, 0.01]}, True),
+        ("first", {}, {"rnn": FALLS, "lstm": [0.2, 0.01, 0.01, 0.01]}, False),
+        ("first", {}, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.04, 0.01]}, False),  # in step at half of the way
+        ("first", {}, {"rnn": STAYS, "lstm": STAYS}, False),
+        ("first", {"departing": True}, {"rnn": [0.2, 0.15, 0.15, 0.2], "lstm": [0.2, 0.2, 0.01, 0.01]}, True),
+        ("first", {"departing": True}, {"rnn": [0.2, 0.175, 0.15, 0.2], "lstm": [0.2, 0.2, 0.01, 0.01]}, False),
+        ("later", {}, {"rnn": [0.2, 0.2, 0.2, 0.2, 0.01], "lstm": FALLS}, True),
+        ("later", {}, {"rnn": STAYS, "lstm": FALLS}, False),
+        ("slower", {}, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.01, 0.01]}, True),
+        ("slower", {}, {"rnn": [0.2, 0.2, 0.01, 0.01], "lstm": FALLS}, False),
+        ("slower", {}, {"rnn": STAYS, "lstm": FALLS}, False),
+        ("drops_within", {"epochs": 2.0}, {"rnn": FALLS}, True),
+        ("drops_within", {"epochs": 1.9}, {"rnn": FALLS}, False),
+        ("drops_within", {"epochs": 9.0}, {"rnn": STAYS}, False),
+        ("rougher", {}, {"rnn": [0.2, 0.1, 0.2, 0.1], "lstm": FALLS}, True),
+        ("rougher", {}, {"rnn": FALLS, "lstm": [0.2, 0.1, 0.2, 0.1]}, False),
+        ("rougher", {}, {"rnn": [0.2, 0.3, 0.2, 0.3], "lstm": FALLS}, False),  # it never drops
+        ("smooth", {"setback": 0.0}, {"rnn": FALLS}, True),
+        ("smooth", {"setback": 0.26}, {"rnn": [1.0, 0.2, 0.1, 0.12, 0.15, 0.1]}, True),  # 0.05 up, of a baseline of 0.2
+        ("smooth", {"setback": 0.24}, {"rnn": [1.0, 0.2, 0.1, 0.12, 0.15, 0.1]}, False),
+        ("smooth", {"setback": 0.26}, {"rnn": [1.0, 0.1, 0.15, 0.1, 0.15, 0.1]}, True),  # the largest, not the sum
+        (
+            "smooth",
+            {"setback": 0.0},
+            {"rnn": [1.0, 0.1, 1.5, 0.1, 0.05]},
+            True,
+        ),  # it comes back to the baseline before it leaves it
+        ("smooth", {"setback": 9.0}, {"rnn": [1.0, 0.1, 0.05, 0.19]}, False),  # its last test is at the baseline
+        ("smooth", {"setback": 9.0}, {"rnn": UNTRAINED}, False),
+        ("late", {"epochs": 2.0}, {"rnn": [1.0, 0.2, 0.1]}, True),
+        ("late", {"epochs": 2.1}, {"rnn": [1.0, 0.2, 0.1]}, False),
+        ("late", {"epochs": 2.0}, {"rnn": UNTRAINED}, False),
+        ("returns", {"share": 0.8}, {"rnn": [0.2, 0.1, 0.19]}, True),
+        ("returns", {"share": 0.8}, {"rnn": FALLS}, False),
+        ("returns", {"share": 0.8}, {"rnn": STAYS}, False),
+        ("returns", {"share": 0.8}, {"rnn": [0.2, 0.2, 0.1]}, False),
+        ("best", {}, {"rnn": FALLS, "lstm": STAYS}, True),
+        ("best", {}, {"rnn": STAYS, "lstm": FALLS}, False),
+        ("worst", {}, {"rnn": STAYS, "lstm": FALLS}, True),
+        ("worst", {}, {"rnn": FALLS, "lstm": STAYS}, False),
+        ("worst", {}, {"rnn": UNTRAINED, "lstm": STAYS}, False),
+        ("similar", {"difference": 0.003}, {"rnn": STAYS, "lstm": [0.2, 0.2]}, True),
+        ("similar", {"difference": 0.001}, {"rnn": STAYS, "lstm": [0.2, 0.2]}, False),
+        ("fails_only_here", {"share": 0.9}, {"rnn": STAYS, "lstm": FALLS}, True),
+        ("fails_only_here", {"share": 0.9}, {"rnn": FALLS, "lstm": FALLS}, False),
+        ("fails_only_here", {"share": 0.9}, {"rnn": STAYS, "lstm": STAYS}, False),
+        ("first", {}, {"rnn": FALLS}, None),
     ],
 )
-def test_claims(database, check, factor, curves, holds):
+def test_claims(database, check, fields, curves, holds):
     """The baseline is 0.2."""
     outcome = [Printed(metric="mse", outcome="")]
     both = [experiment(model, "curve", outcome, "figure 1") for model in ("rnn", "lstm")]
     for compared in both:
         if compared.model in curves:
             database.run(compared, 0, test=curves[compared.model])
-    claims = [Claim(text="", check=check, model="rnn", factor=factor, others=["lstm"] * (check in COMPARING))]
+    others = {"others": ["lstm"]} if issubclass(KINDS[check], Comparing) else {}
+    claims = [stated(check, **fields, **others)]
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     view = database.view(paper(*both, artifacts=[artifact]))
     (finding,) = view.claim_results
@@ -108,8 +118,8 @@ def test_claims(database, check, factor, curves, holds):
 def test_a_claim_is_held_against_the_baseline_of_its_own_metric(metric, split, expected):
     """A metric without one, and a probe's number, are held against that of the main metric."""
     run = SimpleNamespace(metric="accuracy", baselines={"accuracy": 0.5, "cross_entropy": 0.7})
-    claim = Claim(text="", check="ends_below", model="rnn", metric=metric, split=split)
-    assert baseline(claim, SimpleNamespace(run=run)) == expected
+    claim = EndsBelow(text="", model="rnn", share=0.1, metric=metric, split=split)
+    assert claim.baseline(SimpleNamespace(run=run)) == expected
 
 
 @pytest.mark.parametrize(
@@ -125,7 +135,7 @@ def test_only_finished_seeds_decide_and_none_may_diverge(database, curves, statu
     rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
     for seed, (curve, status) in enumerate(zip(curves, statuses, strict=True)):
         database.run(rnn_experiment, seed, test=curve, status=status)
-    claim = Claim(text="", check="ends_below", model="rnn", factor=0.1)
+    claim = stated("ends_below", share=0.1)
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
     (finding,) = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
     assert has_held(finding) is holds
@@ -133,38 +143,46 @@ def test_only_finished_seeds_decide_and_none_may_diverge(database, curves, statu
 
 
 @pytest.mark.parametrize(
-    ("check", "factor", "last", "holds"),
+    ("check", "fields", "last", "holds"),
     [
-        ("improves_with", 0.9, [0.2, 0.1, 0.05], True),
-        ("improves_with", 0.9, [0.2, 0.05, 0.1], False),
-        ("improves_with", 0.9, [0.19, 0.18, 0.17], False),  # none comes down
-        ("near_best", 0.6, [0.2, 0.02, 0.01], True),
-        ("near_best", 0.7, [0.2, 0.02, 0.01], False),
-        ("near_best", 0.1, [0.2, 0.2, 0.2], False),
+        ("improves_with", {"correlation": -0.9}, [0.2, 0.1, 0.05], True),
+        ("improves_with", {"correlation": -0.9}, [0.2, 0.05, 0.1], False),
+        ("improves_with", {"correlation": -0.9}, [0.19, 0.18, 0.17], False),  # none comes down
+        ("near_best", {"share": 0.6}, [0.2, 0.02, 0.01], True),
+        ("near_best", {"share": 0.7}, [0.2, 0.02, 0.01], False),
+        ("near_best", {"share": 0.1}, [0.2, 0.2, 0.2], False),
     ],
 )
-def test_claims_about_a_setting(database, check, factor, last, holds):
+def test_claims_about_a_setting(database, check, fields, last, holds):
     """Runs with 8, 9 and 10 units; the baseline is 0.2."""
     experiments = []
     for size, value in zip((8, 9, 10), last, strict=True):
         sized = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
         experiments.append(sized.model_copy(update={"model_settings": {"hidden_size": size}}))
         database.run(experiments[-1], 0, test=[1.0, value])
-    claim = Claim(text="", check=check, model="rnn", over="hidden_size", factor=factor)
+    claim = stated(check, over="hidden_size", **fields)
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
     (finding,) = database.view(paper(*experiments, artifacts=[artifact])).claim_results
     assert has_held(finding) is holds
 
 
-@pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (1.3, True), (1.4, False), (0.75, False)])
-def test_times_are_compared_as_ratios(database, factor, holds):
+def test_a_setting_that_the_runs_lack_is_named(database):
+    both = [experiment("rnn", "curve", OUTCOME, "figure 1")]
+    database.run(both[0], 0, test=FALLS)
+    claim = stated("improves_with", over="hiden_size", correlation=-0.5)
+    with pytest.raises(UsageError, match="unknown setting 'hiden_size': did you mean hidden_size"):
+        database.view(paper(*both, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": [claim]}]))
+
+
+@pytest.mark.parametrize(("ratio", "holds"), [(1.0, True), (1.3, True), (1.4, False), (0.75, False)])
+def test_times_are_compared_as_ratios(database, ratio, holds):
     both = [
         experiment(model, "last", [Printed(metric="minutes_per_epoch", split="train", value=1.0)])
         for model in ("rnn", "lstm")
     ]
     for each in both:
         database.run(each, 0, test=[1.0])  # all take the same time
-    claim = Claim(text="", check="ratio", model="rnn", factor=factor, metric="minutes_per_epoch", split="train")
+    claim = stated("ratio", ratio=ratio, metric="minutes_per_epoch", split="train")
     artifact = {"name": "table 1", "claims": [claim]}
     (finding,) = database.view(paper(*both, artifacts=[artifact])).claim_results
     assert has_held(finding) is holds
@@ -177,7 +195,7 @@ def test_times_of_several_machines_are_not_compared(database):
     ]
     for machine, each in zip(("a CPU", "another CPU"), both, strict=True):
         database.run(each, 0, test=[1.0], cpu=machine)
-    claim = Claim(text="", check="ratio", model="rnn", factor=1.0, metric="minutes_per_epoch", split="train")
+    claim = stated("ratio", ratio=1.0, metric="minutes_per_epoch", split="train")
     artifact = {"name": "table 1", "claims": [claim]}
     (finding,) = database.view(paper(*both, artifacts=[artifact])).claim_results
     assert (has_held(finding), finding.reason) == (None, "needs runs on one machine, and has 2")
@@ -189,10 +207,10 @@ def test_headlines_count_a_claim_once_and_those_that_cannot_fail_nowhere(databas
     for seed in range(3):
         database.run(rnn_experiment, seed, test=FALLS)
     database.run(few, 0, test=FALLS)
-    shared = Claim(text="shared", check="ends_below", model="rnn")
-    marked = Claim(text="marked", check="ends_below", model="rnn", factor=9.0, cannot_fail=True)
-    own = Claim(text="own", check="ends_below", model="rnn", factor=0.01)
-    hollow = Claim(text="one seed", check="ends_below", model="lstm")
+    shared = stated("ends_below", text="shared", share=0.5)
+    marked = stated("ends_below", text="marked", share=9.0, cannot_fail=True)
+    own = stated("ends_below", text="own", share=0.01)
+    hollow = stated("ends_below", "lstm", text="one seed", share=0.5)
     views = []
     for key, claims in (("first", [shared, marked]), ("second", [shared, own, hollow])):
         artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
@@ -211,7 +229,7 @@ def test_headlines_count_a_claim_once_and_those_that_cannot_fail_nowhere(databas
     assert counts.hollow == (1, 1)
     assert counts.apart == "1 have fewer than 3 seeds; 1 repeat another paper's on the same runs; 1 cannot fail"
     computed = [
-        ClaimResult(Claim(text="", check="leaves", panel=panel), share_of_seeds([holds]), "")
+        ClaimResult(EndsAtDistance(text="", panel=panel, at_least=1.0), share_of_seeds([holds]), "")
         for panel, holds in zip("ab", (True, False), strict=True)
     ]
     assert [finding.verdict for finding in computed] == ["held", "did not hold"]
@@ -224,41 +242,77 @@ NEVER = [0.2, 0.2, 0.2, 0.2]
 
 
 @pytest.mark.parametrize(
-    ("check", "own", "rivals", "verdict"),
+    ("check", "fields", "own", "rivals", "verdict"),
     [
-        ("ends_below", [FALLS] * 5, [], "held (5 of 5 seeds)"),
-        ("ends_below", [FALLS] * 4 + [STAYS], [], "depends on the seed (4 of 5 seeds)"),  # 80 % is not above 80 %
-        ("ends_below", [FALLS] * 9 + [STAYS], [], "held (9 of 10 seeds)"),
-        ("ends_below", [FALLS] + [STAYS] * 4, [], "depends on the seed (1 of 5 seeds)"),  # nor 20 % below 20 %
-        ("ends_below", [FALLS] + [STAYS] * 5, [], "did not hold (1 of 6 seeds)"),
-        ("ends_below", [FALLS], [], "held (1 seed)"),
-        ("ends_below", [STAYS], [], "did not hold (1 seed)"),
-        ("ends_below", [FALLS] * 2, [], "held (2 seeds)"),
-        ("first", [SOONER] * 3, [LATER] * 3, "held (100 % of 9 pairs)"),
-        ("first", [SOONER] * 3, [AS_SOON] * 3, "depends on the seed (50 % of 9 pairs)"),  # ties
-        ("first", [SOONER] * 3, [AS_SOON, LATER, LATER], "held (83 % of 9 pairs)"),  # (3 x 0.5 + 6) / 9
-        ("first", [LATER] * 3, [SOONER] * 3, "did not hold (0 % of 9 pairs)"),
-        ("first", [SOONER] * 5, [LATER], "held (1 seed)"),
-        ("first", [SOONER], [LATER] * 5, "held (1 seed)"),
-        ("first", [SOONER, NEVER, NEVER], [NEVER] * 3, "depends on the seed (33 % of 9 pairs)"),  # no drop is no tie
-        ("later", [LATER] * 3, [SOONER, LATER, LATER], "depends on the seed (67 % of 9 pairs)"),  # (3 + 6 x 0.5) / 9
-        ("later", [LATER, LATER, NEVER], [SOONER] * 3, "depends on the seed (67 % of 9 pairs)"),  # one never drops
-        ("best", [FALLS] * 3, [FALLS, STAYS, STAYS], "held (83 % of 9 pairs)"),
-        ("similar", [FALLS, FALLS, STAYS], [FALLS] * 3, "depends on the seed (67 % of 9 pairs)"),
-        ("rougher", [[0.2, 0.1, 0.2, 0.1]] * 3, [FALLS, FALLS, STAYS], "depends on the seed (67 % of 9 pairs)"),
-        ("slower", [FALLS] * 3, [SOONER, SOONER, STAYS], "held (100 % of 6 pairs)"),  # the third has no drop to compare
-        ("slower", [FALLS, FALLS, STAYS], [SOONER] * 3, "depends on the seed (67 % of 9 pairs)"),
-        ("slower", [FALLS] * 3, [STAYS] * 3, "did not hold (0 % of 0 pairs)"),
-        ("fails_only_here", [STAYS, STAYS, FALLS], [FALLS] * 3, "depends on the seed (67 % of 9 pairs)"),
+        ("ends_below", {"share": 0.1}, [FALLS] * 5, [], "held (5 of 5 seeds)"),
+        (
+            "ends_below",
+            {"share": 0.1},
+            [FALLS] * 4 + [STAYS],
+            [],
+            "depends on the seed (4 of 5 seeds)",
+        ),  # 80 % is not above 80 %
+        ("ends_below", {"share": 0.1}, [FALLS] * 9 + [STAYS], [], "held (9 of 10 seeds)"),
+        (
+            "ends_below",
+            {"share": 0.1},
+            [FALLS] + [STAYS] * 4,
+            [],
+            "depends on the seed (1 of 5 seeds)",
+        ),  # nor 20 % below 20 %
+        ("ends_below", {"share": 0.1}, [FALLS] + [STAYS] * 5, [], "did not hold (1 of 6 seeds)"),
+        ("ends_below", {"share": 0.1}, [FALLS], [], "held (1 seed)"),
+        ("ends_below", {"share": 0.1}, [STAYS], [], "did not hold (1 seed)"),
+        ("ends_below", {"share": 0.1}, [FALLS] * 2, [], "held (2 seeds)"),
+        ("first", {}, [SOONER] * 3, [LATER] * 3, "held (100 % of 9 pairs)"),
+        ("first", {}, [SOONER] * 3, [AS_SOON] * 3, "depends on the seed (50 % of 9 pairs)"),  # ties
+        ("first", {}, [SOONER] * 3, [AS_SOON, LATER, LATER], "held (83 % of 9 pairs)"),  # (3 x 0.5 + 6) / 9
+        ("first", {}, [LATER] * 3, [SOONER] * 3, "did not hold (0 % of 9 pairs)"),
+        ("first", {}, [SOONER] * 5, [LATER], "held (1 seed)"),
+        ("first", {}, [SOONER], [LATER] * 5, "held (1 seed)"),
+        (
+            "first",
+            {},
+            [SOONER, NEVER, NEVER],
+            [NEVER] * 3,
+            "depends on the seed (33 % of 9 pairs)",
+        ),  # no drop is no tie
+        (
+            "later",
+            {},
+            [LATER] * 3,
+            [SOONER, LATER, LATER],
+            "depends on the seed (67 % of 9 pairs)",
+        ),  # (3 + 6 x 0.5) / 9
+        ("later", {}, [LATER, LATER, NEVER], [SOONER] * 3, "depends on the seed (67 % of 9 pairs)"),  # one never drops
+        ("best", {}, [FALLS] * 3, [FALLS, STAYS, STAYS], "held (83 % of 9 pairs)"),
+        ("similar", {"difference": 0.1}, [FALLS, FALLS, STAYS], [FALLS] * 3, "depends on the seed (67 % of 9 pairs)"),
+        ("rougher", {}, [[0.2, 0.1, 0.2, 0.1]] * 3, [FALLS, FALLS, STAYS], "depends on the seed (67 % of 9 pairs)"),
+        (
+            "slower",
+            {},
+            [FALLS] * 3,
+            [SOONER, SOONER, STAYS],
+            "held (100 % of 6 pairs)",
+        ),  # the third has no drop to compare
+        ("slower", {}, [FALLS, FALLS, STAYS], [SOONER] * 3, "depends on the seed (67 % of 9 pairs)"),
+        ("slower", {}, [FALLS] * 3, [STAYS] * 3, "did not hold (0 % of 0 pairs)"),
+        (
+            "fails_only_here",
+            {"share": 0.1},
+            [STAYS, STAYS, FALLS],
+            [FALLS] * 3,
+            "depends on the seed (67 % of 9 pairs)",
+        ),
     ],
 )
-def test_the_share_of_seeds_or_pairs_decides(database, check, own, rivals, verdict):
+def test_the_share_of_seeds_or_pairs_decides(database, check, fields, own, rivals, verdict):
     """The baseline is 0.2; a tie counts half."""
     experiments = {model: experiment(model, "curve", OUTCOME, "figure 1") for model in ("rnn", "lstm")}
     for model, seeds in (("rnn", own), ("lstm", rivals)):
         for seed, curve in enumerate(seeds):
             database.run(experiments[model], seed, test=curve)
-    claim = Claim(text="", check=check, model="rnn", factor=0.1, others=["lstm"] * bool(rivals))
+    claim = stated(check, **fields, **({"others": ["lstm"]} if rivals else {}))
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
     (finding,) = database.view(paper(*experiments.values(), artifacts=[artifact])).claim_results
     assert finding.verdict == verdict
@@ -273,7 +327,7 @@ def test_the_weakest_of_several_comparisons_decides(database):
     for each in experiments:
         for seed in range(3):
             database.run(each, seed, test=curves[each.model])
-    claim = Claim(text="", check="best", model="rnn")
+    claim = stated("best")
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
     (finding,) = database.view(paper(*experiments, artifacts=[artifact])).claim_results
     assert finding.verdict == "did not hold (0 % of 9 pairs)"
@@ -289,10 +343,10 @@ def test_the_reasons_are_for_people(database):
         for seed, curve in enumerate(seeds):
             database.run(experiments[model], seed, test=curve)
     claims = [
-        Claim(text="", check="departs_first", model="rnn", others=["lstm"]),
-        Claim(text="", check="slower", model="rnn", others=["lstm"]),
-        Claim(text="", check="bypasses", model="rnn", factor=20),
-        Claim(text="", check="smooth", model="rnn"),
+        stated("first", departing=True, others=["lstm"]),
+        stated("slower", others=["lstm"]),
+        stated("bypasses", iterations=20),
+        stated("smooth", setback=0.5),
     ]
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     findings = database.view(paper(*experiments.values(), artifacts=[artifact])).claim_results
@@ -311,8 +365,8 @@ def test_runs_without_the_claims_metric_leave_it_undecided(database):
     rnn_experiment = experiment("rnn", "curve", OUTCOME, "figure 1")
     database.run(rnn_experiment, 0, test=FALLS)
     claims = [
-        Claim(text="", check="stays_below", model="rnn", metric="drift"),
-        Claim(text="", check="fades_to", model="rnn", metric="gradient_norm_of_mean/h"),
+        stated("stays_below", limit=0.5, metric="drift"),
+        stated("fades_to", share=0.5, vector="gradient_norm_of_mean/h"),
     ]
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     findings = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
@@ -328,7 +382,7 @@ def test_the_best_is_told_by_the_papers_own_rule(database, selection, holds):
     first, second = (experiment(model, selection, printed) for model in ("rnn", "lstm"))
     database.run(first, 0, test=[0.2, 0.1, 0.19], valid=[0.2, 0.1, 0.19])
     database.run(second, 0, test=[0.2, 0.15, 0.15], valid=[0.2, 0.15, 0.15])
-    claim = Claim(text="", check="best", model="rnn", others=["lstm"])
+    claim = stated("best", others=["lstm"])
     artifact = {"name": "table 1", "shows": "table", "claims": [claim]}
     (finding,) = database.view(paper(first, second, artifacts=[artifact])).claim_results
     assert has_held(finding) is holds
@@ -340,8 +394,8 @@ def test_a_run_that_solved_its_task_ends_at_its_last_test(database):
     stopping = plain.model_copy(update={"training": {**plain.training, "solved_at": 0.05}})
     database.run(stopping, 0, test=[0.2] * 11 + [0.01])
     claims = [
-        Claim(text="", check="ends_below", model="rnn", factor=0.1),
-        Claim(text="", check="ends_below", model="rnn", factor=0.1, metric="mse", split="test"),
+        stated("ends_below", share=0.1),
+        stated("ends_below", share=0.1, metric="mse", split="test"),
     ]
     whole = paper(stopping, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
     assert [has_held(finding) for finding in database.view(whole).claim_results] == [False, False]
@@ -356,10 +410,10 @@ def test_probes_carry_claims(database):
     rows = [MetricRow("probe", "drift", i, 10 * i, 10.0**-6 * (1 + 50 * i)) for i in range(3)]
     database.store.log(run.id, rows, [], {})
     claims = [
-        Claim(text="", check="grows", model="rnn", factor=100, metric="drift"),
-        Claim(text="", check="grows", model="rnn", factor=102, metric="drift"),
-        Claim(text="", check="stays_below", model="rnn", factor=2e-4, metric="drift"),
-        Claim(text="", check="stays_below", model="rnn", factor=1e-4, metric="drift"),
+        stated("grows", ratio=100, metric="drift"),
+        stated("grows", ratio=102, metric="drift"),
+        stated("stays_below", limit=2e-4, metric="drift"),
+        stated("stays_below", limit=1e-4, metric="drift"),
     ]
     artifact = {"name": "figure 1", "shows": "orthogonality", "claims": claims}
     view = database.view(paper(rnn_experiment, artifacts=[artifact]))

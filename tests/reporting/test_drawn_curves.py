@@ -9,14 +9,15 @@ import re
 import numpy as np
 import pytest
 from support.databases import RunDatabase, experiment
-from support.pages import figures
+from support.pages import figures, unpacked_figures
 
 from orthobench.analysis.conditions import collect
 from orthobench.reporting.curve_sheets import records_of
+from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.html import write_html
 from orthobench.reporting.images import compose
-from orthobench.reporting.packed import figure_json, numbers
+from orthobench.reporting.packed import figure_json, numbers, packed_figures
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.stills import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, still
 from orthobench.reporting.styles import Styles
@@ -105,6 +106,20 @@ def assert_same_crossings(drawn, whole) -> None:
 def test_the_page_has_the_crossings_of_the_data(stored):
     condition, figure = stored
     assert_same_crossings(lines_of(figure_json(figure)["data"]), courses(condition))
+
+
+@pytest.mark.parametrize("extreme", [1e-40, 1e-300, 1e39, 1e300, 1.0])
+def test_packed_curves_have_all_digits_of_the_figure(extreme):
+    """Also where single precision has none: such a curve keeps its decimals."""
+    draw = np.random.default_rng(0)
+    y = 10 ** draw.uniform(-37, 37, 20_000) * draw.choice([-1, 1], 20_000)
+    y[:3] = 0.0, np.nan, np.inf
+    figure = Figure({})
+    figure.add_scatter(x=np.arange(20_000), y=y, mode="lines")
+    figure.add_scatter(x=[1, 2, 3], y=[extreme, 9.9999, 1.00005], mode="lines")
+    figure.add_scatter(x=[1], y=[0.1], mode="markers")
+    plain = figure_json(figure)
+    assert unpacked_figures(packed_figures({"curves": plain}))["curves"] == plain
 
 
 def test_a_page_of_many_runs_has_the_crossings_of_the_data(tmp_path):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.claims import stated
 from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
-from orthobench.papers import Claim, Printed, find_study
+from orthobench.papers import Printed, find_study
 from orthobench.reporting.account import MARK, TABLE_BEGINS, TABLE_ENDS, read_account
 from orthobench.reporting.reproduction import everything_measured, keep_authors, reproduction
 from orthobench.reporting.studies import StudyResult
@@ -50,7 +51,7 @@ def test_a_run_that_was_cut_off_is_told_as_such(database):
 def test_a_figures_claims_are_told_with_what_was_measured(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
     database.run(rnn_experiment, 0, test=[1.0, 0.01])
-    claims = [Claim(text="It falls", check="ends_below", model="rnn"), Claim(text="So?", check="best", model="lstm")]
+    claims = [stated("ends_below", text="It falls", share=0.5), stated("best", "lstm", text="So?")]
     whole = paper(rnn_experiment, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
     text = reproduction(collect(database.store), [database.view(whole)], [])
     assert (
@@ -74,7 +75,7 @@ def test_the_opening_table_has_every_number_and_decided_claim(database):
         database.run(numbers, seed, test=[1.0, value])
     for seed in range(4):
         database.run(curves, seed, test=[1.0, 0.01 if seed else 0.9])
-    claims = [Claim(text="It falls", check="ends_below", model="lstm"), Claim(text="So?", check="best", model="gru")]
+    claims = [stated("ends_below", "lstm", text="It falls", share=0.5), stated("best", "gru", text="So?")]
     whole = paper(numbers, curves, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
     lines = everything_measured([database.view(whole)]).splitlines()
     assert len(lines) == 4

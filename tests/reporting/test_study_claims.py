@@ -24,22 +24,55 @@ def figure(**claim) -> Artifact:
 
 
 @pytest.mark.parametrize(
-    ("check", "factor", "last", "holds"),
+    ("check", "fields", "last", "holds"),
     [
-        ("contracts", 0.5, [0.4, 0.0], True),
-        ("contracts", 0.5, [0.6, 0.0], False),
-        ("leaves", 2.0, [0.0, 3.0], True),
-        ("leaves", 2.0, [0.0, 1.9], False),
-        ("keeps_distance", 1.25, [0.0, 0.9], True),
-        ("keeps_distance", 1.25, [0.0, 0.7], False),
-        ("two_fixed_points", 1.0, [1.0, 0.0], False),  # one
+        ("ends_at_distance", {"at_most": 0.5}, [0.4, 0.0], True),
+        ("ends_at_distance", {"at_most": 0.5}, [0.6, 0.0], False),
+        ("ends_at_distance", {"at_least": 2.0}, [0.0, 3.0], True),
+        ("ends_at_distance", {"at_least": 2.0}, [0.0, 1.9], False),
+        ("ends_at_distance", {"at_least": 0.8, "at_most": 1.25}, [0.0, 0.9], True),
+        ("ends_at_distance", {"at_least": 0.8, "at_most": 1.25}, [0.0, 0.7], False),
+        ("ends_at_distance", {"at_least": 0.8, "at_most": 1.25}, [0.0, 1.2], True),
+        ("ends_at_distance", {"at_least": 0.8, "at_most": 1.25}, [0.0, 1.3], False),
+        ("fixed_points", {"points": 1}, [1.0, 0.0], True),
+        ("fixed_points", {"points": 2}, [1.0, 0.0], False),
+        ("fixed_points", {"points": 1}, [0.9, 0.0], False),  # it still moves
     ],
 )
-def test_claims_on_trajectories(check, factor, last, holds):
+def test_claims_on_trajectories(check, fields, last, holds):
     """From (1, 0) to `last` in a straight line."""
     panel = {"panel": "x", "trajectories": [np.linspace([1.0, 0.0], last, 5).tolist()]}
-    (finding,) = check_panels(figure(check=check, panel="x", factor=factor), [panel])
+    (finding,) = check_panels(figure(check=check, panel="x", **fields), [panel])
     assert has_held(finding) is holds
+
+
+def test_several_trajectories_decide_by_the_extreme_ones():
+    """They end at 0.5 and 2 times the distance from which they start, at rest."""
+    courses = [[[1.0, 0.0], [0.5, 0.0], [0.5, 0.0]], [[0.0, 2.0], [4.0, 0.0], [4.0, 0.0]]]
+    claims = [
+        {"text": "", "panel": "x", **fields}
+        for fields in (
+            {"check": "ends_at_distance", "at_most": 2.0},
+            {"check": "ends_at_distance", "at_most": 1.9},
+            {"check": "ends_at_distance", "at_least": 0.5},
+            {"check": "ends_at_distance", "at_least": 0.6},
+            {"check": "fixed_points", "points": 2},
+            {"check": "fixed_points", "points": 1},
+        )
+    ]
+    artifact = Artifact.model_validate({"name": "figure 1", "shows": "study", "claims": claims})
+    results = check_panels(artifact, [{"panel": "x", "trajectories": courses}])
+    assert [has_held(result) for result in results] == [True, False, True, False, True, False]
+    assert results[0].reason == "ends at 0.5 to 2 times the distance it starts at; at most 2"
+    assert results[4].reason == "2 different ends; the last step moves by 0"
+
+
+def test_a_claim_about_runs_is_not_decided_by_a_computation_nor_the_other_way():
+    (of_runs,) = check_panels(figure(check="best", model="rnn"), [])
+    (of_panel,) = check_runs(figure(check="fixed_points", panel="a", points=2), [])
+    assert (of_runs.reason, of_panel.reason) == ("needs runs, and the figure is computed", "has no panel a")
+    assert not of_runs.is_decided
+    assert not of_panel.is_decided
 
 
 @pytest.fixture
@@ -68,33 +101,33 @@ def traced(orthobench, tiny_options):
 
 
 @pytest.mark.parametrize(
-    ("check", "metric", "factor", "holds"),
+    ("check", "vector", "fields", "holds"),
     [
-        ("forgets", "heat_map/h", 0.0118, True),  # (2^-6 + 2^-7) / 2 = 0.01172
-        ("forgets", "heat_map/h", 0.0117, False),
-        ("remembers", "heat_map/h", 0.0117, True),
-        ("remembers_at_start", "norm", 0.2, False),
-        ("forgets_at_start", "norm", 0.11, True),
-        ("remembers", "norm", 0.5, True),
-        ("forgets_more", "norm", 1.0, False),
-        ("forgets_more", "sooner", 1.0, True),
-        ("forgets_more", "alike", 1.0, False),
-        ("decays_to", "norm", 0.2, True),  # 0.5 is left
-        ("decays_to", "norm", 0.1, False),
-        ("fades_to", "alike", 0.003, True),  # 0.001 is left of the last step's
-        ("fades_to", "alike", 0.0004, True),
-        ("fades_to", "alike", 0.0003, False),
-        ("fades_to", "alike", 0.004, False),
-        ("fades_to", "none", 0.1, False),  # there was none at the start
-        ("stands_out", "heat_map/column", 3.0, True),
-        ("stands_out", "heat_map/column", 3.1, False),
-        ("near_one", "norm", 0.5, True),
-        ("near_one", "norm", 0.4, False),
-        ("remembers", "nowhere", 0.1, None),
+        ("forgets", "heat_map/h", {"share": 0.0118}, True),  # (2^-6 + 2^-7) / 2 = 0.01172
+        ("forgets", "heat_map/h", {"share": 0.0117}, False),
+        ("remembers", "heat_map/h", {"share": 0.0117}, True),
+        ("remembers", "norm", {"share": 0.2, "at_start": True}, False),
+        ("forgets", "norm", {"share": 0.11, "at_start": True}, True),
+        ("remembers", "norm", {"share": 0.5}, True),
+        ("forgets_more", "norm", {}, False),
+        ("forgets_more", "sooner", {}, True),
+        ("forgets_more", "alike", {}, False),
+        ("decays_to", "norm", {"share": 0.2}, True),  # 0.5 is left
+        ("decays_to", "norm", {"share": 0.1}, False),
+        ("fades_to", "alike", {"share": 0.003}, True),  # 0.001 is left of the last step's
+        ("fades_to", "alike", {"share": 0.0004}, True),
+        ("fades_to", "alike", {"share": 0.0003}, False),
+        ("fades_to", "alike", {"share": 0.004}, False),
+        ("fades_to", "none", {"share": 0.1}, False),  # there was none at the start
+        ("stands_out", "heat_map/column", {"ratio": 3.0}, True),
+        ("stands_out", "heat_map/column", {"ratio": 3.1}, False),
+        ("near_one", "norm", {"distance": 0.5}, True),
+        ("near_one", "norm", {"distance": 0.4}, False),
+        ("remembers", "nowhere", {"share": 0.1}, None),
     ],
 )
-def test_claims_on_gradients(traced, check, metric, factor, holds):
-    (finding,) = check_runs(figure(check=check, model="rnn", metric=metric, factor=factor), traced)
+def test_claims_on_gradients(traced, check, vector, fields, holds):
+    (finding,) = check_runs(figure(check=check, model="rnn", vector=vector, **fields), traced)
     assert has_held(finding) is holds
 
 

@@ -6,10 +6,11 @@ import math
 
 import pytest
 from scipy.stats import t
+from support.claims import stated
 from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
-from orthobench.papers import Claim, Printed
+from orthobench.papers import Printed
 from orthobench.reporting.pages import mark_repeated_claims
 from orthobench.reporting.verdicts import dots, failed_claims, held_claims, own_conditions, seed_decided_claims, square
 from orthobench.store import open_store
@@ -24,11 +25,11 @@ def database(tmp_path):
         yield RunDatabase(store)
 
 
-def claim(text: str, **fields) -> Claim:
-    return Claim(text=text, check="ends_below", model="rnn", factor=0.1, **fields)
+def claim(text: str, **fields) -> dict:
+    return stated("ends_below", text=text, share=0.1, **fields)
 
 
-def figure(*claims: Claim) -> dict:
+def figure(*claims: dict) -> dict:
     return {"name": "figure 1", "shows": "learning_curves", "claims": list(claims)}
 
 

@@ -67,9 +67,9 @@ def server(module: str, *options: str) -> Iterator[str]:
 
 
 def ask(address: str, content: dict | None = None):
-    """The JSON that a server answers; waits for a server that is not there yet."""
+    """The JSON that a server answers; waits for a server that is not there yet, on a busy machine for minutes."""
     data = None if content is None else json.dumps(content).encode()
-    for _ in range(600):
+    for _ in range(4000):
         try:
             with urlopen(Request(address, data, {"Content-Type": "application/json"}), timeout=30) as answer:
                 return json.loads(answer.read())

@@ -74,7 +74,7 @@ def test_a_folder_with_other_files_is_left_as_it_is(databases, orthobench, tmp_p
     done = orthobench("publish", "mine", *databases)
     assert done.code == 2
     assert done.err == (
-        "error: mine has files that `orthobench publish` did not make, so it is left as it is: name another folder\n"
+        "error: refusing to write to mine: it has files that `orthobench publish` did not write; name another folder\n"
     )
     assert [(file.name, file.read_text()) for file in folder.iterdir()] == [("index.html", "mine")]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from support.records import make_run_record
+from support.schemas import add_revision, write_older
 
 from orthobench.errors import UsageError
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
@@ -74,6 +74,7 @@ def test_all_runs_of_both_are_there_once(databases, tmp_path):
         "environment": 1,
         "benchmark": 1,
         "segment": 0,
+        "series": 0,
         "metric": 4,
         "trace": 4,
         "tag": 3,
@@ -195,15 +196,15 @@ def test_what_is_said_of_a_run_is_joined(databases):
         Base.metadata.remove(table)
 
 
-def test_an_older_database_is_read_through_a_copy(databases, tmp_path):
-    target, _ = databases
+def test_an_older_database_is_read_through_a_copy(tmp_path, monkeypatch):
     old = tmp_path / "old.db"
-    shutil.copy(Path(__file__).with_name("schema_0001.db"), old)
+    write_older(old)
     before = old.read_bytes()
-    with reading(str(old)) as source:
+    add_revision(tmp_path, monkeypatch.setattr)
+    with reading(str(old)) as source, open_store(str(tmp_path / "new.db"), create=True) as target:
         merged = merge(source, target)
     assert len(merged.added) == 1
-    assert merged.rows["metric"] == 5
+    assert (merged.rows["series"], merged.rows["metric"], merged.rows["trace"]) == (3, 33, 2)
     assert old.read_bytes() == before
     assert {path.name for path in tmp_path.glob("old.db*")} == {"old.db"}
 

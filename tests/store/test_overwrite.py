@@ -66,12 +66,11 @@ BASELINE = '[[run]]\ntask = "adding"\nmodel = "rnn"\nsettings = { epochs = 1 }\n
 
 
 @pytest.fixture(scope="module")
-def upgraded(tmp_path_factory) -> Path:
-    """A database of an earlier version after its upgrade."""
-    database = tmp_path_factory.mktemp("upgraded") / "results.db"
-    shutil.copy(Path(__file__).with_name("schema_0004.db"), database)
-    with open_store(str(database), create=True):
-        pass
+def filled(tmp_path_factory) -> Path:
+    """A database with a run."""
+    database = tmp_path_factory.mktemp("filled") / "results.db"
+    with open_store(str(database), create=True) as store:
+        add_run(store)
     return database
 
 
@@ -93,8 +92,8 @@ COMMANDS = [
 
 @pytest.mark.parametrize("target", ["results.db", "notes.py"])
 @pytest.mark.parametrize("command", COMMANDS, ids=[" ".join(command) for command in COMMANDS])
-def test_no_command_replaces_a_database_or_a_program(orthobench, upgraded, tmp_path, command, target):
-    shutil.copy(upgraded, tmp_path / "results.db")
+def test_no_command_replaces_a_database_or_a_program(orthobench, filled, tmp_path, command, target):
+    shutil.copy(filled, tmp_path / "results.db")
     (tmp_path / "notes.py").write_text("# my work of years\n")
     (tmp_path / "base.toml").write_text(BASELINE)
     before = (tmp_path / target).read_bytes()
@@ -105,8 +104,8 @@ def test_no_command_replaces_a_database_or_a_program(orthobench, upgraded, tmp_p
     assert (tmp_path / target).read_bytes() == before
 
 
-def test_a_report_is_replaced_by_the_next_one(orthobench, tmp_path):
-    shutil.copy(Path(__file__).with_name("schema_0004.db"), tmp_path / "results.db")
+def test_a_report_is_replaced_by_the_next_one(orthobench, filled, tmp_path):
+    shutil.copy(filled, tmp_path / "results.db")
     for _ in range(2):
         assert orthobench("report", "--html", "-o", "page.html").code == 0
         assert orthobench("report", "--format", "csv", "-o", "table.csv").code == 0
@@ -114,12 +113,12 @@ def test_a_report_is_replaced_by_the_next_one(orthobench, tmp_path):
 
 
 @pytest.mark.parametrize("command", [("run", "adding", "rnn"), ("sweep", "adding", "--models", "rnn"), ("db", "merge")])
-def test_another_programs_database_is_refused_and_unchanged(orthobench, tmp_path, command, tiny_options):
+def test_another_programs_database_is_refused_and_unchanged(orthobench, filled, tmp_path, command, tiny_options):
     other = tmp_path / "other.db"
     with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("CREATE TABLE bookmarks (url TEXT)")
     before = other.read_bytes()
-    shutil.copy(Path(__file__).with_name("schema_0004.db"), tmp_path / "source.db")
+    shutil.copy(filled, tmp_path / "source.db")
     options = ["source.db"] if command == ("db", "merge") else tiny_options
     refused = orthobench(*command, *options, "--db", "other.db")
     assert refused.code == 2

@@ -412,7 +412,7 @@ BROKEN = {
         "row 2 of table metric: 'many' is not nan, inf or -inf",
         0,
     ),
-    "vector": ("UPDATE trace SET values = '\\x0102' WHERE id = 2", "row 2 of table trace: ", 0),
+    "vector": ("UPDATE trace SET vectors = '\\x0102' WHERE id = 2", "row 2 of table trace: ", 0),
 }
 """Damage by its statement, its warning, and the number of runs that are removed with it."""
 

@@ -50,7 +50,10 @@ REMOVED = {
     "deep spec": (f"UPDATE run SET spec = '{'[' * 60_000}{']' * 60_000}' WHERE id = 2", RUN_2),
     "levels": (f"UPDATE run SET spec = json_set(spec, '$.x', json('{'[' * 60}{']' * 60}')) WHERE id = 2", RUN_2),
     "metric": ("UPDATE metric SET value = 'low' WHERE id IN (3, 7)", {"metric": 2}),
-    "trace": ("UPDATE trace SET \"values\" = X'0102' WHERE id = 1", {"trace": 1}),
+    "trace": ("UPDATE trace SET vectors = X'0102' WHERE id = 1", {"trace": 1}),
+    "cut trace": ("UPDATE trace SET vectors = substr(vectors, 1, length(vectors) - 4) WHERE id = 1", {"trace": 1}),
+    "series": ("UPDATE series SET name = CAST(X'6dff' AS TEXT)", {"series": 1, "metric": 15}),
+    "missing series": ("UPDATE metric SET series_id = 9 WHERE id = 3", {"metric": 1}),
     "tag": ("UPDATE tag SET name = CAST(X'6dff' AS TEXT) WHERE run_id = 1", {"tag": 1}),
     "missing run": ("DELETE FROM run WHERE id = 2", RUN_2),
     "final value and its row": (

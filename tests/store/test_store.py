@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import sqlite3
 import threading
 from contextlib import closing
@@ -13,6 +12,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from support.records import make_run_record
+from support.schemas import OLDER, add_revision, write_older
 
 from orthobench.errors import OrthobenchError, RunLockedError, UsageError
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
@@ -188,24 +188,11 @@ def dump(path: Path) -> list[str]:
         return list(connection.iterdump())
 
 
-def test_a_database_of_the_first_schema_is_upgraded(tmp_path):
-    """schema_0001.db was written by the program of that schema: one finished run with five numbers."""
-    old = Path(__file__).with_name("schema_0001.db")
-    path = tmp_path / "r.db"
-    shutil.copy(old, path)
-    with open_store(str(path)) as store:
-        (run,) = store.runs()
-        assert (run.task, run.model, run.status, run.environment.id) == ("adding", "rnn", Status.FINISHED, 1)
-        assert len(store.metrics([run.id])) == 5
-        store.add_benchmark("recurrence", {}, run.environment.digest, {})
-        test_migrations_make_the_tables(store)
-    assert dump(tmp_path / "r.db.backup-0001") == dump(old)
-
-
-def test_the_backup_holds_what_is_still_in_the_log(tmp_path):
+def test_the_backup_holds_what_is_still_in_the_log(tmp_path, monkeypatch):
     """Another process may have committed rows that SQLite has not moved into the file itself yet."""
     path = tmp_path / "r.db"
-    shutil.copy(Path(__file__).with_name("schema_0001.db"), path)
+    write_older(path)
+    add_revision(tmp_path, monkeypatch.setattr)
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA wal_autocheckpoint = 0")
         other.execute("PRAGMA journal_mode = WAL")
@@ -213,7 +200,7 @@ def test_the_backup_holds_what_is_still_in_the_log(tmp_path):
         other.commit()
         with open_store(str(path)) as store:
             assert store.runs()[0].message == "in the log"
-    with closing(sqlite3.connect(tmp_path / "r.db.backup-0001")) as backup:
+    with closing(sqlite3.connect(tmp_path / f"r.db.backup-{OLDER}")) as backup:
         assert backup.execute("SELECT message FROM run").fetchall() == [("in the log",)]
 
 

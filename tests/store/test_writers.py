@@ -11,7 +11,8 @@ from sqlalchemy import func, select
 from support.crash import FORKS
 from support.records import make_run_record
 
-from orthobench.store import MetricRow, MetricValue, Status, TraceRow, open_store
+from orthobench.store import MetricRow, Status, TraceRow, open_store
+from orthobench.store.tables import StoredMetric
 
 WRITERS, READERS = 16, 2
 
@@ -40,7 +41,7 @@ def read(path: Path, number: int, results: SimpleQueue) -> None:
             with open_store(str(path), create=True) as store:
                 finished = sum(run.status == Status.FINISHED for run in store.runs())
                 with store.engine.connect() as connection:
-                    rows = connection.scalar(select(func.count()).select_from(MetricValue))
+                    rows = connection.scalar(select(func.count()).select_from(StoredMetric))
             assert rows >= before
             looks, before = looks + 1, rows
         results.put((number, looks))

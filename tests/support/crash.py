@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -65,12 +65,19 @@ class Kill:
     delay: float | None = None
 
 
-def call(folder: Path, arguments: Sequence[str], kill: Kill = Kill(), lines: Path | None = None) -> int:
+def call(
+    folder: Path,
+    arguments: Sequence[str],
+    kill: Kill = Kill(),
+    lines: Path | None = None,
+    prepare: Callable[[Path], None] | None = None,
+) -> int:
     """Call the command line in its own process, and return the exit code, which is negative for a signal.
 
-    `folder/output` receives the output, and `lines` the stages of the executed lines.
+    `folder/output` receives the output, and `lines` the stages of the executed lines. The process first calls `prepare`
+    with the folder.
     """
-    process = FORKS.Process(target=_child, args=(folder, tuple(arguments), kill, lines))
+    process = FORKS.Process(target=_child, args=(folder, tuple(arguments), kill, lines, prepare))
     process.start()
     process.join(kill.delay)
     if process.exitcode is None:
@@ -80,7 +87,13 @@ def call(folder: Path, arguments: Sequence[str], kill: Kill = Kill(), lines: Pat
     return process.exitcode
 
 
-def _child(folder: Path, arguments: tuple[str, ...], kill: Kill, lines: Path | None) -> None:
+def _child(
+    folder: Path,
+    arguments: tuple[str, ...],
+    kill: Kill,
+    lines: Path | None,
+    prepare: Callable[[Path], None] | None,
+) -> None:
     import torch
 
     output = os.open(folder / "output", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
@@ -88,6 +101,8 @@ def _child(folder: Path, arguments: tuple[str, ...], kill: Kill, lines: Path | N
     os.dup2(output, 2)
     os.chdir(folder)
     torch.set_num_threads(1)
+    if prepare is not None:
+        prepare(folder)
     if kill.half is not None:
         _die_writing(kill.half)
 

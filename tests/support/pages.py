@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,30 @@ HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window
 FACTS = {"python": "3", "packages": {"torch": "2"}, "commit": None, "dirty": False, "accelerator": None, "cpu": "a CPU"}
 
 
+def content_of(text: str, name: str) -> bytes:
+    """The bytes of a block of data that a page carries."""
+    packed = re.search(rf'<script type="text/plain" id="data-{re.escape(name)}">(.*?)</script>', text)[1]
+    return gzip.decompress(base64.b64decode(packed))
+
+
 def block(text: str, name: str) -> Any:
     """A block of data that a page carries."""
-    packed = re.search(rf'<script type="text/plain" id="data-{re.escape(name)}">(.*?)</script>', text)[1]
-    return json.loads(gzip.decompress(base64.b64decode(packed)))
+    return json.loads(content_of(text, name))
+
+
+def unpacked_figures(content: bytes) -> dict[str, Any]:
+    """The figures of `packed_figures`, as the page's script reads them."""
+    line, _, planes = content.partition(b"\n")
+    loaded = json.loads(line)
+    count = len(planes) // 4
+    values = [struct.unpack("<f", bytes(planes[at::count])[:4])[0] for at in range(count)]
+    for trace in (trace for figure in loaded["figures"].values() for trace in figure["data"]):
+        if isinstance(trace.get("x"), int):
+            trace["x"] = loaded["axes"][trace["x"]]
+        if isinstance(trace.get("y"), int):
+            own = values[trace["y"] : trace["y"] + len(trace["x"])]
+            trace["y"] = [None if math.isnan(value) else float(f"{value:.5g}") for value in own]
+    return loaded["figures"]
 
 
 def figures(text: str) -> dict[str, dict[str, Any]]:
@@ -37,11 +58,7 @@ def figures(text: str) -> dict[str, dict[str, Any]]:
     names = re.findall(r'<script type="text/plain" id="data-figures-([\w-]+)">', text)
     named = {}
     for name in names:
-        loaded = block(text, f"figures-{name}")
-        named[name] = loaded["figures"]
-        for trace in (trace for figure in loaded["figures"].values() for trace in figure["data"]):
-            if isinstance(trace.get("x"), int):
-                trace["x"] = loaded["axes"][trace["x"]]
+        named[name] = unpacked_figures(content_of(text, f"figures-{name}"))
     for drawn in named.values():
         for figure in drawn.values():
             go.Figure(figure)

@@ -300,8 +300,8 @@ def test_metrics_and_score():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"shortest": 41}, "shortest=41 is more than longest=40"),
-        ({"test_longest": 39}, "test_shortest=40 is more than test_longest=39"),
+        ({"shortest": 41}, "shortest=41 is greater than longest=40"),
+        ({"test_longest": 39}, "test_shortest=40 is greater than test_longest=39"),
         ({"protocol": "xlstm", "shortest": 2}, "shortest=2 is too short for protocol=xlstm"),
         ({"protocol": "other"}, "protocol=other"),
     ],

@@ -269,7 +269,7 @@ def test_protocols_and_refusals():
     for values, words in (
         ({"generators": 1}, "generators=1 for A5: give 2 to 60"),
         ({"group": "S3", "generators": 7}, "give 2 to 6"),
-        ({"shortest": 30}, "shortest=30 is more than longest=20"),
+        ({"shortest": 30}, "shortest=30 is greater than longest=20"),
     ):
         with pytest.raises(UsageError, match=words):
             GroupWordSettings.read(values)

@@ -6,14 +6,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from support.claims import has_held
+from support.claims import has_held, stated
 from support.databases import RunDatabase, experiment, paper
 from support.records import make_run_record
 
 from orthobench.analysis.conditions import collect
 from orthobench.gate.baseline import read_baseline
 from orthobench.metric import Metric, run_columns
-from orthobench.papers import Claim, Printed
+from orthobench.papers import Printed
 from orthobench.planning.search import Search
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
@@ -119,7 +119,7 @@ def test_ranks_claims_and_figures(database, tmp_path):
     (condition,) = collect(database.store)
     assert [row.variant.run.model for row in leaderboard(condition)] == ["lstm", "rnn"]
     for model, check, holds in (("lstm", "best", True), ("rnn", "best", False), ("rnn", "worst", True)):
-        claim = Claim(text="", check=check, model=model)
+        claim = stated(check, model)
         artifact = {"name": "table 1", "shows": "learning_curves", "claims": [claim]}
         view = database.view(paper(low, high, artifacts=[artifact]))
         assert [has_held(finding) for finding in view.claim_results] == [holds]

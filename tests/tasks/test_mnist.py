@@ -45,7 +45,7 @@ def test_the_papers_splits():
         "test_size": 10_000,
     }
     MNISTSettings.read({"validation_size": "0", "train_size": "60000"})
-    with pytest.raises(UsageError, match="validation_size=5000 and train_size=60000 are more than the 60000 images"):
+    with pytest.raises(UsageError, match="validation_size=5000 and train_size=60000 exceed the 60000 training images"):
         MNISTSettings.read({"train_size": "60000"})
     with pytest.raises(UsageError, match="permutation=nnrnn has no effect: add permuted=true"):
         MNISTSettings.read({"permutation": "nnrnn"})

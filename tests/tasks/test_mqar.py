@@ -161,10 +161,10 @@ def test_settings():
     )
     assert MQARSettings.restore(MQARSettings().canonical()) == MQARSettings()
     for values, words in (
-        ({"pairs": 8}, "pairs=8 is for one size: add sizes=single"),
-        ({"sequence_length": 128}, "sequence_length=128 is for one size: add sizes=single"),
-        ({"sizes": "single", "pairs": 17}, "pairs=17 need 68 tokens, more than sequence_length=64"),
-        ({"vocabulary": 1024}, "vocabulary=1024 must be more than a sequence's 1024 tokens"),
+        ({"pairs": 8}, "pairs=8 needs sizes=single"),
+        ({"sequence_length": 128}, "sequence_length=128 needs sizes=single"),
+        ({"sizes": "single", "pairs": 17}, "pairs=17 needs 68 tokens, more than sequence_length=64"),
+        ({"vocabulary": 1024}, "vocabulary=1024 must be greater than the 1024 tokens of a sequence"),
         ({"test_size": 6}, "test_size=6 is less than"),
         ({"sizes": "single", "sequence_length": 63}, "sequence_length=63"),
     ):

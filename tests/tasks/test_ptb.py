@@ -129,7 +129,7 @@ def test_another_text_is_another_run(write):
     assert PTBSettings.read({name: str(value) for name, value in first.model_dump().items()}) == first
     write(TEXT + "!")
     assert PTBSettings.read({"text": path}) != first
-    with pytest.raises(UsageError, match="is not the text it was"):
+    with pytest.raises(UsageError, match="has changed: its checksum is"):
         PTBSettings.read(first.model_dump())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import signal
 import sqlite3
 import time
@@ -15,7 +14,6 @@ from support.crash import Kill, call
 
 from orthobench.store import open_store
 
-OLD = Path(__file__).parent.parent / "store" / "schema_0001.db"
 TEXT = "".join("state carried over from piece to piece"[(k * k + k // 5) % 38] for k in range(400))
 TASKS = {
     "adding": ["adding", "scornn", "-s", "sequence_length=10", "-s", "train_size=40", "-s", "test_size=20"],
@@ -30,9 +28,8 @@ def command(task: str) -> list[str]:
 
 
 def prepare(folder: Path) -> Path:
-    """A folder with a database of the first schema, which a run has to upgrade before it begins."""
+    """A folder without a database, which a run has to create before it begins."""
     folder.mkdir()
-    shutil.copy(OLD, folder / "results.db")
     (folder / "text.txt").write_text(TEXT)
     return folder
 
@@ -50,11 +47,6 @@ def contents(folder: Path) -> list:
             rows.append((run.task, run.model, run.status, run.message, run.iterations, run.final_value, run.best_value))
             rows.append((run.best_iteration, metrics, traces))
     return rows
-
-
-def dump(path: Path) -> list[str]:
-    with closing(sqlite3.connect(path)) as connection:
-        return list(connection.iterdump())
 
 
 def output(folder: Path) -> str:
@@ -95,7 +87,6 @@ def kill_and_ask_again(folder: Path, task: str, kills: list[Kill]) -> int:
 
 def check(folder: Path, expected: list) -> None:
     assert contents(folder) == expected
-    assert dump(folder / "results.db.backup-0001") == dump(OLD)
     assert not list(folder.glob("*.part*"))
 
 

@@ -196,7 +196,7 @@ def test_weights_of_another_model_are_refused(database, tiny, tmp_path):
     with pytest.raises(UsageError, match="are not of this scornn"):
         ob.load_model(tmp_path / "mixed.safetensors")
     (tmp_path / "key.safetensors").write_bytes(encode(first.tensors, first.facts | {"key": "0" * 16}))
-    with pytest.raises(UsageError, match="names a run that its settings do not make"):
+    with pytest.raises(UsageError, match="has a key that does not follow from its settings"):
         ob.load_model(tmp_path / "key.safetensors")
 
 

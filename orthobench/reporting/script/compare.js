@@ -1,7 +1,7 @@
 // Ticked runs side by side, and the page of a search: parallel coordinates, slices and the importance of settings.
 
-const COMPARED = 24; // runs at most: more lines cannot be told apart
-const BEST = 10; // trials in the legend of a search
+const COMPARED = 24; // the most runs, because more lines cannot be told apart
+const BEST = 10; // number of trials in the legend of a search
 const LINE_STYLES = ["solid", "dash", "dot", "dashdot"];
 
 function lineStyle(number) {
@@ -70,7 +70,7 @@ function position(axis, text) {
   return axis.high === axis.low ? 0.5 : (scale(Number(text)) - scale(axis.low)) / (scale(axis.high) - scale(axis.low));
 }
 
-// Draw a line for each trial through its settings and its value; the ten best have names.
+// Draw a line for each trial through its settings and its value; the ten best are named.
 function parallelPlot(search, valued) {
   const values = valued.map(({ value }) => value);
   const isWide = Math.min(...values) > 0 && Math.max(...values) / Math.min(...values) >= 20;
@@ -99,7 +99,7 @@ function slicePlot(search, axis, number, valued) {
 }
 
 function importance(search) {
-  if (!search.importance) return element("p", "Not estimated: this needs optuna when the page is made, and five finished trials or more.");
+  if (!search.importance) return element("p", "Not estimated: this needs optuna when the page is built, and five finished trials or more.");
   const shares = Object.entries(search.importance).sort(([, first], [, second]) => second - first);
   const bars = shares.map(([name, share]) => {
     const bar = element("i", null);

@@ -1,11 +1,27 @@
-// Unpacks the page's data, and makes elements. Everything that comes from the database enters as text, never as markup.
+// Unpacks the page's data and creates elements. Everything from the database is inserted as text, never as markup.
 
 const unpacked = new Map();
 
-// Return a promise of a block's bytes, as text or as JSON; a block is unpacked once.
+// Return a promise of a block's bytes, as text or as JSON; each block is unpacked only once.
 function unpack(name, kind = "json") {
   if (!unpacked.has(name)) unpacked.set(name, inflate(document.getElementById("data-" + name))[kind]());
   return unpacked.get(name);
+}
+
+// Return figures as `packed_figures` packs them, with a function that puts the numbers of a curve in their places.
+async function unpackFigures(name) {
+  const bytes = new Uint8Array(await unpack(name, "arrayBuffer"));
+  const start = bytes.indexOf(10) + 1, count = (bytes.length - start) / 4;
+  const record = JSON.parse(new TextDecoder().decode(bytes.subarray(0, start)));
+  const ordered = new DataView(new ArrayBuffer(4 * count));
+  for (let at = 0; at < 4 * count; at++) ordered.setUint8(4 * (at % count) + Math.floor(at / count), bytes[start + at]);
+  const value = (at) => ordered.getFloat32(4 * at, true);
+  const shown = (number) => (Number.isNaN(number) ? null : Number(number.toPrecision(5)));
+  const whole = (trace) => {
+    const x = typeof trace.x === "number" ? record.axes[trace.x] : trace.x;
+    return { ...trace, x, y: typeof trace.y === "number" ? Array.from(x, (_, number) => shown(value(trace.y + number))) : trace.y };
+  };
+  return { ...record, whole };
 }
 
 function inflate(holder) {
@@ -13,7 +29,7 @@ function inflate(holder) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
 }
 
-// Return the numbers of a list, or of an array that is packed as Plotly packs it.
+// Return the numbers of a list, or of an array in Plotly's packed format.
 function numbers(values) {
   if (Array.isArray(values)) return values;
   if (!values?.bdata) return [];
@@ -55,7 +71,7 @@ function scroller(label, ...children) {
   return withAttributes(scroll, { tabindex: 0, role: "region", "aria-label": label });
 }
 
-// Return a table; each cell is text or a node, and the first of a row is its heading.
+// Return a table; each cell is text or a node, and the first cell of a row is its heading.
 function tableOf(label, header, rows) {
   const cell = (kind, content) => (content instanceof Node ? element(kind, null, content) : element(kind, null, element("bdi", shownValue(content))));
   const head = header.length ? [element("thead", null, element("tr", null, ...header.map((text) => withAttributes(element("th", text), { scope: "col" }))))] : [];
@@ -75,7 +91,7 @@ function shownNumber(value) {
   return size && (size < 1e-4 || size >= 1e5) ? value.toExponential(3).replace(/\.?0+e/, "e") : String(Number(value.toPrecision(4)));
 }
 
-// Return a word as a shell reads it back: quoted, unless every character is harmless.
+// Return a word for the shell, quoted unless every character is harmless.
 function shellQuoted(word) {
   return /^[\w@%+=:,.\/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\"'\"'")}'`;
 }

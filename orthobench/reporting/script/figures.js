@@ -1,4 +1,4 @@
-// Draws a figure when it comes near sight, in the colours of the page; purges it when it is far away.
+// Draws a figure in the page's colours when it is almost in view, and purges it when it is far away.
 
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const options = { responsive: true, displaylogo: false, displayModeBar: false };
@@ -10,7 +10,7 @@ function colour(name) {
   return (printing && LIGHT[name]) || getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// Plotly comes as a script whose hash the page's policy has.
+// Plotly is inserted as a script whose hash is in the page's content security policy.
 let library;
 function plotly() {
   library ??= unpack("plotly", "text").then((source) => {
@@ -35,7 +35,7 @@ function inPageColours(layout) {
   };
 }
 
-// Return a model's colour for this ground: the palette's own colours are too dim on a dark one.
+// Return a model's colour for the current background, because the palette's colours are too dim on a dark one.
 function onGround(hex) {
   const number = palette.findIndex((entry) => entry.toLowerCase() === hex.toLowerCase());
   return number < 0 || printing ? hex : colour(`--model-${number}`) || hex;
@@ -61,9 +61,9 @@ async function draw(container) {
     const { condition, figure } = container.dataset;
     container.base = container.figure;
     if (!container.base) {
-      const { figures, axes, rates } = await unpack("figures-" + condition);
+      const { figures, rates, whole } = await unpackFigures("figures-" + condition);
       container.rates = rates;
-      container.base = { ...figures[figure], data: figures[figure].data.map((trace) => ({ ...trace, x: typeof trace.x === "number" ? axes[trace.x] : trace.x })) };
+      container.base = { ...figures[figure], data: figures[figure].data.map(whole) };
     }
     container.rates ??= {};
     workByKeys(container);
@@ -73,7 +73,7 @@ async function draw(container) {
   if (container.isConnected) drawNow(container);
 }
 
-// Draw a figure whose data is loaded, as its tools and the filters beside it say.
+// Draw a figure whose data is loaded, applying its tools and the filters next to it.
 function drawNow(container) {
   const figure = tooled(container, { ...container.base, data: container.base.data.filter((trace) => passes(container, trace)) });
   container.drawn = true;
@@ -91,7 +91,7 @@ function purge(container) {
   container.drawn = false;
 }
 
-// Keys do what dragging does with the mouse: zoom a focused figure about its middle, move it, show it whole again
+// Keys do what the mouse does by dragging: zoom into the middle of a focused figure, move it, or reset it
 
 const ZOOMS = { "+": 0.5, "=": 0.5, "-": 2 };
 const MOVES = { ArrowLeft: ["xaxis", -0.25], ArrowRight: ["xaxis", 0.25], ArrowDown: ["yaxis", -0.25], ArrowUp: ["yaxis", 0.25] };
@@ -182,7 +182,7 @@ function sample({ line, marker, mode }) {
   return svg;
 }
 
-// Figures near sight are drawn, far ones purged: two screens away nothing is left to lay out
+// Figures almost in view are drawn, and figures two screens away are purged, so that they need no layout
 
 const REST = 100; // milliseconds without scrolling before a figure is drawn: drawing one takes longer than a frame
 const waiting = new Set();
@@ -199,7 +199,7 @@ const sight = new IntersectionObserver(
   { rootMargin: "600px" },
 );
 
-// Draw the figures near sight, one after another, while nothing scrolls.
+// Draw the figures that are almost in view, one after another, while nothing scrolls.
 async function drawWaiting() {
   if (isDrawing) return;
   isDrawing = true;
@@ -243,7 +243,7 @@ function watch(root) {
   }
 }
 
-// Return a figure for a page that the script makes. `lines` have a name, x, y and a color, and maybe more of a trace.
+// Return a figure for a page that the script builds. `lines` have a name, x, y, a color and optionally other properties of a trace.
 function plot(title, lines, { x, y, logarithmic = false, baseline = null, small = true, rates = {}, command = "" }) {
   const container = withAttributes(element("div", null), { class: small ? "plot small" : "plot", role: "img", "aria-label": title });
   container.dataset.command = command;
@@ -264,5 +264,5 @@ function plot(title, lines, { x, y, logarithmic = false, baseline = null, small 
 }
 
 function escaped(text) {
-  return element("i", String(text)).innerHTML; // Plotly reads a few tags in names
+  return element("i", String(text)).innerHTML; // Plotly interprets a few tags in names
 }

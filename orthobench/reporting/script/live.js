@@ -1,7 +1,7 @@
-// Renews a served page: asks the server for news, and puts new points, rows and numbers into the page as it stands.
+// Updates a served page: asks the server for changes, and inserts new points, rows and numbers into the open page.
 
 const ASK_EVERY = 2000; // milliseconds
-const MADE_HERE = ["view-run", "view-compare", "view-search", "view-missing"]; // views that the script fills
+const MADE_HERE = ["view-run", "view-compare", "view-search", "view-missing"]; // views that the script fills in
 let newsTag = "";
 
 async function askForNews() {
@@ -14,16 +14,16 @@ async function askForNews() {
     }
     document.documentElement.dataset.live = answer.ok || answer.status === 304 ? "on" : "off";
   } catch {
-    document.documentElement.dataset.live = "off"; // the server has ended: the page stays as it is
+    document.documentElement.dataset.live = "off"; // the server has stopped: the page stays open but stops updating
   }
   setTimeout(askForNews, document.hidden ? 5 * ASK_EVERY : ASK_EVERY);
 }
 
-// Put the news into the page. Views that are new, such as those of the first run, need the whole page again.
+// Apply the changes to the page. New views, such as those of the first run, require loading the whole page again.
 async function renew(fresh, isFirst) {
   const names = (root) => [...root.querySelectorAll(".view")].map(({ id }) => id).join();
   if (names(fresh) !== names(document)) return location.reload();
-  for (const still of fresh.querySelectorAll("noscript")) still.textContent = still.innerHTML; // as in a page with scripts
+  for (const still of fresh.querySelectorAll("noscript")) still.textContent = still.innerHTML; // as in a page with scripting enabled
   const changed = renewBlocks(fresh);
   if (!changed.size) return;
   const y = window.scrollY;
@@ -51,7 +51,7 @@ async function renew(fresh, isFirst) {
   if (!isFirst) document.documentElement.dataset.renewed = String(Number(document.documentElement.dataset.renewed ?? 0) + 1);
 }
 
-// Take over the blocks of data that differ, and return their names.
+// Replace the data blocks that differ, and return their names.
 function renewBlocks(fresh) {
   const changed = new Set();
   for (const block of fresh.querySelectorAll('script[type="text/plain"][id^="data-"]')) {
@@ -72,7 +72,7 @@ function renewPart(selector, fresh) {
   else own?.remove();
 }
 
-// Replace a view's content. Figures and forms stay the elements that they are, with what the reader set in them.
+// Replace a view's content, but keep the elements of figures and forms, with what the reader has set in them.
 function renewView(view, other) {
   const figures = new Map([...view.querySelectorAll("figure")].map((figure) => [figureName(figure), figure]));
   for (const figure of other.querySelectorAll("figure")) {
@@ -122,7 +122,7 @@ async function renewRuns() {
   if (!allRuns || !runForm) return;
   const { status } = runForm.elements;
   const chosen = status.value;
-  status.length = 1; // "all"; the rest is filled from the runs
+  status.length = 1; // keep "all"; the other options are filled in from the runs
   allRuns = null;
   await loadRuns();
   status.value = chosen;

@@ -1,4 +1,4 @@
-// The filters of the page of everything measured: they hide tasks and models there, and lines of its figures.
+// The filters on the page of everything measured, which hide tasks, models and lines of figures.
 
 const measuredForm = document.getElementById("measured-filters");
 
@@ -6,7 +6,7 @@ function measuredChoice(name) {
   return measuredForm?.elements[name]?.value ?? "";
 }
 
-// Return whether the filters beside a figure let a line pass.
+// Return whether the filters next to a figure let a line pass.
 function passes(container, { meta }) {
   if (!meta?.model || !container.closest("#view-measured")) return true;
   const [model, tag] = ["model", "tag"].map(measuredChoice);
@@ -43,7 +43,7 @@ function showMeasured(state) {
   filterMeasured();
 }
 
-// Forms and the address: what is not empty stands in the hash
+// Forms and the address: fields that are not empty are stored in the hash
 
 function formState(form) {
   return Object.fromEntries([...new FormData(form)].filter(([, value]) => value));

@@ -1,11 +1,11 @@
-// Shows a page at a time: its name, title, focus and place; prints the page in light colours with nothing cut.
+// Shows one page at a time, with its title, focus and scroll position, and prints it in light colours, uncut.
 
 const views = [...document.querySelectorAll(".view")];
 const startId = ["view-overview", "view-studies"].find((id) => document.getElementById(id)) ?? (views.find((view) => !view.hidden)?.id || "view-missing");
 const home = () => document.getElementById(startId);
 const FILLED = { run: fillRun, search: fillSearch };
 
-// Return the page's name and what stands after the question mark; null for an address that cannot be read.
+// Return the page's name and the part after the question mark; null for an address that cannot be read.
 function route() {
   try {
     const [, name, query] = /^#?([^?]*)\??(.*)$/s.exec(location.hash);
@@ -15,7 +15,7 @@ function route() {
   }
 }
 
-// Return the view of a name, filled if it is made by the script; null where there is none.
+// Return the view with this name, filled in if the script builds it; null if there is none.
 async function find(name, state) {
   if (name === "") return { view: home() };
   const [, kind, key] = /^(run|search)-(.+)$/s.exec(name) ?? [];
@@ -33,14 +33,14 @@ async function find(name, state) {
 }
 
 let turn = 0;
-let scrolling; // the timer that keeps the place on a page
+let scrolling; // the timer that saves the scroll position
 
 async function show(isFirst = false) {
   const own = ++turn;
   clearTimeout(scrolling);
   const wanted = route();
   const place = (wanted && (await find(wanted.name, wanted.state))) ?? missing(wanted);
-  if (own !== turn) return; // another address came meanwhile
+  if (own !== turn) return; // the address has changed meanwhile
   const { view, part } = place;
   for (const other of views) other.hidden = other !== view;
   for (const link of document.querySelectorAll("nav a")) {
@@ -74,13 +74,13 @@ function focusOn(target) {
   target.focus({ preventScroll: true });
 }
 
-// The place on a page is kept with its entry of the history, for the way back
+// The scroll position is stored with the history entry, for going back
 function rememberPlace() {
   clearTimeout(scrolling);
   scrolling = setTimeout(() => history.replaceState({ ...history.state, y: window.scrollY }, ""), 100);
 }
 
-// Print: every figure of the page as its still picture; those that have none are drawn in light colours
+// Printing: every figure appears as its still picture; figures without one are drawn in light colours
 
 function beforePrint() {
   printing = true;
@@ -98,7 +98,7 @@ function beforePrint() {
     }
     if (!container.still) {
       container.still = element("div", null);
-      container.still.innerHTML = still.textContent; // the report's own markup, with names escaped
+      container.still.innerHTML = still.textContent; // markup from the report itself, with escaped names
       container.after(container.still);
     }
   }

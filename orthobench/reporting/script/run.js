@@ -1,4 +1,4 @@
-// A run's own page: its curves beside the baseline, its results and settings, the command, and the ways back.
+// The page of a run: its curves with the baseline, its results and settings, the command, and links back.
 
 async function runRecord(key) {
   const run = (await loadRuns()).find((other) => other.key === key);
@@ -7,7 +7,7 @@ async function runRecord(key) {
   return { ...run, ...runs[key], axes, points };
 }
 
-// Return the vectors of a probe by their name: each with its first and its last measurement.
+// Return the vectors of a probe by name, each with its first and its last measurement.
 function byVector(traces) {
   const groups = new Map();
   for (const trace of traces) {
@@ -17,7 +17,7 @@ function byVector(traces) {
   return groups;
 }
 
-// Return the lines that shade the lengths of training behind a metric over length, as high as its lines.
+// Return lines that shade the training lengths behind a metric over length, as high as its lines.
 function shade({ trained }, lines) {
   if (!trained) return [];
   const top = Math.max(...lines.flatMap(({ y }) => Array.from(numbers(y)).filter((value) => Number.isFinite(value))), 0);
@@ -46,7 +46,7 @@ async function fillRun(key) {
   const plots = withAttributes(element("div", null), { class: "pair" });
   for (const { name, x, y } of run.curves) {
     const isMain = name === `test ${run.metric}`;
-    plots.append(plot(isMain ? `${name}, beside the baseline` : name, [{ name, x: run.axes[x], y, color, meta: { label: run.label } }], {
+    plots.append(plot(isMain ? `${name}, with the baseline` : name, [{ name, x: run.axes[x], y, color, meta: { label: run.label } }], {
       x: "iteration", y: isMain ? run.condition.axis : name, logarithmic: name.startsWith("probe "), baseline: isMain ? run.baseline : null, ...about,
     }));
   }

@@ -1,4 +1,4 @@
-// The table of all runs: filters, search, order and ticks, all in the address; rows are made as they scroll into sight.
+// The table of all runs: filters, search, order and ticks are all in the address; rows are created as they scroll into view.
 
 const runForm = document.getElementById("run-filters");
 const runBox = document.getElementById("run-table");
@@ -9,7 +9,7 @@ let allRuns = null;
 let shownRuns = [];
 let runColumns = [];
 
-// Return all runs as records with their variant and condition.
+// Return all runs as records that include their variant and condition.
 async function loadRuns() {
   if (allRuns) return allRuns;
   const { columns, rows, variants, conditions } = await unpack("index");
@@ -58,7 +58,7 @@ function refreshRuns() {
   showPicks();
 }
 
-// Compare two values of a column; those without a value come last either way.
+// Compare two values of a column; missing values come last in both orders.
 function compareValues(first, second, desc) {
   const missing = [first, second].map((value) => value === null || value === undefined || value === "");
   if (missing[0] || missing[1]) return missing[0] - missing[1];
@@ -66,7 +66,7 @@ function compareValues(first, second, desc) {
   return desc ? -order : order;
 }
 
-// Return the columns: the settings in which the shown runs differ are columns of their own.
+// Return the columns, with one for each setting in which the shown runs differ.
 function columnsFor(runs) {
   const column = (name, value, { title = name, shown = null, width = 7, numeric = false } = {}) => ({ name, value, title, shown, width, numeric });
   const values = new Map();
@@ -138,9 +138,9 @@ function headRuns() {
 }
 
 let renderedFrom = -1;
-const madeRows = new Map(); // the rows in the table, by their runs: those that stay are not made again
+const madeRows = new Map(); // the rows in the table by run, so that rows that remain need not be created again
 
-// Make the rows in sight and a few around them; empty rows above and below keep the height.
+// Create the rows in view and a few around them; empty rows above and below preserve the height.
 function renderRows(always = false) {
   const body = runBox.querySelector("tbody");
   const inSight = Math.ceil((runBox.clientHeight || 800) / ROW_HEIGHT);
@@ -158,7 +158,7 @@ function renderRows(always = false) {
   if (focused) body.querySelector(`tr[data-run="${CSS.escape(focused)}"] a`)?.focus({ preventScroll: true });
 }
 
-// Replace the rows between both spacers; rows that stay are not touched, so only new ones are laid out.
+// Replace the rows between the spacers; rows that remain are not touched, so only new ones need layout.
 function moveRows(body, rows, above, below) {
   const staying = new Set(rows);
   for (const row of [...body.children].slice(1, -1)) if (!staying.has(row)) row.remove();

@@ -1,8 +1,8 @@
-// The tools below a figure: the unit of x, a logarithmic y, smoothing, its data, its picture, and its command.
+// The tools below a figure: the unit of x, a logarithmic y axis, smoothing, its data, its picture and its command.
 
 const UNITS = ["epoch", "iteration", "seconds"];
 const UNSMOOTHED = "nothing";
-const ROWS = 500; // of the data table; the CSV file has all
+const ROWS = 500; // the most rows in the data table; the CSV file has all
 
 function addTools(container) {
   const figure = container.closest("figure");
@@ -18,7 +18,7 @@ function axisTitle(layout, name) {
   return plain(typeof title === "string" ? title : title?.text ?? "");
 }
 
-// Return the unit of a figure's x axis, if it is a course of training.
+// Return the unit of a figure's x axis, if it shows the progress of training.
 function unitOf(layout) {
   const title = axisTitle(layout, "xaxis").toLowerCase().replace(/s$/, "");
   return UNITS.find((unit) => title === unit || title === unit.replace(/s$/, "")) ?? null;
@@ -71,7 +71,7 @@ function fileName(container) {
   return words.filter(Boolean).join("-").replace(/[^\w.-]+/g, "-").slice(0, 80);
 }
 
-// Return the factor that turns a trace's x into a unit; null where it is not known.
+// Return the factor that converts a trace's x to a unit; null if it is not known.
 function factor(container, trace, unit) {
   const [perEpoch, seconds] = container.rates[trace.meta?.label] ?? Object.values(container.rates)[0] ?? [];
   const from = unitOf(container.base.layout);
@@ -83,7 +83,7 @@ function canConvert(container, unit) {
   return container.base.data.every((trace) => factor(container, trace, unit) !== null);
 }
 
-// Return the figure as its tools change it.
+// Return the figure with the changes from its tools.
 function tooled(container, figure) {
   const tools = container.tools;
   if (!tools || !(tools.unit || tools.log !== null || tools.smooth)) return figure;
@@ -103,7 +103,7 @@ function tooled(container, figure) {
   return { data, layout };
 }
 
-// Return widths for smoothing, of about 3, 9 and 27 tests and at least 1, 3 and 10 % of x: 1, 2 or 5 times a power of ten.
+// Return smoothing widths of about 3, 9 and 27 tests, at least 1, 3 and 10 % of x, rounded to 1, 2 or 5 times a power of ten.
 function windowsOf({ data }) {
   const curves = data.filter(isSmoothed).map(({ x }) => numbers(x));
   if (!curves.length) return [];
@@ -117,9 +117,9 @@ function isSmoothed({ mode, line, fill, x, y }) {
   return mode?.includes("lines") && line?.width !== 0 && !fill && numbers(y).length > 2 && typeof numbers(x)[0] === "number";
 }
 
-// Return a line as it is, but faint, and its moving mean over a stretch of x; bands and marks stay. A test counts by its
-// share of x, not by the number of its neighbours. Near an end the stretch is shorter on both sides. On a logarithmic axis
-// the mean is that of the logarithms.
+// Return a faint copy of a line, and its moving mean over an interval of x; bands and marks do not change. A test counts by its
+// share of x, not by the number of its neighbours. Near an end the interval is shorter on both sides. On a logarithmic axis
+// the mean is taken of the logarithms.
 function smoothed(trace, width, isLog) {
   if (!isSmoothed(trace)) return [trace];
   const [along, raw] = [numbers(trace.x), numbers(trace.y)];
@@ -165,7 +165,7 @@ function headings({ base: { layout } }) {
   return ["line", axisTitle(layout, "xaxis") || "x", axisTitle(layout, "yaxis") || "y"];
 }
 
-// Return the points as CSV, in which no spreadsheet takes a name for a formula.
+// Return the points as CSV, with names escaped so that no spreadsheet takes them for formulas.
 function csvOf(container) {
   const quoted = (value) => {
     if (typeof value === "number") return String(value);
@@ -194,7 +194,7 @@ async function picture(container, format) {
   return Plotly.toImage({ data: shown, layout: light }, { format, width: 900, height: 540, scale: format === "png" ? 2 : 1 });
 }
 
-// Return the command that measures what the figure shows: the paper's, the study's, or one for each variant.
+// Return the command that measures what the figure shows: the paper's, the study's, or one per variant.
 async function commandOf(container) {
   if (container.dataset.command) return container.dataset.command;
   const { conditions, variants } = await unpack("index");

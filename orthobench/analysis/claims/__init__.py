@@ -1,0 +1,11 @@
+"""The claims of papers as checks on stored runs: their kinds, how a file states them, and their results."""
+
+from orthobench.analysis.claims.checking import check_claims as check_claims
+from orthobench.analysis.claims.checking import check_panels as check_panels
+from orthobench.analysis.claims.checking import check_runs as check_runs
+from orthobench.analysis.claims.checking import check_small as check_small
+from orthobench.analysis.claims.checking import undecided as undecided
+from orthobench.analysis.claims.reading import read_claims as read_claims
+from orthobench.analysis.claims.results import ClaimCounts as ClaimCounts
+from orthobench.analysis.claims.results import ClaimResult as ClaimResult
+from orthobench.analysis.claims.results import count_claims as count_claims

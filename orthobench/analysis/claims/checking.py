@@ -1,0 +1,208 @@
+"""Check the claims of papers about their tables and figures on the stored runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from orthobench.analysis.claims.over_setting import OverSetting
+from orthobench.analysis.claims.reading import Kind, read_claims
+from orthobench.analysis.claims.record import Claim, Comparing, ModelClaim, Verdict
+from orthobench.analysis.claims.results import ClaimResult
+from orthobench.analysis.claims.trajectories import PanelClaim
+from orthobench.analysis.conditions import VariantData, collect
+from orthobench.analysis.dynamics import COMPUTATIONS
+from orthobench.analysis.paper_tables import TIMES
+from orthobench.analysis.statistics import lowest
+from orthobench.errors import unknown
+from orthobench.papers import Artifact, Paper, find_study
+from orthobench.settings import merged_settings
+from orthobench.store import Store
+
+SUBJECTS = {"text", "cannot_fail", "model", "where", "others", "than"}
+"""Fields of a claim that say which runs it is about, or nothing of its check."""
+
+
+@dataclass(frozen=True)
+class ClaimSubject:
+    """A model with settings that a claim may be about, with its runs if there are any.
+
+    Attributes:
+        identity: names the model, its task and all settings, whether or not it has runs.
+    """
+
+    label: str
+    model: str
+    settings: Mapping[str, Any]
+    task_settings: Mapping[str, Any]
+    variant: VariantData | None
+    identity: str
+    selection: str = "curve"
+
+    def has(self, settings: Mapping[str, Any]) -> bool:
+        return all(self.settings.get(name) == value for name, value in settings.items())
+
+    @property
+    def is_measured(self) -> bool:
+        """Return whether it has finished runs and none that diverged."""
+        return self.variant is not None and bool(self.variant.finished) and not self.variant.diverged
+
+    @property
+    def measured(self) -> VariantData:
+        """Return its runs, with the label and the paper's rule of its experiment."""
+        assert self.variant is not None
+        return replace(self.variant, label=self.label, selection=self.selection)
+
+
+def check_claims(
+    paper: Paper, artifact: Artifact, measured: Mapping[str, VariantData], variant_keys: Mapping[str, str]
+) -> list[ClaimResult]:
+    """Check the claims of a table or figure.
+
+    Args:
+        measured: the variants of the experiments that ran, by the experiments' identity.
+        variant_keys: the variant of each experiment's runs, by the experiment's identity.
+    """
+    subjects = [
+        ClaimSubject(
+            e.label,
+            e.model,
+            e.settings,
+            e.task_settings,
+            measured.get(e.identity),
+            variant_keys.get(e.identity, e.identity),
+            e.selection,
+        )
+        for e in paper.experiments_in(artifact.name)
+    ]
+    return [_check(claim, subjects) for claim in read_claims(artifact)]
+
+
+def check_runs(artifact: Artifact, variants: Sequence[VariantData]) -> list[ClaimResult]:
+    """Check the claims of a figure on the variants that it shows."""
+    subjects = []
+    for variant in variants:
+        spec = variant.run.spec
+        subject = ClaimSubject(
+            variant.label, variant.run.model, merged_settings(spec), spec["task_settings"], variant, variant.run.variant
+        )
+        subjects.append(subject)
+    return [_check(claim, subjects) for claim in read_claims(artifact)]
+
+
+def check_panels(artifact: Artifact, panels: Sequence[Mapping[str, Any]]) -> list[ClaimResult]:
+    """Check the claims of a figure of trajectories."""
+    courses = {panel["panel"]: np.array(panel["trajectories"]) for panel in panels}
+    return [_check_panel(claim, courses) for claim in read_claims(artifact)]
+
+
+def _check_panel(claim: Kind, courses: Mapping[str, np.ndarray]) -> ClaimResult:
+    if not isinstance(claim, PanelClaim):
+        return undecided(claim, "needs runs, and the figure is computed")
+    if claim.panel not in courses:
+        return undecided(claim, f"has no panel {claim.panel}")
+    return ClaimResult(claim, *claim.judge(courses[claim.panel]))
+
+
+def check_small(store: Store, artifact: Artifact, keys: Sequence[str]) -> list[ClaimResult]:
+    """Check the claims of an artifact's small version on the runs of these keys, or on its study's computation."""
+    assert artifact.small is not None
+    small = artifact.model_copy(update={"claims": artifact.small.claims or artifact.claims})
+    study = find_study(artifact.study) if artifact.study else None
+    if study and study.computation:
+        return check_panels(small, COMPUTATIONS[study.computation]()["panels"])
+    conditions = collect(store, store.runs(keys=keys))
+    return check_runs(small, [variant for condition in conditions for variant in condition.variants])
+
+
+def undecided(claim: Claim, reason: str) -> ClaimResult:
+    return ClaimResult(claim, None, reason)
+
+
+def _check(claim: Kind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
+    if isinstance(claim, PanelClaim):
+        return undecided(claim, f"has no panel {claim.panel}")
+    about, others = select_subjects(claim, subjects)
+    evidence = _evidence(claim, about, others)
+    missing = {_missing_runs(subject) for subject in (*about, *others) if not subject.is_measured}
+    if missing or not about or (isinstance(claim, Comparing) and not others):
+        reason = f"needs {', '.join(sorted(missing)) or 'runs that are not there'}"
+        return ClaimResult(claim, None, reason, evidence)
+    lengths = {subject.settings.get("sequence_length") for subject in (*about, *others)}
+    own, rivals = ([_labelled(subject, len(lengths) > 1) for subject in part] for part in (about, others))
+    if claim.named in TIMES and len(machines := {_machine(variant) for variant in (*own, *rivals)}) > 1:
+        return ClaimResult(claim, None, f"needs runs on one machine, and has {len(machines)}", evidence)
+    if isinstance(claim, OverSetting):
+        verdicts = [claim.judge([(_setting(subject, claim.over), subject.measured) for subject in about])]
+    elif isinstance(claim, Comparing):
+        verdicts = [claim.judge(variant, rivals) for variant in own]
+    else:
+        verdicts = [claim.judge(variant) for variant in own]
+    share = lowest([share for share, _ in verdicts])
+    if not share.seeds:
+        return ClaimResult(claim, None, f"needs runs with {claim.named or 'tests'}", evidence)
+    return ClaimResult(claim, share, _reason(own, verdicts), evidence, own=own, rivals=rivals)
+
+
+def _setting(subject: ClaimSubject, name: str) -> float:
+    """Return the value of a numeric setting."""
+    if name not in subject.settings:
+        raise unknown("setting", name, subject.settings)
+    return float(subject.settings[name])
+
+
+def _reason(own: Sequence[VariantData], verdicts: Sequence[Verdict]) -> str:
+    """Return what decides a claim; of several variants, each with its own share of seeds."""
+    if len(verdicts) == 1:
+        return verdicts[0][1]
+    named = zip(own, verdicts, strict=True)
+    return "; ".join(f"{variant.label}: {reason} ({share})" for variant, (share, reason) in named)
+
+
+def select_subjects(
+    claim: ModelClaim, subjects: Sequence[ClaimSubject]
+) -> tuple[list[ClaimSubject], list[ClaimSubject]]:
+    """Return the subjects that a claim is about, and those that it compares them with."""
+    about = [subject for subject in subjects if subject.model == claim.model and subject.has(claim.where)]
+    if not isinstance(claim, Comparing):
+        return about, []
+    task_where = {
+        name: value for name, value in claim.where.items() if any(name in subject.task_settings for subject in subjects)
+    }
+    others = [
+        subject
+        for subject in subjects
+        if subject not in about
+        and (subject.model in claim.others or not claim.others)
+        and subject.has(task_where | claim.than)
+    ]
+    return about, others
+
+
+def _labelled(subject: ClaimSubject, with_length: bool) -> VariantData:
+    """Return a subject's runs; with the sequence length in their label where the claim is about several lengths."""
+    measured, length = subject.measured, subject.settings.get("sequence_length")
+    return replace(measured, label=f"{measured.label}, T = {length}") if with_length and length else measured
+
+
+def _evidence(claim: ModelClaim, about: Sequence[ClaimSubject], others: Sequence[ClaimSubject]) -> str:
+    """Return a text that is the same for the same check of the same models and settings."""
+    check = claim.model_dump(exclude=SUBJECTS)
+    return json.dumps([check, *(sorted(subject.identity for subject in part) for part in (about, others))])
+
+
+def _machine(variant: VariantData) -> str:
+    """Return the accelerator or the processor of a variant's runs."""
+    names = {str(facts.get("accelerator") or facts.get("cpu")) for facts in (r.environment.facts for r in variant.runs)}
+    return ", ".join(sorted(names))
+
+
+def _missing_runs(subject: ClaimSubject) -> str:
+    """Name a subject without the runs that a check needs."""
+    if subject.variant is None or not subject.variant.diverged:
+        return subject.label
+    return f"{subject.label}, of which {subject.variant.diverged} of {len(subject.variant.runs)} runs diverged"

@@ -1,0 +1,252 @@
+"""Claims that compare the curves or results of a model with those of others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Literal
+
+from pydantic import Field
+
+from orthobench.analysis.claims.curves import AT_BASELINE, DROP, CurveClaim, first_below
+from orthobench.analysis.claims.record import Comparing, Verdict, compare, decide, in_words, listed
+from orthobench.analysis.conditions import VariantData
+from orthobench.analysis.paper_tables import TIMES, values
+from orthobench.analysis.statistics import lower, share_of_pairs
+
+DEPARTURE = (0.05, 0.1, 0.2)
+"""Parts of the way down to 0 at which curves leave the baseline."""
+RATIO_TOLERANCE = 0.25
+MOVED = 0.5
+"""Share of the baseline above which the lowest end of all models means that no curve drops."""
+
+
+class CurveComparison(Comparing, CurveClaim):
+    """A comparison of a metric over training, or of its results."""
+
+    def results(self, variant: VariantData) -> list[float]:
+        """Return a result of every finished run: at the evaluation of the paper's rule, or the end of a curve."""
+        if variant.selection == "curve" and self.metric not in TIMES:
+            return self.ends(variant)
+        return values(variant, variant.selection, self.metric or variant.run.metric, self.split or "test")
+
+    def far_better(self, variant: VariantData) -> float:
+        """Return half of the baseline, or twice the baseline where higher values are better."""
+        return self.baseline(variant) * (0.5 if self.sign(variant) > 0 else 2.0)
+
+
+def _earlier(first: Sequence[float], other: Sequence[float]) -> float:
+    return min(map(lower, first, other))
+
+
+def _later(first: Sequence[float], other: Sequence[float]) -> float:
+    return _earlier(other, first) if all(map(math.isfinite, first)) else 0.0
+
+
+class First(CurveComparison):
+    """A seed drops earlier than another model's, at three levels of the way from the baseline to the lowest end."""
+
+    check: Literal["first"] = "first"
+    departing: bool = Field(False, description="look at the beginning of the way alone, which then leads to 0")
+
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+        return _in_order(self, variant, others, "earlier", _earlier, self.departing)
+
+
+class Later(CurveComparison):
+    """A seed drops, and later than another model's, at three levels of the way from the baseline to the lowest end."""
+
+    check: Literal["later"] = "later"
+
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+        return _in_order(self, variant, others, "later", _later)
+
+
+def _in_order(
+    claim: CurveComparison,
+    variant: VariantData,
+    others: Sequence[VariantData],
+    order: str,
+    score: Callable[[Sequence[float], Sequence[float]], float],
+    departing: bool = False,
+) -> Verdict:
+    """Compare the iterations at which curves reach the levels of the way down.
+
+    Args:
+        order: the claimed order in a word.
+        score: 1 for a pair in this order, 0.5 for a tie, else 0.
+    """
+    everyone = [variant, *others]
+    parts, low = (DEPARTURE, 0.0) if departing else (DROP, _lowest_end(claim, everyone))
+    own, *rivals = (claim.falls(each, parts, low) for each in everyone)
+    if low > MOVED:
+        share, _ = compare(others, own, rivals, lambda first, other: 0.0)
+        return share, f"no curve drops: the lowest ends at {low:.2g} of the baseline"
+    share, each = compare(others, own, rivals, score)
+    verb = "leaves the baseline" if departing else "falls"
+    moments = listed(everyone, [own, *rivals], partial(_moments, verb=verb), colon="")
+    return share, f"{moments}: {order} in {each}"
+
+
+def _lowest_end(claim: CurveComparison, variants: Sequence[VariantData]) -> float:
+    """Return the lowest end of these variants' runs, as a share of the baseline, and at least 0."""
+    numbers = [end / claim.baseline(variant) for variant in variants for end in claim.ends(variant)]
+    return max(0.0, min(numbers, default=math.inf))
+
+
+def _moments(at: Sequence[Sequence[float]], verb: str) -> str:
+    """Return in words when runs fall: from the first level of the earliest run to the last level of the latest."""
+    reached = [moment for levels in at for moment in levels if math.isfinite(moment)]
+    if not reached:
+        return f"never {verb}"
+    words = f"{verb} after {in_words(reached, ',.0f')} iterations"
+    never = sum(not math.isfinite(levels[0]) for levels in at)
+    partly = sum(not math.isfinite(levels[-1]) for levels in at) - never
+    counts = [f"{count} of {len(at)} seeds {how}" for count, how in ((never, "never"), (partly, "not fully")) if count]
+    return f"{words} ({', '.join(counts)})" if counts else words
+
+
+class Slower(CurveComparison):
+    """A drop takes longer than another model's, or does not end, in the pairs of seeds in which both begin.
+
+    A run of the claim's model that does not drop is not as stated. One of the others leaves nothing to compare.
+    """
+
+    check: Literal["slower"] = "slower"
+
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+        everyone = [variant, *others]
+        own, *rivals = (list(self.drops(each)) for each in everyone)
+
+        def longer(first: float | None, other: float | None) -> float | None:
+            if first is None:
+                return 0.0
+            return None if other is None else lower(other, first)
+
+        share, each = compare(others, own, rivals, longer)
+        return share, f"{listed(everyone, [own, *rivals], _durations, colon='')}: longer in {each} that drop"
+
+
+def _durations(drops: Sequence[float | None]) -> str:
+    actual = [drop for drop in drops if drop is not None]
+    ended = [drop for drop in actual if math.isfinite(drop)]
+    parts = [f"drops within {in_words(ended, ',.0f')} iterations"] if ended else []
+    if endless := len(actual) - len(ended):
+        parts.append(f"drops without end in {endless} of {len(drops)} seeds")
+    if missing := len(drops) - len(actual):
+        parts.append(f"does not drop in {missing} of {len(drops)} seeds")
+    return ", ".join(parts)
+
+
+class Rougher(CurveComparison):
+    """A run's rises together, in baselines, exceed those of another model's run; both drop."""
+
+    check: Literal["rougher"] = "rougher"
+
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+        everyone = [variant, *others]
+        own, *rivals = (list(self._rises(each)) for each in everyone)
+
+        def rougher(first: float | None, other: float | None) -> float:
+            return 0.0 if first is None or other is None else lower(other, first)
+
+        share, each = compare(others, own, rivals, rougher)
+        numbers = [[rises for rises in seeds if rises is not None] for seeds in (own, *rivals)]
+        return share, f"all rises together, in baselines: {listed(everyone, numbers, in_words)}: more in {each}"
+
+    def _rises(self, variant: VariantData) -> list[float | None]:
+        """Return the sum of every run's rises since it came down to the baseline; None for a run without a drop."""
+        level = self.baseline(variant)
+        sums: list[float | None] = []
+        for series in self.curves(variant):
+            course = series[series.index >= max(1.0, first_below(series, AT_BASELINE * level))].tolist()
+            begins = math.isfinite(first_below(series, (1 - DROP[0]) * level))
+            rises = math.fsum(max(0.0, after - before) for before, after in pairwise(course))
+            sums.append(rises / level if begins else None)
+        return sums
+
+
+class Best(CurveComparison):
+    """A result is better than another model's."""
+
+    check: Literal["best"] = "best"
+
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+        everyone, sign = [variant, *others], self.sign(variant)
+        own, *rivals = (self.results(each) for each in everyone)
+        share, each = compare(others, own, rivals, lambda first, other: lower(sign * first, sign * other))
+        return share, f"{listed(everyone, [own, *rivals], in_words)}: better in {each}"
+
+
+class Worst(CurveComparison):
+    """A result is worse than another model's, which is far better than the baseline."""
+
+    check: Literal["worst"] = "worst"
+
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+        everyone, sign = [variant, *others], self.sign(variant)
+        own, *rivals = (self.results(each) for each in everyone)
+
+        def worse(limit: float, first: float, other: float) -> float:
+            return lower(sign * other, sign * first) if sign * other <= sign * limit else 0.0
+
+        limits = map(self.far_better, others)
+        shares = [
+            share_of_pairs(own, rival, partial(worse, limit)) for rival, limit in zip(rivals, limits, strict=True)
+        ]
+        share, each = decide(others, shares)
+        return share, f"{listed(everyone, [own, *rivals], in_words)}: worse in {each}"
+
+
+class Similar(CurveComparison):
+    """A result differs little from another model's."""
+
+    check: Literal["similar"] = "similar"
+    difference: float = Field(ge=0, description="the largest difference, in the unit of the metric")
+
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+        everyone = [variant, *others]
+        own, *rivals = (self.results(each) for each in everyone)
+        share, each = compare(others, own, rivals, lambda first, other: abs(first - other) <= self.difference)
+        return share, f"{listed(everyone, [own, *rivals], in_words)}: differ by at most {self.difference:g} in {each}"
+
+
+class Ratio(CurveComparison):
+    """Another model's result is a multiple of the claim's own, within a quarter of the multiple."""
+
+    check: Literal["ratio"] = "ratio"
+    ratio: float = Field(gt=0, description="of the other's value to the claim's own")
+
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+        own, *rivals = (self.results(each) for each in (variant, *others))
+        share, each = compare(
+            others, own, rivals, lambda first, other: abs(other / first / self.ratio - 1) <= RATIO_TOLERANCE
+        )
+        text = "; ".join(
+            f"{other.label} {in_words([value / first for first in own for value in numbers], '.2f')} "
+            f"times {variant.label}"
+            for other, numbers in zip(others, rivals, strict=True)
+        )
+        return share, f"{text}; the paper {self.ratio:g}, within {100 * RATIO_TOLERANCE:.0f} % in {each}"
+
+
+class FailsOnlyHere(CurveComparison):
+    """A result is no better than a share of the baseline, while that of the others is far better than the baseline."""
+
+    check: Literal["fails_only_here"] = "fails_only_here"
+    share: float = Field(ge=0, description="the best result that is a failure, as a share of the baseline")
+
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+        sign = self.sign(variant)
+        limit, here = self.share * self.baseline(variant), self.results(variant)
+        elsewhere = [(self.far_better(other), self.results(other)) for other in others]
+
+        def only_here(least: float, first: float, other: float) -> float:
+            return sign * first >= sign * limit and sign * other <= sign * least
+
+        shares = [share_of_pairs(here, numbers, partial(only_here, least)) for least, numbers in elsewhere]
+        share, each = decide(others, shares)
+        text = "; ".join(f"{in_words(numbers)} elsewhere, limit {least:.3g}" for least, numbers in elsewhere)
+        return share, f"{in_words(here)} here, limit {limit:.3g}; {text}: so in {each}"

@@ -1,0 +1,160 @@
+"""Claims about gradients and Jacobians: vectors that probes log before, during and after training."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from orthobench.analysis.claims.record import ModelClaim, Verdict, in_words
+from orthobench.analysis.conditions import VariantData
+from orthobench.analysis.statistics import share_of_seeds
+
+HALF_ORDER = math.sqrt(10)
+"""Half an order of magnitude: how far a share may be from the printed one, in both directions."""
+NEARLY_NOTHING = 1e-3
+
+
+class VectorClaim(ModelClaim):
+    """A claim about a vector that a probe logs."""
+
+    vector: str = Field(min_length=1, description='the name under which it is logged, such as "gradient_norm/h"')
+
+    @property
+    def named(self) -> str:
+        return self.vector
+
+    def vectors(self, variant: VariantData, at_start: bool = False) -> list[np.ndarray]:
+        """Return the vector of every finished run, as logged last or first."""
+        rows = variant.traces[variant.traces["name"] == self.vector]
+        logged = [rows[rows["run"] == run.id].sort_values("iteration")["values"] for run in variant.finished]
+        return [np.asarray(vectors.iloc[0 if at_start else -1], dtype=float) for vectors in logged if len(vectors)]
+
+    def left(self, variant: VariantData, at_start: bool = False) -> list[float]:
+        """Return the share of a gradient that survives the sequence, for every run.
+
+        Of norms by step: the first over the last. Of a map of all states by all inputs: the mean over the largest
+        quarter of lags, over the mean at lag 0.
+        """
+        return [
+            _left_of_map(vector) if self.vector.startswith("heat_map/") else float(vector[0] / vector[-1])
+            for vector in self.vectors(variant, at_start)
+        ]
+
+
+def _left_of_map(flat: np.ndarray) -> float:
+    length = math.isqrt(len(flat))
+    by_lag = [np.diagonal(flat.reshape(length, length), -lag).mean() for lag in range(length)]
+    return float(np.mean(by_lag[-max(1, length // 4) :]) / by_lag[0])
+
+
+class Remembers(VectorClaim):
+    """Much of the gradient is left over the sequence."""
+
+    check: Literal["remembers"] = "remembers"
+    share: float = Field(ge=0, description="the lowest share that is left at the far end")
+    at_start: bool = Field(False, description="look at the vector before training, not after it")
+
+    def judge(self, variant: VariantData) -> Verdict:
+        left = self.left(variant, self.at_start)
+        share = share_of_seeds(part >= self.share for part in left)
+        return share, f"{_range(left)} of it is left over the sequence; at least {self.share:g}"
+
+
+class Forgets(VectorClaim):
+    """Little of the gradient is left over the sequence."""
+
+    check: Literal["forgets"] = "forgets"
+    share: float = Field(ge=0, description="the highest share that is left at the far end")
+    at_start: bool = Field(False, description="look at the vector before training, not after it")
+
+    def judge(self, variant: VariantData) -> Verdict:
+        left = self.left(variant, self.at_start)
+        share = share_of_seeds(part <= self.share for part in left)
+        return share, f"{_range(left)} of it is left over the sequence; at most {self.share:g}"
+
+
+class DecaysTo(VectorClaim):
+    """A certain share of the gradient is left over the sequence, within half an order of magnitude."""
+
+    check: Literal["decays_to"] = "decays_to"
+    share: float = Field(gt=0, description="the share that is left at the far end")
+
+    def judge(self, variant: VariantData) -> Verdict:
+        return _near(self.share, self.left(variant), "of it is left over the sequence")
+
+
+class FadesTo(VectorClaim):
+    """A certain share of the last step's norm is left after training, within half an order of magnitude."""
+
+    check: Literal["fades_to"] = "fades_to"
+    share: float = Field(gt=0, description="the norm after training, as a share of the one before")
+
+    def judge(self, variant: VariantData) -> Verdict:
+        ends = [[float(vector[-1]) for vector in self.vectors(variant, at_start)] for at_start in (True, False)]
+        left = [after / before if before else math.nan for before, after in zip(*ends, strict=True)]
+        return _near(self.share, left, "of the start's is left at the last step")
+
+
+def _near(printed: float, left: list[float], words: str) -> Verdict:
+    """Check shares that are left against the printed one."""
+    low, high = printed / HALF_ORDER, printed * HALF_ORDER
+    share = share_of_seeds(low <= part <= high for part in left)
+    return share, f"{_range(left)} {words}; the paper {printed:g}, limits {low:.2g} and {high:.2g}"
+
+
+class ForgetsMore(VectorClaim):
+    """A thousandth of the gradient is left fewer steps back after training than before it.
+
+    The share at the far end may be too small for a float.
+    """
+
+    check: Literal["forgets_more"] = "forgets_more"
+
+    def judge(self, variant: VariantData) -> Verdict:
+        before, after = ([_reach(norms) for norms in self.vectors(variant, at_start)] for at_start in (True, False))
+        share = share_of_seeds(late < early for early, late in zip(before, after, strict=True))
+        at_first, at_last = (in_words(steps, "d") for steps in (before, after))
+        return share, f"a thousandth of it is left {at_first} steps back at the start, and {at_last} after training"
+
+
+def _reach(norms: np.ndarray) -> int:
+    """Count the steps, back from the last, in which the norms `[steps]` stay above a thousandth of the last."""
+    small = norms[::-1] < NEARLY_NOTHING * norms[-1]
+    return int(small.argmax()) if small.any() else len(norms)
+
+
+class StandsOut(VectorClaim):
+    """In a map of gradients, the largest mean of an input's column is a multiple of the median input's."""
+
+    check: Literal["stands_out"] = "stands_out"
+    ratio: float = Field(ge=0, description="the lowest ratio of the largest mean to the median one")
+
+    def judge(self, variant: VariantData) -> Verdict:
+        ratios = [_largest_column(vector) for vector in self.vectors(variant)]
+        text = f"the largest input's gradient is {_range(ratios)} times the median's; at least {self.ratio:g}"
+        return share_of_seeds(ratio >= self.ratio for ratio in ratios), text
+
+
+def _largest_column(flat: np.ndarray) -> float:
+    length = math.isqrt(len(flat))
+    columns = [column[t:].mean() for t, column in enumerate(flat.reshape(length, length).T)]
+    return float(max(columns) / np.median(columns))
+
+
+class NearOne(VectorClaim):
+    """All elements of the vector are close to 1."""
+
+    check: Literal["near_one"] = "near_one"
+    distance: float = Field(ge=0, description="the largest distance of an element from 1")
+
+    def judge(self, variant: VariantData) -> Verdict:
+        farthest = [float(abs(vector - 1).max()) for vector in self.vectors(variant)]
+        share = share_of_seeds(distance <= self.distance for distance in farthest)
+        return share, f"at most {_range(farthest)} from 1, over all steps; limit {self.distance:g}"
+
+
+def _range(numbers: list[float]) -> str:
+    return in_words(numbers, ".2g")

@@ -1,0 +1,79 @@
+"""Claims about the scores over the length of the test sequences, at each run's last evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, Self
+
+import pandas as pd
+from pydantic import Field, model_validator
+
+from orthobench.analysis.claims.record import Comparing, ModelClaim, Verdict, compare, in_words, listed
+from orthobench.analysis.conditions import VariantData
+from orthobench.analysis.over_length import HELD, as_scores, last_by_length
+from orthobench.analysis.statistics import lower, share_of_seeds
+
+HALF, LOST = 0.5, 0.1
+
+
+def _scores(variant: VariantData) -> list[pd.Series]:
+    """Return the score by length of every finished run that has one."""
+    measured = last_by_length(variant)
+    return [as_scores(measured[run.id], variant) for run in variant.finished if run.id in measured]
+
+
+class HoldsLengths(ModelClaim):
+    """The score is at least 0.9 at the lengths up to one, and at most 0.1 from a greater one on."""
+
+    check: Literal["holds_lengths"] = "holds_lengths"
+    up_to: int | None = Field(
+        None, ge=1, description="the greatest length that is held, in elements of the sequence; none: the shortest"
+    )
+    lost_from: int | None = Field(None, ge=1, description="the length from which on the score is lost; none: never")
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        if self.up_to is None and self.lost_from is None:
+            raise ValueError("give up_to, lost_from or both")
+        if self.up_to and self.lost_from and self.lost_from <= self.up_to:
+            raise ValueError("lost_from is to be greater than up_to")
+        return self
+
+    def judge(self, variant: VariantData) -> Verdict:
+        """Check the scores; a run that is not tested as far as the lengths is not as stated."""
+        scores = _scores(variant)
+        lows = [self._lowest(score) for score in scores]
+        text = f"lowest score up to length {self.up_to}: " if self.up_to else "score at the shortest length: "
+        text += f"{_range(lows)}, limit {HELD:g}"
+        if self.lost_from is None:
+            return share_of_seeds(low >= HELD for low in lows), text
+        highs = [float(score[score.index >= self.lost_from].max()) for score in scores]
+        share = share_of_seeds(low >= HELD and high <= LOST for low, high in zip(lows, highs, strict=True))
+        return share, f"{text}; at most {_range(highs)} from length {self.lost_from} on, limit {LOST:g}"
+
+    def _lowest(self, score: pd.Series) -> float:
+        """Return the lowest score of a run up to the length; NaN for a run that is not tested that far."""
+        up_to = self.up_to or score.index[0]
+        return float(score[score.index <= up_to].min()) if score.index[-1] >= up_to else math.nan
+
+
+class ReachesFarther(Comparing):
+    """A run keeps half of the score to a greater length than another model's."""
+
+    check: Literal["reaches_farther"] = "reaches_farther"
+
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+        everyone = [variant, *others]
+        own, *rivals = reaches = [[reach(score) for score in _scores(each)] for each in everyone]
+        share, _ = compare(others, own, rivals, lambda first, other: lower(other, first))
+        return share, f"first length with less than half of the score: {listed(everyone, reaches, _range)}"
+
+
+def reach(score: pd.Series) -> float:
+    """Return the first length with a score below one half; infinity where there is none."""
+    return float(min(score.index[score < HALF], default=math.inf))
+
+
+def _range(numbers: Sequence[float]) -> str:
+    return in_words(numbers, not_finite="none")

@@ -1,0 +1,133 @@
+"""The results of claims, and their counts in headlines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from orthobench.analysis.claims.record import Claim
+from orthobench.analysis.conditions import VariantData
+from orthobench.analysis.statistics import FEWEST_SEEDS, Share, Standing
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim, and for which share of the seeds, or of the pairs of seeds, it looks as stated.
+
+    Attributes:
+        share: of several variants that the claim is about, the lowest; None where it is not decided.
+        evidence: identifies the check and the runs that decide it; empty where this does not matter.
+        same_as: the figure or table of another paper in which the same runs decide the same check.
+        own: the variants that the claim is about, if it is decided.
+        rivals: the variants that they are compared with.
+    """
+
+    claim: Claim
+    share: Share | None
+    reason: str
+    evidence: str = ""
+    same_as: str = ""
+    own: Sequence[VariantData] = ()
+    rivals: Sequence[VariantData] = ()
+
+    @property
+    def standing(self) -> Standing | Literal["not decided"]:
+        return "not decided" if self.share is None else self.share.standing
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether there are runs, or a computation, that the claim can be checked on."""
+        return self.share is not None
+
+    @property
+    def seeds(self) -> int | None:
+        """Return the smallest number of seeds on a side; None for a computation and without runs."""
+        return None if self.share is None or self.claim.is_computed else self.share.seeds
+
+    @property
+    def is_hollow(self) -> bool:
+        """Return whether fewer than three seeds on a side leave the claim without weight."""
+        return self.share is not None and not self.claim.is_computed and self.share.is_hollow
+
+    @property
+    def verdict(self) -> str:
+        """Return where the claim stands, with the share of seeds or pairs, or with the number of too few seeds."""
+        if self.share is None or self.claim.is_computed:
+            return self.standing
+        if self.is_hollow:
+            return f"{self.standing} ({self.share.seeds} seed{'s' * (self.share.seeds != 1)})"
+        return f"{self.standing} ({self.share})"
+
+    @property
+    def uncounted(self) -> str:
+        """Return the reason why headlines do not count the claim; empty if they do."""
+        if self.claim.cannot_fail:
+            return "cannot fail: deliberately broken models pass it too"
+        if self.same_as:
+            return f"the same runs decide it in {self.same_as}"
+        if self.claim.is_computed:
+            return "computed, not trained"
+        return f"fewer than {FEWEST_SEEDS} seeds" if self.is_hollow else ""
+
+
+@dataclass(frozen=True)
+class ClaimCounts:
+    """Claims as headlines count them.
+
+    Attributes:
+        confirmed: claims that held, of those that count.
+        seed_decides: claims that depend on the seed, of those that count.
+        decided: claims that count and are decided.
+        undecided: claims that count and are not decided.
+        hollow: claims of fewer than three seeds that held, and all of them; no headline counts them.
+        computed: claims about computations that held, and all of them.
+        repeated: claims of another paper's runs.
+        cannot_fail: claims that broken models pass.
+    """
+
+    confirmed: int
+    seed_decides: int
+    decided: int
+    undecided: int
+    hollow: tuple[int, int]
+    computed: tuple[int, int]
+    repeated: int
+    cannot_fail: int
+
+    @property
+    def refuted(self) -> int:
+        return self.decided - self.confirmed - self.seed_decides
+
+    @property
+    def apart(self) -> str:
+        """Return the claims that are not counted, in words; empty without any."""
+        parts = []
+        if self.hollow[1]:
+            parts.append(f"{self.hollow[1]} have fewer than {FEWEST_SEEDS} seeds")
+        if self.computed[1]:
+            parts.append(f"{self.computed[0]} of {self.computed[1]} computed ones held")
+        if self.repeated:
+            parts.append(f"{self.repeated} repeat another paper's on the same runs")
+        if self.cannot_fail:
+            parts.append(f"{self.cannot_fail} cannot fail")
+        return "; ".join(parts)
+
+
+def count_claims(results: Sequence[ClaimResult]) -> ClaimCounts:
+    """Count claims: those that cannot fail and repetitions nowhere, computed ones and those of few seeds apart."""
+    real = [result for result in results if not result.claim.cannot_fail]
+    counted = Counter(result.standing for result in results if not result.uncounted)
+    computed = Counter(result.standing for result in real if result.claim.is_computed and result.is_decided)
+    hollow = Counter(result.standing for result in real if result.is_hollow and not result.same_as)
+    return ClaimCounts(
+        confirmed=counted["held"],
+        seed_decides=counted["depends on the seed"],
+        decided=counted.total() - counted["not decided"],
+        undecided=counted["not decided"],
+        hollow=(hollow["held"], hollow.total()),
+        computed=(computed["held"], computed.total()),
+        repeated=sum(bool(result.same_as) for result in real),
+        cannot_fail=len(results) - len(real),
+    )

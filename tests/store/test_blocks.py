@@ -1,0 +1,65 @@
+"""Blocks return the float32 of each number bit for bit, and damage is noticed."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+
+import pytest
+
+from orthobench.store.blocks import pack, unpack
+
+SMALLEST, LARGEST = 2.0**-149, 3.4028234663852886e38
+
+
+def bits(values) -> bytes:
+    return struct.pack(f"={len(values)}f", *values)
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        {},
+        {"a": []},
+        {"a": [1.5]},
+        {"a": [], "b": [0.1, -0.1, 0.0, -0.0], "c": []},
+        {"gradient_norm/h": [math.nan, math.inf, -math.inf, SMALLEST, -SMALLEST, LARGEST, -LARGEST]},
+        {"ä/ \n": [1.0, 2.0, 3.0], "b": [1e-3 * step for step in range(2001)]},
+    ],
+)
+def test_vectors_come_back(vectors):
+    unpacked = unpack(pack(vectors))
+    assert list(unpacked) == list(vectors)
+    for name, values in vectors.items():
+        assert bits(unpacked[name]) == bits(values)
+    assert pack(unpacked) == pack(vectors)
+
+
+def test_any_float32_comes_back():
+    words = struct.pack("=5000I", *(random.Random(1).getrandbits(32) for _ in range(5000)))
+    values = [value for value in struct.unpack("=5000f", words) if not math.isnan(value)]
+    assert bits(unpack(pack({"a": values}))["a"]) == bits(values)
+
+
+def test_a_smooth_vector_takes_less_than_three_quarters():
+    values = [math.exp(-step / 100) for step in range(1000)]
+    assert len(pack({"gradient_norm/h": values})) < 4 * 1000 * 0.75
+
+
+def test_damage_is_noticed():
+    """A changed byte is, but for the bits that fill the last byte before the checksum; so is a cut."""
+    vectors = {"a": [0.5, 0.25, 3.0], "b": [1.0]}
+    block = pack(vectors)
+    unnoticed = 0
+    for position in range(len(block)):
+        with pytest.raises(ValueError, match="its vectors"):
+            unpack(block[:position])
+        try:
+            assert unpack(block[:position] + bytes([block[position] ^ 0x80]) + block[position + 1 :]) == vectors
+            unnoticed += 1
+        except ValueError:
+            pass
+    assert unnoticed <= 1
+    with pytest.raises(ValueError, match="its vectors"):
+        unpack(block + b"x")
