@@ -15,9 +15,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
 from orthobench.recurrence import stopwatch
+from orthobench.recurrence.call import Projection
 from orthobench.recurrence.cpu import native, threads, workspace
 
-_TAPS = 8  # the kernel has no more
 _SMALL = 1 << 15  # numbers; below, starting a thread costs more than it saves
 
 
@@ -37,9 +37,23 @@ def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tens
         ValueError: `before` has another number of steps.
     """
     tensors = (inputs, weight, before, bias)
-    if native.serves("short_convolution", "T B n, taps n, taps-1 B n, n", *tensors) and len(weight) <= _TAPS:
+    if native.serves("short_convolution", "T B n, taps n, taps-1 B n, n", *tensors) and has_few_taps(weight):
         return in_c(*tensors)
     return in_pytorch(*tensors)
+
+
+def has_few_taps(weight: Tensor) -> bool:
+    """Return whether the C kernels have the taps of a convolution's weight `[taps, n]`."""
+    return len(weight) <= int(native.kernels().convolution_taps())
+
+
+def has_few_inputs(x: Projection) -> bool:
+    """Return whether the C kernels compute a projection beside their own work: of a few inputs that need no gradient.
+
+    It has no bias. The products of more inputs are faster in one call.
+    """
+    few = int(native.kernels().convolution_inputs())
+    return x.inputs.shape[-1] <= few and x.bias is None and not x.inputs.requires_grad
 
 
 def in_c(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -16,7 +16,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
 from orthobench.recurrence.call import Projection
-from orthobench.recurrence.cpu import delta, native, threads, workspace
+from orthobench.recurrence.convolution import has_few_inputs
+from orthobench.recurrence.cpu import native, threads, workspace
 from orthobench.recurrence.projection import project
 
 _PARTS = 8  # ranges of rows whose sums of parameters' gradients are made apart, so that no sum depends on the threads
@@ -57,7 +58,7 @@ def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projecti
 def in_c(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
     """Return the normalised readings by the C kernels, for float32 on the CPU."""
     result: Tensor
-    if isinstance(gate, Projection) and delta.makes(gate):
+    if isinstance(gate, Projection) and has_few_inputs(gate):
         result = _HeadNorm.apply(y, weight, epsilon, gate.inputs, gate.weight)
     else:
         result = _HeadNorm.apply(y, weight, epsilon, _read(gate), None)

@@ -511,7 +511,7 @@ def test_a_file_that_all_need_leaves_no_kernels(
 OTHER_SOURCES = """
 for argument in "$@"; do
     shift
-    case $argument in */cpu/*.c) argument={folder}/$(basename "$argument");; esac
+    case $argument in */recurrence/*.c) argument={folder}/$(basename "$argument");; esac
     set -- "$@" "$argument"
 done
 exec {compiler} "$@"
@@ -522,7 +522,7 @@ def patched_compiler(compiler: str, folder: Path, old: str, new: str) -> str:
     """A compiler that reads `new` for `old` in all sources."""
     sources = folder / "patched"
     sources.mkdir()
-    texts = {file: file.read_text() for file in Path(build.__file__).parent.glob("*.[ch]")}
+    texts = {file: file.read_text() for file in Path(build.__file__).parents[1].rglob("*.[ch]")}
     assert any(old in text for text in texts.values())
     for file, text in texts.items():
         (sources / file.name).write_text(text.replace(old, new))

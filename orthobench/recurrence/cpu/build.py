@@ -31,8 +31,10 @@ from typing import Any
 
 import filelock
 
-_SOURCES = sorted(Path(__file__).parent.glob("*.c"))  # every C file of this folder is part of the library
-_HEADERS = sorted(Path(__file__).parent.glob("*.h"))
+_CODE = Path(__file__).parents[1]
+SOURCES = sorted(_CODE.rglob("*.c"))
+"""The library's files: every C file of the operations and of what they share. No two have the same name."""
+_HEADERS = sorted(_CODE.rglob("*.h"))
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 _NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler accepts is used
 _TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).problem_size()"
@@ -324,17 +326,16 @@ def source_hash() -> str:
     It includes the Python code, which chooses a kernel and its form.
     """
     digest = hashlib.sha256()
-    folder = Path(__file__).parents[1]
-    for file in sorted(folder.rglob("*")):
+    for file in sorted(_CODE.rglob("*")):
         if file.suffix in (".c", ".h", ".py"):
-            digest.update(f"{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes() + b"\0")
+            digest.update(f"{file.relative_to(_CODE).as_posix()}\0".encode() + file.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 
 def _key(compiler: list[str], extra_flags: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for text in (
-        *(path.read_text("utf-8") for path in (*_SOURCES, *_HEADERS)),
+        *(path.read_text("utf-8") for path in (*SOURCES, *_HEADERS)),
         *compiler,
         _compiler_version(*compiler),
         *_FLAGS,
@@ -417,10 +418,10 @@ def _compile_all(command: list[str], folder: Path) -> _Objects:
     folder.mkdir()
 
     def compile_one(source: Path) -> subprocess.CompletedProcess[str]:
-        return _run(*command, "-c", str(source), "-o", str(folder / f"{source.stem}.o"))
+        return _run(*command, f"-I{Path(__file__).parent}", "-c", str(source), "-o", str(folder / f"{source.stem}.o"))
 
     with ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1)) as pool:
-        runs = dict(zip((source.name for source in _SOURCES), pool.map(compile_one, _SOURCES), strict=True))
+        runs = dict(zip((source.name for source in SOURCES), pool.map(compile_one, SOURCES), strict=True))
     compiled = [name for name, run in runs.items() if not run.returncode]
     return _Objects(command, folder, compiled, {name: run.stderr for name, run in runs.items() if run.returncode})
 

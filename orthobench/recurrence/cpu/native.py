@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -57,6 +56,9 @@ class _Problem(ctypes.Structure):
         *((name, ctypes.c_float) for name in ("slope", "epsilon", "step_size", "frequency", "damping")),
         *((name, ctypes.c_void_p) for name in _POINTERS),
     )
+
+
+_comparisons: Callable[[], dict[str, Callable[[], bool]]] = dict
 
 
 @functools.cache
@@ -176,11 +178,13 @@ def _failures() -> frozenset[str]:
     return build.build().failures({name: functools.partial(agrees, each) for name, each in _comparisons().items()})
 
 
-def _comparisons() -> dict[str, Callable[[], bool]]:
-    # It imports the operations, which import this module.
-    comparison = importlib.import_module("orthobench.recurrence.cpu.comparison")
-    comparisons: dict[str, Callable[[], bool]] = comparison.comparisons()
-    return comparisons
+def compare_by(comparisons: Callable[[], dict[str, Callable[[], bool]]]) -> None:
+    """Set the function that returns the comparisons of the kernels with the reference, by name.
+
+    They call the operations, which stand above this module.
+    """
+    global _comparisons
+    _comparisons = comparisons
 
 
 @functools.cache
@@ -226,7 +230,7 @@ def _declared(library: build.Library) -> build.Library:
     library.convolution_forward.argtypes = (size,) * 6 + (pointer,) * 5
     library.convolution_backward.argtypes = (size,) * 6 + (pointer,) * 10
     library.delta_memory.argtypes, library.delta_memory.restype = (size, size), size
-    library.delta_size.restype = library.delta_inputs.restype = library.convolution_taps.restype = size
+    library.delta_size.restype = library.convolution_inputs.restype = library.convolution_taps.restype = size
     library.selective_starts.argtypes = (size,) * 4
     library.selective_size.restype = library.selective_starts.restype = size
     library.slstm_size.restype = library.mlstm_size.restype = library.mlstm_chunk.restype = size
