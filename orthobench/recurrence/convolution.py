@@ -5,7 +5,7 @@ On the CPU a C kernel (`convolution.c`) has both passes in float32; elsewhere it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -79,7 +79,7 @@ class _Convolution(Function):
         bias = None if bias is None else bias.contiguous()
         ctx.save_for_backward(inputs, weight, before, bias)
         y = workspace.take(*inputs.shape)
-        _run("convolution_forward", inputs, len(weight), inputs, before, weight, bias, y)
+        _run("convolution_forward", inputs, before=before, weight=weight, bias=bias, y=y)
         return y
 
     @staticmethod
@@ -90,22 +90,20 @@ class _Convolution(Function):
         dx, dbefore = workspace.take(*inputs.shape), torch.empty_like(before)
         dweight, later = inputs.new_zeros(taps, batch, width), torch.zeros_like(before)
         dbias = None if bias is None else torch.zeros_like(inputs[0])
-        tensors = inputs, before, weight, bias, dy.contiguous(), dx, dbefore, dweight, dbias, later
+        tensors = {"before": before, "weight": weight, "bias": bias, "dy": dy.contiguous(), "later": later}
+        tensors |= {"dx": dx, "dbefore": dbefore, "dweight": dweight, "dbias": dbias}
         with stopwatch.part(stopwatch.PROJECTION):
-            _run("convolution_backward", inputs, taps, *tensors)
+            _run("convolution_backward", inputs, **tensors)
         dweight = torch.stack([native.total(rows) for rows in dweight.unbind(0)])
         return dx, dweight, dbefore, None if dbias is None else native.total(dbias)
 
 
-def _run(function: str, inputs: Tensor, taps: int, *tensors: Tensor | None) -> None:
+def _run(function: str, x: Tensor, /, **tensors: Tensor | None) -> None:
     """Run one pass over all steps, the blocks of features split over the threads, which changes no number."""
-    steps, batch, width = inputs.shape
-    kernel = getattr(native.kernels(), function)
-    pointers = [native.pointer(tensor) for tensor in tensors]
-
-    def task(first: int, last: int) -> Callable[[], None]:
-        return lambda: kernel(first, last, steps, batch, width, taps, *pointers)
-
+    (steps, batch, width), weight = x.shape, tensors["weight"]
+    assert weight is not None
+    sizes = {"steps": steps, "batch": batch, "width": width, "taps": len(weight)}
+    kernel = native.bind(function, **sizes, x=x, **tensors)
     blocks = batch * -(-width // native.kernels().vector_length())
-    parts = threads.ranges(blocks, torch.get_num_threads() if inputs.numel() > _SMALL else 1)
-    threads.run([task(*part) for part in parts])
+    parts = threads.ranges(blocks, torch.get_num_threads() if x.numel() > _SMALL else 1)
+    threads.run([partial(kernel, *part) for part in parts])

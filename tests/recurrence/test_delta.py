@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,6 @@ from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.convolution import in_pytorch
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.ops.delta import cpu as delta
 from orthobench.recurrence.ops.delta.cuda import Delta as Chunks
 
 pytestmark = pytest.mark.grid
@@ -381,11 +379,6 @@ def test_without_queries_the_memory_is_the_same(module: Any, dtype: torch.dtype,
         results.append([final.detach(), dx[..., heads * keys if reads else 0 :], *others])
     for actual, expected in zip(*results, strict=True):
         assert float((actual.double() - expected).norm()) <= tolerance * (1 + float(expected.norm()))
-
-
-@in_c
-def test_the_fields_of_the_problem_are_those_of_c() -> None:
-    assert ctypes.sizeof(delta.Problem) == native.kernels().delta_size()
 
 
 @in_c

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,26 +16,20 @@ from orthobench.recurrence.kernels import Tape
 _SMALL = 1 << 17  # numbers; below, starting a thread costs more than it saves
 
 
-def run_blocks(function: str, h: Tensor, sizes: tuple[int, ...], *tensors: Tensor | None) -> None:
+def run_blocks(function: str, states: Tensor, /, **arguments: Any) -> None:
     """Run one direction over all steps, the blocks of units split over the threads (`blocks.h`).
 
     Args:
         function: its name in C, which ends in `_forward` or `_backward`.
-        h: a state at every step, `[T, B, n]`.
-        sizes: the function's numbers after T, B and n.
-        tensors: its contiguous tensors; NULL for None.
+        states: a state at every step, `[T, B, n]`.
+        arguments: the function's other numbers and contiguous tensors by name; None is NULL.
     """
-    steps, batch, width = h.shape
-    kernel = getattr(native.kernels(), function)
-    pointers = [native.pointer(tensor) for tensor in tensors]
-
-    def task(first: int, last: int) -> Callable[[], None]:
-        return lambda: kernel(first, last, steps, batch, width, *sizes, *pointers)
-
+    steps, batch, width = states.shape
+    kernel = native.bind(function, steps=steps, batch=batch, width=width, **arguments)
     blocks = batch * -(-width // native.kernels().vector_length())
-    parts = threads.ranges(blocks, torch.get_num_threads() if h.numel() > _SMALL else 1)
+    parts = threads.ranges(blocks, torch.get_num_threads() if states.numel() > _SMALL else 1)
     with stopwatch.part(stopwatch.FORWARD if function.endswith("_forward") else stopwatch.BACKWARD):
-        threads.run([task(*part) for part in parts])
+        threads.run([partial(kernel, *part) for part in parts])
 
 
 def record_norms(tape: Tape, gradients: Sequence[Tensor | None]) -> None:

@@ -31,13 +31,12 @@ from typing import Any
 
 import filelock
 
+from orthobench.recurrence.cpu.signatures import HEADERS, SOURCES, signature
+
 _CODE = Path(__file__).parents[1]
-SOURCES = sorted(_CODE.rglob("*.c"))
-"""The library's files: every C file of the operations and of what they share. No two have the same name."""
-_HEADERS = sorted(_CODE.rglob("*.h"))
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 _NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler accepts is used
-_TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).problem_size()"
+_TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).vector_length()"
 _PENDING, _COMPARED = "comparing", "compared"  # the words of a verdict
 _COMPILERS = 4  # at a time: with more, the longest file alone takes the time
 _ATTEMPTS = 2  # comparisons that may end with the death of their process
@@ -62,7 +61,10 @@ class UntrustedError(Exception):
 
 
 class Library(ctypes.CDLL):
-    """A shared object. Functions of files that did not compile raise `AbsentError` when they are called."""
+    """A shared object, whose functions have the signatures of the C files.
+
+    Functions of files that did not compile raise `AbsentError` when they are called.
+    """
 
     @functools.cached_property
     def uncompiled(self) -> dict[str, str]:
@@ -83,7 +85,7 @@ class Library(ctypes.CDLL):
         """
         for name in names:
             try:
-                self[name]
+                self[name]  # not the attribute, which may stand for an absent function
             except AttributeError:
                 if self.uncompiled:
                     raise AbsentError(_reasons(self.uncompiled)) from None
@@ -91,10 +93,15 @@ class Library(ctypes.CDLL):
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return super().__getattr__(name)
+            function = super().__getattr__(name)
         except AttributeError:
             if name.startswith("__") or not self.uncompiled:
                 raise
+        else:
+            declared = signature(name)
+            function.restype = declared.result
+            function.argtypes = [value.kind for value in declared.parameters.values()]
+            return function
 
         def absent(*arguments: Any) -> Any:
             raise AbsentError(_reasons(self.uncompiled))
@@ -335,7 +342,7 @@ def source_hash() -> str:
 def _key(compiler: list[str], extra_flags: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for text in (
-        *(path.read_text("utf-8") for path in (*SOURCES, *_HEADERS)),
+        *(path.read_text("utf-8") for path in (*SOURCES, *HEADERS)),
         *compiler,
         _compiler_version(*compiler),
         *_FLAGS,

@@ -19,8 +19,6 @@ struct head_norm {
 
 enum { WITHOUT, READ, MADE };
 
-int64_t head_norm_size(void) { return sizeof(struct head_norm); }
-
 /* g of the features from `col` on of a row. */
 INLINE vf gate_at(const int gate, const struct head_norm *p, int64_t row, int64_t col, int count) {
     const int64_t n = p->heads * p->size;

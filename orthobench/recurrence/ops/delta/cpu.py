@@ -8,7 +8,6 @@ changes no number.
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import torch
@@ -23,20 +22,6 @@ from orthobench.recurrence.ops.delta import delta_rule
 _SMALL = 1 << 20  # multiplications; below, starting a thread costs more than it saves
 _GROUP = 128  # corrections between two memories that are kept
 _CHUNK = 16  # as in delta.c: a group has whole chunks
-
-
-class Problem(ctypes.Structure):
-    """`struct delta` of delta.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "heads", "keys", "values", "factors", "reads")),
-        *((name, ctypes.c_int64) for name in ("group", "normalized", "taps", "inputs")),
-        ("epsilon", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("x", "input_weight", "convolution", "before", "beta", "decay", "start")),
-        *((name, ctypes.c_void_p) for name in ("y", "errors", "starts", "end", "grad_y", "grad_end")),
-        *((name, ctypes.c_void_p) for name in ("dx", "dbeta", "dlog_decay", "dstart", "norms")),
-        *((name, ctypes.c_void_p) for name in ("dinput_weight", "dconvolution", "dbefore")),
-    )
 
 
 @kernel(delta_rule, "cpu")
@@ -131,9 +116,8 @@ def _inputs(x: Tensor, arguments: Arguments) -> dict[str, Tensor | None]:
 
 def _run(function: str, sizes: dict[str, Any], tensors: dict[str, Tensor | None]) -> None:
     """Run one direction over all steps, the heads of all rows split over the threads."""
-    pointers = {name: native.pointer(tensor) for name, tensor in tensors.items()}
     units = sizes["batch"] * sizes["heads"]
     work = sizes["steps"] * units * sizes["keys"] * sizes["values"] * sizes["factors"]
     parts = threads.ranges(units, torch.get_num_threads() if work > _SMALL else 1)
     with stopwatch.part(stopwatch.FORWARD if function == "delta_forward" else stopwatch.BACKWARD):
-        native.run_parts(function, Problem(**sizes, **pointers), parts)
+        native.run_parts(function, native.problem("delta", **sizes, **tensors), parts)

@@ -17,8 +17,6 @@
 #include "delta.h"
 #include "memory.h"
 
-int64_t delta_size(void) { return sizeof(struct delta); }
-
 #define CHUNK 16 /* corrections, or those of one step if they are more */
 
 INLINE int64_t steps_of_chunk(const struct delta *p) {

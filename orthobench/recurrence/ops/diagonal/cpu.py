@@ -24,7 +24,7 @@ class Scan(Kernel):
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         h = workspace.take(*x.shape)
-        _run("scan_forward", h, arguments, x, arguments.weight, arguments.state[0], _latest(h), h)
+        run_blocks("scan_forward", h, x=x, h0=arguments.state[0], latest=_latest(h), h=h, **_shared(arguments))
         return (h,), ()
 
     @staticmethod
@@ -34,7 +34,8 @@ class Scan(Kernel):
         dx, dh0, da = workspace.take(*h.shape), torch.empty_like(h0), None
         if tape.needs_weight:
             da = workspace.take(*h.shape) if per_step else torch.zeros_like(h0)
-        _run("scan_backward", h, arguments, weight, h0, h, tape.gradient, tape.final[0], _latest(h), dx, da, dh0)
+        tensors = {"h0": h0, "h": h, "grad_h": tape.gradient, "grad_last": tape.final[0], "latest": _latest(h)}
+        run_blocks("scan_backward", h, **tensors, dx=dx, da=da, dh0=dh0, **_shared(arguments))
         record_norms(tape, [dx])
         return Gradients(dx, da if per_step or da is None else native.total(da), (dh0,))
 
@@ -44,5 +45,7 @@ def _latest(h: Tensor) -> Tensor:
     return h.new_empty(h.shape[1], native.padded(h.shape[2]))
 
 
-def _run(function: str, h: Tensor, arguments: Arguments, *tensors: Tensor | None) -> None:
-    run_blocks(function, h, (arguments.parameters["is_complex"], arguments.weight.dim() == 3), *tensors)
+def _shared(arguments: Arguments) -> dict[str, Any]:
+    """Return what both functions take."""
+    weight = arguments.weight
+    return {"is_complex": arguments.parameters["is_complex"], "per_step": weight.dim() == 3, "a": weight}

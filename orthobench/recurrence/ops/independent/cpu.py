@@ -27,7 +27,7 @@ class Independent(Kernel):
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         h = workspace.take(*x.shape)
-        run_blocks("independent_forward", h, _form(arguments), x, arguments.weight, arguments.state[0], h)
+        run_blocks("independent_forward", h, x=x, h0=arguments.state[0], h=h, **_shared(arguments))
         return (h,), ()
 
     @staticmethod
@@ -38,11 +38,13 @@ class Independent(Kernel):
         if tape.needs_weight:
             da = workspace.take(*h.shape) if per_step else torch.zeros_like(h0)
         dh = workspace.take(*h.shape) if tape.norms else None
-        tensors = (weight, h0, h, tape.gradient, tape.final[0], dx, da, dh0, dh)
-        run_blocks("independent_backward", h, _form(arguments), *tensors)
+        tensors = {"h0": h0, "h": h, "grad_h": tape.gradient, "grad_last": tape.final[0]}
+        run_blocks("independent_backward", h, **tensors, dx=dx, da=da, dh0=dh0, dh=dh, **_shared(arguments))
         record_norms(tape, [dh])
         return Gradients(dx, da if per_step or da is None else native.total(da), (dh0,))
 
 
-def _form(arguments: Arguments) -> tuple[int, int]:
-    return KINDS.index(arguments.parameters["activation"].kind), arguments.weight.dim() == 3
+def _shared(arguments: Arguments) -> dict[str, Any]:
+    """Return what both functions take."""
+    kind, weight = KINDS.index(arguments.parameters["activation"].kind), arguments.weight
+    return {"kind": kind, "per_step": weight.dim() == 3, "a": weight}

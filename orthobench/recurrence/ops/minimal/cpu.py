@@ -25,7 +25,7 @@ class Minimal(Kernel):
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         (h0,) = arguments.state
         h = workspace.take(*x.shape[:2], h0.shape[-1])
-        run_blocks("minimal_forward", h, _sizes(x, arguments), x, arguments.weight, h0, h)
+        run_blocks("minimal_forward", h, h0=h0, h=h, **_shared(x, arguments))
         return (h,), (x if keep else None,)
 
     @staticmethod
@@ -35,11 +35,13 @@ class Minimal(Kernel):
         dx, dh0 = workspace.take(*x.shape), torch.zeros_like(h0)
         dbias = x.new_zeros(x.shape[1:])
         dh = workspace.take(*h.shape) if tape.norms else None
-        tensors = (x, arguments.weight, h0, h, tape.gradient, tape.final[0], dx, dbias, dh0, dh)
-        run_blocks("minimal_backward", h, _sizes(x, arguments), *tensors)
+        tensors = {"h0": h0, "h": h, "grad_h": tape.gradient, "grad_last": tape.final[0]}
+        run_blocks("minimal_backward", h, **tensors, dx=dx, dbias=dbias, dh0=dh0, dh=dh, **_shared(x, arguments))
         record_norms(tape, [dh])
         return Gradients(dx, native.total(dbias), (dh0,))
 
 
-def _sizes(x: Tensor, arguments: Arguments) -> tuple[int, int]:
-    return x.shape[-1] // arguments.state[0].shape[-1], bool(arguments.parameters["positive"])
+def _shared(x: Tensor, arguments: Arguments) -> dict[str, Any]:
+    """Return what both functions take."""
+    gates, positive = x.shape[-1] // arguments.state[0].shape[-1], bool(arguments.parameters["positive"])
+    return {"gates": gates, "positive": positive, "x": x, "bias": arguments.weight}

@@ -7,7 +7,6 @@ are kept. The batch rows are split over the threads, which changes no number.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,18 +22,6 @@ from orthobench.recurrence.ops.mlstm import mlstm
 from orthobench.recurrence.ops.mlstm.layout import memory_blocks, memory_size
 
 _SMALL = 1 << 16  # numbers of the memories that all steps write; below, starting a thread costs more than it saves
-
-
-class Problem(ctypes.Structure):
-    """`struct mlstm` of mlstm.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "heads", "size", "inputs", "groups", "exponential")),
-        *((name, ctypes.c_int64) for name in ("parts", "differentiated")),
-        *((name, ctypes.c_void_p) for name in ("x", "u", "packed_inputs", "packed_transposed", "gates", "start", "y")),
-        *((name, ctypes.c_void_p) for name in ("totals", "starts", "end", "grad_y", "dx", "du", "dgates")),
-        *((name, ctypes.c_void_p) for name in ("dweights", "dstart", "norms")),
-    )
 
 
 @kernel(mlstm, "cpu")
@@ -126,14 +113,12 @@ def _packed_transposed(weight: Tensor, heads: int, size: int) -> Tensor:
 def _run(direction: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, Tensor | None]) -> None:
     """Run one direction over all steps, the batch rows split over the threads."""
     tensors = {**tensors, "gates": arguments.weight, "start": arguments.state[0]}
-    pointers = {name: native.pointer(tensor) for name, tensor in tensors.items()}
     (steps, batch, _), (heads, size, blocks) = y.shape, _sizes(arguments)
     u, du, groups = tensors.get("u"), tensors.get("du"), native.row_groups(batch)
-    problem = Problem(
-        *(steps, batch, heads, size, 0 if u is None else u.shape[-1], groups),
-        *(arguments.parameters["exponential_forget"], blocks, 0 if du is None else du.shape[-1]),
-        **pointers,
-    )
+    sizes = {"steps": steps, "batch": batch, "heads": heads, "size": size, "parts": blocks, "groups": groups}
+    sizes |= {"inputs": 0 if u is None else u.shape[-1], "differentiated": 0 if du is None else du.shape[-1]}
+    sizes["exponential"] = arguments.parameters["exponential_forget"]
+    problem = native.problem("mlstm", **sizes, **tensors)
     count = torch.get_num_threads() if steps * batch * heads * size**2 > _SMALL else 1
     parts = [(batch * first // groups, batch * last // groups) for first, last in threads.ranges(groups, count)]
     kernel = "mlstm" if arguments.parameters["reads"] else "mlstm_final"

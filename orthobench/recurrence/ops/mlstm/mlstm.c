@@ -9,7 +9,6 @@
 
 #define LARGEST_EXPONENT 80.0f
 
-int64_t mlstm_size(void) { return sizeof(struct mlstm); }
 int64_t mlstm_chunk(void) { return CHUNK; }
 int64_t mlstm_memory(int64_t size) { return (padded(size) + 2) * padded(size); }
 

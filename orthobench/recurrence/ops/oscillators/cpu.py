@@ -23,16 +23,28 @@ class Oscillators(Kernel):
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         y, z = workspace.take(*x.shape), workspace.take(*x.shape)
-        run_blocks("oscillators_forward", y, (), x, arguments.weight, *arguments.state, y, z)
+        run_blocks("oscillators_forward", y, y=y, z=z, **_shared(x, arguments))
         return (y, z), (x if keep else None,)
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         (y, z), (x,) = tape.states, tape.saved
+        assert x is not None
         dx, (dy0, dz0) = workspace.take(*y.shape), map(torch.zeros_like, arguments.state)
         dweight = y.new_zeros(y.shape[1], len(arguments.weight))
         dy, dz = (workspace.take(*y.shape) if tape.norms else None for _ in range(2))
-        tensors = (x, arguments.weight, *arguments.state, y, z, tape.gradient, *tape.final, dx, dweight, dy0, dz0)
-        run_blocks("oscillators_backward", y, (), *tensors, dy, dz)
+        run_blocks(
+            "oscillators_backward",
+            y,
+            **{"y": y, "z": z, "grad_y": tape.gradient, "y_last": tape.final[0], "z_last": tape.final[1]},
+            **{"dx": dx, "dweight": dweight, "dy0": dy0, "dz0": dz0, "dy": dy, "dz": dz},
+            **_shared(x, arguments),
+        )
         record_norms(tape, [dy, dz])
         return Gradients(dx, native.total(dweight), (dy0, dz0))
+
+
+def _shared(x: Tensor, arguments: Arguments) -> dict[str, Any]:
+    """Return what both functions take."""
+    y0, z0 = arguments.state
+    return {"x": x, "weight": arguments.weight, "y0": y0, "z0": z0}

@@ -7,7 +7,6 @@ the steps. Groups of batch rows are split over the threads, which changes no num
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,22 +20,6 @@ from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, ke
 from orthobench.recurrence.ops.selective import selective_scan
 
 _SMALL = 1 << 16  # numbers of all states; below, starting a thread costs more than it saves
-
-
-class Problem(ctypes.Structure):
-    """`struct selective` of selective.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "width", "size", "rank")),
-        *((name, ctypes.c_int64) for name in ("negative", "groups", "taps", "inputs")),
-        *((name, ctypes.c_void_p) for name in ("x", "map", "rates", "step", "bias", "start")),
-        *((name, ctypes.c_void_p) for name in ("input_weight", "convolution", "convolution_bias", "before")),
-        *((name, ctypes.c_void_p) for name in ("skip", "gate", "gate_weight", "weight", "y", "end", "starts")),
-        *((name, ctypes.c_void_p) for name in ("grad_y", "dx", "dweight", "dmap", "drates", "dstep", "dbias")),
-        *((name, ctypes.c_void_p) for name in ("dstart", "norms")),
-        *((name, ctypes.c_void_p) for name in ("dinput_weight", "dconvolution", "dconvolution_bias", "dbefore")),
-        *((name, ctypes.c_void_p) for name in ("dskip", "dgate", "dgate_weight")),
-    )
 
 
 @kernel(selective_scan, "cpu")
@@ -140,14 +123,12 @@ def _run(
     weight = {"weight": arguments.weight} if mapped is None else {"weight": mapped, "map": arguments.weight}
     by_name = {**tensors, **_vectors(parameters), **weight, "x": x}
     by_name |= {name: parameters.get(name) for name in ("before", "gate")}
-    pointers = {name: native.pointer(tensor) for name, tensor in by_name.items()}
     width, rank = parameters["step_weight"].shape
     size, groups, taps = parameters["state_size"], native.row_groups(batch), by_name["convolution"]
-    problem = Problem(
-        *(steps, batch, width, size, rank, parameters["negative"], groups),
-        *(0 if taps is None else len(taps), inputs if "input_weight" in parameters else 0),
-        **pointers,
-    )
+    sizes = {"steps": steps, "batch": batch, "width": width, "size": size, "rank": rank, "groups": groups}
+    sizes |= {"negative": parameters["negative"], "taps": 0 if taps is None else len(taps)}
+    sizes["inputs"] = inputs if "input_weight" in parameters else 0
+    problem = native.problem("selective", **sizes, **by_name)
     parts = threads.ranges(groups, torch.get_num_threads() if steps * batch * width * size > _SMALL else 1)
     with stopwatch.part(stopwatch.FORWARD if function == "selective_forward" else stopwatch.BACKWARD):
         native.run_parts(function, problem, parts)

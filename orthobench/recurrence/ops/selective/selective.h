@@ -36,8 +36,6 @@ struct selective {
     float *dinput_weight, *dconvolution, *dconvolution_bias, *dbefore, *dskip, *dgate, *dgate_weight;
 };
 
-int64_t selective_size(void) { return sizeof(struct selective); }
-
 static int64_t in_groups(int64_t count) { return (count + GROUP - 1) / GROUP * GROUP; }
 
 static int64_t blocks_of(int64_t width) { return (width + VL - 1) / VL; }

@@ -6,7 +6,6 @@ head's weights are a matrix of their own, so that no product is results with the
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import torch
@@ -20,19 +19,6 @@ from orthobench.recurrence.ops.slstm import slstm
 
 _SMALL = 1 << 16  # numbers of all states; below, starting a thread costs more than it saves
 _ROWS = 25  # batch rows whose states of a few steps stay in a core's cache
-
-
-class Problem(ctypes.Structure):
-    """`struct slstm` of slstm.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "features", "heads", "inputs", "groups")),
-        *((name, ctypes.c_int64) for name in ("exponential", "differentiated", "stride")),
-        *((name, ctypes.c_void_p) for name in ("x", "u", "packed", "packed_inputs", "packed_transposed", "h0", "c0")),
-        *((name, ctypes.c_void_p) for name in ("n0", "h", "c", "n", "m", "saved", "grad_h", "grad_last", "dx", "du")),
-        *((name, ctypes.c_void_p) for name in ("dweights", "dh0", "dc0")),
-        *((name, ctypes.c_void_p) for name in ("dn0", "dm0", "norms", "c_norms", "n_norms")),
-    )
 
 
 @kernel(slstm, "cpu")
@@ -108,16 +94,15 @@ def _packed(rows: Tensor) -> Tensor:
 
 def _run(function: str, arguments: Arguments, **tensors: Any) -> None:
     """Run one direction over all steps, the batch rows split over the threads and into blocks."""
-    pointers = {name: native.pointer(tensor) for name, tensor in tensors.items()}
     h, c, u = tensors["h"], tensors["c"], tensors.get("u")
     steps, batch, features = h.shape
     stride = batch * features if len(c) == steps else 0
     parameters, groups = arguments.parameters, native.row_groups(batch)
-    problem = Problem(
-        *(steps, batch, features, parameters["heads"], 0 if u is None else u.shape[-1], groups),
-        *(parameters["exponential_forget"], 0 if tensors.get("du") is None else tensors["du"].shape[-1], stride),
-        **pointers,
-    )
+    inputs, du = 0 if u is None else u.shape[-1], tensors.get("du")
+    sizes = {"steps": steps, "batch": batch, "features": features, "heads": parameters["heads"], "inputs": inputs}
+    sizes |= {"groups": groups, "exponential": parameters["exponential_forget"], "stride": stride}
+    sizes["differentiated"] = 0 if du is None else du.shape[-1]
+    problem = native.problem("slstm", **sizes, **tensors)
     count = torch.get_num_threads() if h.numel() > _SMALL else 1
     count *= max(1, batch // (count * _ROWS))
     parts = [(batch * first // groups, batch * last // groups) for first, last in threads.ranges(groups, count)]

@@ -29,8 +29,6 @@ struct slstm {
     float *norms, *c_norms, *n_norms; /* [T, B] */
 };
 
-int64_t slstm_size(void) { return sizeof(struct slstm); }
-
 static int64_t units(const struct slstm *p) { return p->features / p->heads; }
 
 /* Floats of a head's packed matrix. */
