@@ -25,17 +25,17 @@ def test_the_fields_lie_where_the_compiler_puts_them(struct: str, tmp_path: Path
         for path in (*signatures.HEADERS, *signatures.SOURCES)
         if re.search(rf"^struct {struct} {{", path.read_text("utf-8"), re.M)
     )
-    names = list(signatures.fields(struct))
-    offsets = ", ".join(f"offsetof(struct {struct}, {name})" for name in names)
-    source, library = tmp_path / "probe.c", tmp_path / "probe.so"
-    text = f"const long place[] = {{{offsets}, sizeof(struct {struct})}};"
-    source.write_text(f'#include "{file}"\n#include <stddef.h>\n{text}\n')
-    folder = Path(signatures.__file__).parent
-    command = ["cc", "-std=gnu11", "-w", "-O0", "-shared", "-fPIC", f"-I{folder}", str(source), "-o", str(library)]
-    subprocess.run(command, check=True, timeout=300)
-    place = (ctypes.c_long * (len(names) + 1)).in_dll(ctypes.CDLL(str(library)), "place")
     structure = signatures.structure(struct)
-    assert list(place) == [*(getattr(structure, name).offset for name in names), ctypes.sizeof(structure)]
+    places = {
+        f"offsetof(struct {struct}, {name})": getattr(structure, name).offset for name in signatures.fields(struct)
+    }
+    places[f"sizeof(struct {struct})"] = ctypes.sizeof(structure)
+    checks = "".join(f'_Static_assert({place} == {number}, "{place}");\n' for place, number in places.items())
+    source = tmp_path / "probe.c"
+    source.write_text(f'#include "{file}"\n#include <stddef.h>\n{checks}')
+    command = ["cc", "-std=gnu11", "-w", "-fsyntax-only", f"-I{Path(signatures.__file__).parent}", str(source)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr
 
 
 def test_a_signature_has_names_and_types() -> None:

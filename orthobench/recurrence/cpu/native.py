@@ -181,8 +181,11 @@ def problem(struct: str, **fields: Any) -> ctypes.Structure:
     Raises:
         TypeError: a field is unknown, or the kernel would read or write other memory than a tensor's.
     """
-    known = signatures.fields(struct)
-    return signatures.structure(struct)(**{name: _passed(struct, name, value, known) for name, value in fields.items()})
+    known, result = signatures.fields(struct), signatures.structure(struct)()
+    for name, value in fields.items():
+        if value is not None or name not in known:
+            setattr(result, name, _passed(struct, name, value, known))
+    return result
 
 
 def bind(function: str, **arguments: Any) -> Callable[..., Any]:
@@ -213,11 +216,12 @@ def _passed(function: str, name: str, value: Any, known: Mapping[str, signatures
     if name not in known:
         raise TypeError(f"{function} has no {name}")
     dtype = known[name].dtype
-    if isinstance(value, Tensor) and dtype is not None:
-        return pointer(value, dtype)
-    if isinstance(value, Tensor) or (dtype is not None and value is not None):
-        raise TypeError(f"{function} takes {'a tensor' if dtype else 'a number'} as {name}, not {type(value).__name__}")
-    return value
+    if isinstance(value, Tensor):
+        if dtype is not None:
+            return pointer(value, dtype)
+    elif dtype is None or value is None:
+        return value
+    raise TypeError(f"{function} takes {'a tensor' if dtype else 'a number'} as {name}, not {type(value).__name__}")
 
 
 def loop(function: str, settings: Mapping[str, int | float] | None = None, **fields: Any) -> None:
