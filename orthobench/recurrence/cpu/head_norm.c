@@ -5,7 +5,7 @@
 #include "convolution.h"
 #include "tiles.h"
 
-/* The fields have the names and the order of `Problem` in head_normalization.py. NULL: what is absent. */
+/* NULL: what is absent. */
 struct head_norm {
     int64_t heads, size, inputs; /* features of a head; inputs: numbers of a row that the gate is made of, or 0 */
     float epsilon;

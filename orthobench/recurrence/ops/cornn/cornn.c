@@ -1,5 +1,8 @@
 /* coRNN: h is y, c is z.
  *
+ *     z_t = z_{t-1} + dt (tanh(x_t + W [y_{t-1}; z_{t-1}]) - gamma y_{t-1} - eps z_{t-1})
+ *     y_t = y_{t-1} + dt z_t
+ *
  * saved, one part: tanh's output. packed multiplies y, packed_candidate z; backward, packed makes both parts. */
 #include "dense.h"
 

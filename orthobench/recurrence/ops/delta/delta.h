@@ -10,7 +10,7 @@
 #include "tiles.h"
 
 
-/* The fields have the names and the order of `Problem` in delta.py. x_t of a row is the query [heads, keys] if the
+/* x_t of a row is the query [heads, keys] if the
  * memory is read, then `factors` keys [factors, heads, keys] and values [factors, heads, values]; `width` is the number
  * of these features. NULL: decay without a gate, y without queries, errors and starts without a backward pass, norms
  * without a trace, gradients that are absent. */

@@ -1,4 +1,7 @@
-/* GRU.
+/* GRU, with r, z = sigmoid(x_t + W h_{t-1}) of their blocks and o the elementwise product:
+ *
+ *     g_t = act(x_t + W_g (r o h_{t-1})), or with r after the product act(x_t + r o (W_g h_{t-1} + b))
+ *     h_t = z o h_{t-1} + (1 - z) o g_t
  *
  * saved, three parts: the gates r, z, g after their functions; with r after the product a fourth, W_g h_{t-1} + b. */
 #include "activations.h"

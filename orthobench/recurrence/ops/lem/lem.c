@@ -1,4 +1,8 @@
-/* LEM: h is y, c is z.
+/* LEM: h is y, c is z. With the step lengths a = dt sigmoid(x_t + W y_{t-1}) of each state, and o the elementwise
+ * product:
+ *
+ *     z_t = (1 - a_z) o z_{t-1} + a_z o tanh(x_t + W y_{t-1})
+ *     y_t = (1 - a_y) o y_{t-1} + a_y o tanh(x_t + W z_t)
  *
  * saved, four parts: z's gate and candidate, y's gate and candidate, after their functions. packed multiplies y,
  * packed_candidate z. */

@@ -1,4 +1,7 @@
-/* LSTM.
+/* LSTM, with the gates i, f, g, o of z = x_t + W h_{t-1} and o the elementwise product:
+ *
+ *     c_t = sigmoid(z_f) o c_{t-1} + sigmoid(z_i) o tanh(z_g)
+ *     h_t = sigmoid(z_o) o tanh(c_t)
  *
  * saved, four parts: the gates i, f, g, o after their functions. */
 #include "weight_sums.h"

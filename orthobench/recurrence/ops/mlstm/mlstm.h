@@ -11,7 +11,7 @@
 
 #define CHUNK 32
 
-/* The fields have the names and the order of `Problem` in mlstm.py. NULL: x with a projection, u without; y without
+/* NULL: x with a projection, u without; y without
  * readings; totals and starts without them or a backward pass; gradients that are absent or not wanted. A state of a
  * row is [heads, d + 1, d], C and n of each head, then m [heads]. */
 struct mlstm {

@@ -13,6 +13,11 @@
 #include "selective_gate.h"
 #include "selective_inputs.h"
 
+/* Floats of `starts`. */
+int64_t selective_starts(int64_t steps, int64_t batch, int64_t width, int64_t size) {
+    return (steps + CHUNK - 1) / CHUNK * batch * blocks_of(width) * in_groups(size) * VL;
+}
+
 /* ------------------------------------------------------------------ the forward pass */
 
 /* The steps of a chunk for a group of units of a block. The states before them are kept at `start`, unless it is NULL.

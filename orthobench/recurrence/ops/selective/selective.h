@@ -10,7 +10,7 @@
 #define GROUP (VL == 16 ? 8 : 4)
 #define LN2 0.693147180559945309f
 
-/* The fields have the names and the order of `Problem` in selective.py. `width` features have `size` units each. NULL:
+/* `width` features have `size` units each. NULL:
  * map if the weights are given, the convolution's fields without `taps`, input_weight without `inputs`, skip and gates
  * without them, y if nothing is read, starts without a backward pass, norms without a trace, absent gradients. */
 struct selective {
@@ -39,11 +39,6 @@ struct selective {
 static int64_t in_groups(int64_t count) { return (count + GROUP - 1) / GROUP * GROUP; }
 
 static int64_t blocks_of(int64_t width) { return (width + VL - 1) / VL; }
-
-/* Floats of `starts`. */
-int64_t selective_starts(int64_t steps, int64_t batch, int64_t width, int64_t size) {
-    return (steps + CHUNK - 1) / CHUNK * batch * blocks_of(width) * in_groups(size) * VL;
-}
 
 /* Rows [count, width] as [blocks, in_groups(count)] vectors, times a factor, and zeros behind the last; and back. */
 static void pack_rows(int64_t count, int64_t width, const float *from, vf *to, float factor) {

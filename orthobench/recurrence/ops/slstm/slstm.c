@@ -10,7 +10,7 @@
 
 #define LARGEST_EXPONENT 80.0f
 
-/* The fields have the names and the order of `Problem` in slstm.py. NULL: x with a projection, u without; saved without
+/* NULL: x with a projection, u without; saved without
  * a backward pass; gradients that are absent or not wanted. */
 struct slstm {
     int64_t steps, batch, features, heads, inputs, groups, exponential;
