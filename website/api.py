@@ -20,7 +20,7 @@ CONTRACT = {
     "ProbeContext": "orthobench.probe",
     "ProbeResult": "orthobench.probe",
     "Settings": "orthobench.settings",
-    "recurrence": "orthobench.recurrence.operations",
+    "recurrence": "orthobench.recurrence.ops.plain",
     "GradientTrace": "orthobench.recurrence",
 }
 """The names that a plugin uses, with their modules."""

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 AUTO = "auto"
-BACKENDS = ("reference", "cpu", "cuda")
+REFERENCE = "reference"
+BACKENDS = (REFERENCE, "cpu", "cuda")
 
 _current: ContextVar[str | None] = ContextVar("recurrence_backend", default=None)
 _default = AUTO
+
+
+class SelfTest(Protocol):
+    """The verdict on the kernels of one form: why they failed their self-test, or None."""
+
+    @property
+    def reason(self) -> str | None: ...
+
+    def machine(self) -> dict[str, Any]:
+        """Return the facts that the verdict holds for, as JSON values."""
 
 
 class _Record(threading.local):
@@ -23,7 +33,7 @@ class _Record(threading.local):
 
     def __init__(self) -> None:
         self.used: set[str] = set()
-        self.self_tests: dict[str, Any] = {}
+        self.self_tests: dict[str, SelfTest] = {}
 
 
 _record = _Record()
@@ -56,7 +66,7 @@ def chosen() -> str:
 
 def in_torch() -> bool:
     """Return whether operations of torch serve alone: the user chose so, or a program is exported."""
-    return torch.compiler.is_exporting() or chosen() == "reference"
+    return torch.compiler.is_exporting() or chosen() == REFERENCE
 
 
 def last_used() -> set[str]:
@@ -70,16 +80,19 @@ def record(name: str) -> None:
 
 
 def last_self_tests() -> dict[str, Any] | None:
-    """Return the machine and the self-tests that calls relied on since `forget_used`, as JSON values, or None."""
-    if not _record.self_tests:
+    """Return the machine and the self-tests that calls relied on since `forget_used`, as JSON values, or None.
+
+    A test is "passed" or the reason of its failure. The record is the same for all runs that rely on the same tests,
+    since runs of one environment share it.
+    """
+    tests = _record.self_tests
+    if not tests:
         return None
-    described: dict[str, Any] = importlib.import_module("orthobench.recurrence.cuda.verdicts").described(
-        _record.self_tests
-    )
-    return described
+    machine = next(iter(tests.values())).machine()
+    return {**machine, "tests": {form: test.reason or "passed" for form, test in sorted(tests.items())}}
 
 
-def record_self_test(form: str, verdict: Any) -> None:
+def record_self_test(form: str, verdict: SelfTest) -> None:
     """Record a verdict that a call relied on, for `last_self_tests`."""
     _record.self_tests[form] = verdict
 

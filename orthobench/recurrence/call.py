@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from orthobench.recurrence.declaration import Declaration, State
 from orthobench.recurrence.trace import GradientTrace
-
-if TYPE_CHECKING:
-    from orthobench.recurrence.operation import Operation
-
-State = tuple[Tensor, ...]
-"""The state that a recurrence carries from step to step: h, or h and c, each `[B, n]`."""
 
 Multiply = Callable[[Tensor], Tensor]
 """A function that maps rows h `[B, n]` to h W^T `[B, n]`."""
@@ -109,7 +104,7 @@ class Call:
     x is `[T, B, gates * n]`, the state's tensors are `[B, n]`, and `parameters` has every parameter by name.
     """
 
-    operation: Operation[...]
+    operation: Declaration
     x: Inputs
     weight: Weight
     state: State

@@ -5,7 +5,7 @@ On the CPU a C kernel (`convolution.c`) has both passes in float32; elsewhere it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,9 +15,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
 from orthobench.recurrence import stopwatch
+from orthobench.recurrence.call import Projection
 from orthobench.recurrence.cpu import native, threads, workspace
 
-_TAPS = 8  # the kernel has no more
 _SMALL = 1 << 15  # numbers; below, starting a thread costs more than it saves
 
 
@@ -37,9 +37,23 @@ def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tens
         ValueError: `before` has another number of steps.
     """
     tensors = (inputs, weight, before, bias)
-    if native.serves("short_convolution", "T B n, taps n, taps-1 B n, n", *tensors) and len(weight) <= _TAPS:
+    if native.serves("short_convolution", "T B n, taps n, taps-1 B n, n", *tensors) and has_few_taps(weight):
         return in_c(*tensors)
     return in_pytorch(*tensors)
+
+
+def has_few_taps(weight: Tensor) -> bool:
+    """Return whether the C kernels have the taps of a convolution's weight `[taps, n]`."""
+    return len(weight) <= int(native.kernels().convolution_taps())
+
+
+def has_few_inputs(x: Projection) -> bool:
+    """Return whether the C kernels compute a projection beside their own work: of a few inputs that need no gradient.
+
+    It has no bias. The products of more inputs are faster in one call.
+    """
+    few = int(native.kernels().convolution_inputs())
+    return x.inputs.shape[-1] <= few and x.bias is None and not x.inputs.requires_grad
 
 
 def in_c(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -65,7 +79,7 @@ class _Convolution(Function):
         bias = None if bias is None else bias.contiguous()
         ctx.save_for_backward(inputs, weight, before, bias)
         y = workspace.take(*inputs.shape)
-        _run("convolution_forward", inputs, len(weight), inputs, before, weight, bias, y)
+        _run("convolution_forward", inputs, before=before, weight=weight, bias=bias, y=y)
         return y
 
     @staticmethod
@@ -76,22 +90,20 @@ class _Convolution(Function):
         dx, dbefore = workspace.take(*inputs.shape), torch.empty_like(before)
         dweight, later = inputs.new_zeros(taps, batch, width), torch.zeros_like(before)
         dbias = None if bias is None else torch.zeros_like(inputs[0])
-        tensors = inputs, before, weight, bias, dy.contiguous(), dx, dbefore, dweight, dbias, later
+        tensors = {"before": before, "weight": weight, "bias": bias, "dy": dy.contiguous(), "later": later}
+        tensors |= {"dx": dx, "dbefore": dbefore, "dweight": dweight, "dbias": dbias}
         with stopwatch.part(stopwatch.PROJECTION):
-            _run("convolution_backward", inputs, taps, *tensors)
+            _run("convolution_backward", inputs, **tensors)
         dweight = torch.stack([native.total(rows) for rows in dweight.unbind(0)])
         return dx, dweight, dbefore, None if dbias is None else native.total(dbias)
 
 
-def _run(function: str, inputs: Tensor, taps: int, *tensors: Tensor | None) -> None:
+def _run(function: str, x: Tensor, /, **tensors: Tensor | None) -> None:
     """Run one pass over all steps, the blocks of features split over the threads, which changes no number."""
-    steps, batch, width = inputs.shape
-    kernel = getattr(native.kernels(), function)
-    pointers = [native.pointer(tensor) for tensor in tensors]
-
-    def task(first: int, last: int) -> Callable[[], None]:
-        return lambda: kernel(first, last, steps, batch, width, taps, *pointers)
-
+    (steps, batch, width), weight = x.shape, tensors["weight"]
+    assert weight is not None
+    sizes = {"steps": steps, "batch": batch, "width": width, "taps": len(weight)}
+    kernel = native.bind(function, **sizes, x=x, **tensors)
     blocks = batch * -(-width // native.kernels().vector_length())
-    parts = threads.ranges(blocks, torch.get_num_threads() if inputs.numel() > _SMALL else 1)
-    threads.run([task(*part) for part in parts])
+    parts = threads.ranges(blocks, torch.get_num_threads() if x.numel() > _SMALL else 1)
+    threads.run([partial(kernel, *part) for part in parts])

@@ -14,13 +14,12 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import backends, convolution, reference
+from orthobench.recurrence import backends, convolution, kernels, reference
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
-from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.kernels import Kernel
 from orthobench.recurrence.projection import project
 
 _logger = logging.getLogger("orthobench.recurrence")
-_SLOWER = {"cpu": "up to seven times slower", "cuda": "many times slower"}
 _logged: set[str] = set()
 
 
@@ -33,8 +32,9 @@ def run(call: Call) -> Result:
     name = choose(call)
     if not _is_of_sum(call):
         backends.record(name)
-    call = replace(call, x=_resolved(call, name))
-    if call.is_mapped and not (name == "cpu" and cpu.maps(call)):
+    kernel = kernel_of(call, name)
+    call = replace(call, x=_resolved(call.x, kernel))
+    if call.is_mapped and not kernel.makes_weights:
         assert isinstance(call.x, Tensor)
         assert isinstance(call.weight, Tensor)
         call = replace(call, weight=project(call.x, call.weight))
@@ -42,18 +42,23 @@ def run(call: Call) -> Result:
     return result
 
 
-def _resolved(call: Call, name: str) -> Inputs:
-    """Return the call's inputs, made as far as the back end's kernel does not make them itself."""
-    x, in_c = call.x, name == "cpu"
-    if in_c and cpu.projects(call):
+def kernel_of(call: Call, name: str) -> type[Kernel]:
+    """Return the kernel that serves a call on a back end; the reference has none, and none computes its inputs."""
+    return kernels.find(call.operation, name) or Kernel
+
+
+def _resolved(x: Inputs, kernel: type[Kernel]) -> Inputs:
+    """Return the call's inputs, computed as far as the kernel does not compute them itself."""
+    if isinstance(x, Tensor) or kernel.makes(x):
         return x
-    if isinstance(x, Convolution) and in_c and cpu.convolves(call):
-        return replace(x, source=resolved(x.source))
+    if isinstance(x, Convolution):
+        x = replace(x, source=resolved(x.source))
+        return x if kernel.makes(x) else resolved(x)
     return resolved(x)
 
 
 def resolved(x: Inputs) -> Tensor:
-    """Return the inputs, made from their projection or convolution."""
+    """Return the inputs, computed from their projection or convolution."""
     if isinstance(x, Convolution):
         return convolution.short_convolution(resolved(x.source), x.weight, x.before, x.bias)
     return project(x.inputs, x.weight, x.bias) if isinstance(x, Projection) else x
@@ -66,23 +71,24 @@ def choose(call: Call) -> str:
         BackendError: the back end set by `use_backend` or `set_backend` cannot serve the call.
     """
     if torch.compiler.is_exporting() or _is_of_sum(call):  # an exported program has operations of torch alone
-        return "reference"
+        return backends.REFERENCE
     name = backends.chosen()
     if name != backends.AUTO:
         if reason := _unsupported(name, call) or _module(name).unusable(call):
             raise backends.BackendError(f"{call.operation.name}: back end {name} cannot serve this: {reason}")
         return name
     device = call.x.device.type
-    if device not in ("cpu", "cuda") or call.x.dtype != torch.float32:
-        return "reference"
+    if device not in backends.BACKENDS or call.x.dtype != torch.float32:
+        return backends.REFERENCE
     if reason := _unsupported(device, call):
         _log_once(logging.INFO, f"{call.operation.name}: not on back end {device}: {reason}")
     elif reason := _module(device).unusable(call):
-        consequence = f"the recurrences run in PyTorch instead, {_SLOWER[device]} (back end reference)"
+        slower = _module(device).SLOWER_WITHOUT
+        consequence = f"the recurrences run in PyTorch instead, {slower} (back end {backends.REFERENCE})"
         _log_once(logging.WARNING, f"{reason}; {consequence}; orthobench doctor shows what to do")
     else:
         return device
-    return "reference"
+    return backends.REFERENCE
 
 
 def _is_of_sum(call: Call) -> bool:
@@ -99,10 +105,10 @@ def _unsupported(name: str, call: Call) -> str | None:
 
 
 def _module(name: str) -> ModuleType:
-    # Triton is not on every machine, and takes seconds to import.
-    return {"reference": reference, "cpu": cpu}.get(name) or importlib.import_module(
-        f"orthobench.recurrence.{name}.backend"
-    )
+    """Return a back end's module, which has `run`, `unsupported` and `unusable`; the import of one may take seconds."""
+    if name == backends.REFERENCE:
+        return reference
+    return importlib.import_module(f"orthobench.recurrence.{name}.backend")
 
 
 def _log_once(level: int, message: str) -> None:

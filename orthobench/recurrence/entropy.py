@@ -56,14 +56,16 @@ class _CrossEntropy(Function):
 
 def mean(logits: Tensor, targets: Tensor, gradient: Tensor | None) -> float:
     """Return the mean and write its gradient."""
-    (rows, classes), kernel = logits.shape, native.kernels().cross_entropy
+    rows, classes = logits.shape
+    kernel = native.bind(
+        "cross_entropy", classes=classes, scale=1 / rows, logits=logits, targets=targets, gradient=gradient
+    )
     parts = threads.ranges(rows, -(-logits.numel() // _PART))
     sums = [0.0] * len(parts)
-    pointers = (native.pointer(logits), native.pointer(targets, torch.int64), native.pointer(gradient))
 
     def task(part: int, first: int, last: int) -> Callable[[], None]:
         def run() -> None:
-            sums[part] = kernel(first, last, classes, 1 / rows, *pointers)
+            sums[part] = kernel(first, last)
 
         return run
 

@@ -16,21 +16,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
 from orthobench.recurrence.call import Projection
-from orthobench.recurrence.cpu import delta, native, threads, workspace
+from orthobench.recurrence.convolution import has_few_inputs
+from orthobench.recurrence.cpu import native, threads, workspace
 from orthobench.recurrence.projection import project
 
 _PARTS = 8  # ranges of rows whose sums of parameters' gradients are made apart, so that no sum depends on the threads
-
-
-class Problem(ctypes.Structure):
-    """`struct head_norm` of head_norm.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("heads", "size", "inputs")),
-        ("epsilon", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("y", "weight", "gate", "gate_weight", "h")),
-        *((name, ctypes.c_void_p) for name in ("dh", "dy", "dgate", "dweight", "dgate_weight")),
-    )
 
 
 def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
@@ -57,7 +47,7 @@ def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projecti
 def in_c(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
     """Return the normalised readings by the C kernels, for float32 on the CPU."""
     result: Tensor
-    if isinstance(gate, Projection) and delta.makes(gate):
+    if isinstance(gate, Projection) and has_few_inputs(gate):
         result = _HeadNorm.apply(y, weight, epsilon, gate.inputs, gate.weight)
     else:
         result = _HeadNorm.apply(y, weight, epsilon, _read(gate), None)
@@ -115,12 +105,12 @@ def _run(function: str, epsilon: float, tensors: dict[str, Tensor | None], sums:
     assert weight is not None
     size, n = len(weight), y.shape[-1]
     inputs = gate.shape[-1] if gate is not None and tensors["gate_weight"] is not None else 0
-    shared = {name: native.pointer(tensor) for name, tensor in tensors.items()}
+    shared = {"heads": n // size, "size": size, "inputs": inputs, "epsilon": epsilon, **tensors}
     kernel = getattr(native.kernels(), function)
 
     def task(part: int, first: int, last: int) -> Callable[[], None]:
-        own = {name: native.pointer(parts[part]) for name, parts in sums.items()}
-        problem = Problem(n // size, size, inputs, epsilon, **shared, **own)
+        own = {name: parts[part] for name, parts in sums.items()}
+        problem = native.problem("head_norm", **shared, **own)
         return lambda: kernel(ctypes.byref(problem), first, last)
 
     threads.run([task(part, *rows) for part, rows in enumerate(threads.ranges(y.numel() // n, _PARTS))])

@@ -1,19 +1,24 @@
-"""The autograd function of every operation that has kernels: a forward and a hand-written backward pass."""
+"""The kernels of operations, how they register, and the autograd function that runs them."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+import functools
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence.call import Call, Convolution, Projection, Result, State
+from orthobench.recurrence.call import Call, Convolution, Projection, Result
+from orthobench.recurrence.declaration import Declaration, State
 
 
 class Reading:
@@ -112,23 +117,76 @@ class Gradients:
     parameters: Mapping[str, Tensor | None] = field(default_factory=dict)
 
 
-class Kernel(Protocol):
-    """An operation's passes on one back end.
+class Kernel:
+    """An operation's forward and backward pass on one back end, and what they compute besides.
 
-    A kernel with a true attribute `forgets_states` returns the outputs in place of the states at every step. What it
-    saves begins with the final state.
-
-    A kernel with a true attribute `reads` makes `Arguments.reading`, and its backward pass takes `Tape.reading`. The
-    parameters' gradients then have "output_weight", dL/dV or None, where the kernel did not make it.
+    Attributes:
+        reads: whether the passes compute an output map: forward fills `Arguments.reading`, and backward takes
+            `Tape.reading`. The parameters' gradients then have "output_weight", dL/dV, or None where the kernel did not
+            compute it.
+        forgets_states: whether `forward` returns the outputs in place of the states at every step. What it saves begins
+            with the final state.
+        makes_weights: whether the passes compute the weights of the steps from the map of a mapped call.
+        gates_outputs: whether the passes apply a skip and a gate to the outputs (`gated_scan`).
     """
+
+    reads: ClassVar[bool] = False
+    forgets_states: ClassVar[bool] = False
+    makes_weights: ClassVar[bool] = False
+    gates_outputs: ClassVar[bool] = False
+
+    @staticmethod
+    def unsupported(parameters: Mapping[str, Any]) -> str | None:
+        """Return the reason why the kernel does not have a call's parameters, or None."""
+        return None
+
+    @staticmethod
+    def makes(x: Projection | Convolution) -> bool:
+        """Return whether the passes compute these inputs themselves, from what they are made of."""
+        return False
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> tuple[State, tuple[Tensor | None, ...]]:
-        """Return every state at every step, `[T, B, n]`, and with `keep` what the backward pass needs beside them."""
+        """Return every state at every step, `[T, B, n]`, and with `keep` what else the backward pass needs."""
+        raise NotImplementedError
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         """Return the gradients and fill the tape's norms."""
+        raise NotImplementedError
+
+    @classmethod
+    def run(cls, call: Call) -> Result:
+        """Run all steps, under autograd where a gradient is needed."""
+        return run(cls, call)
+
+
+_K = TypeVar("_K", bound=Kernel)
+
+
+def kernel(operation: Declaration, backend: str) -> Callable[[type[_K]], type[_K]]:
+    """Register a class as the kernel of an operation on a back end."""
+
+    def register(cls: type[_K]) -> type[_K]:
+        operation.kernels[backend] = cls
+        return cls
+
+    return register
+
+
+@functools.cache
+def find(operation: Declaration, backend: str) -> type[Kernel] | None:
+    """Return the kernel of an operation on a back end, or None.
+
+    The first call imports the module of the operation's folder that registers it, such as `ops.lem.cpu`.
+
+    Raises:
+        ImportError: that module cannot be imported.
+    """
+    name = f"{operation.folder}.{backend}"
+    if hasattr(sys.modules.get(operation.folder), "__path__") and importlib.util.find_spec(name):
+        importlib.import_module(name)
+    return operation.kernels.get(backend)
 
 
 def run(kernel: type[Kernel], call: Call) -> Result:
@@ -167,7 +225,7 @@ def source(outputs: Tensor) -> Any:
 
 def may_read(kernel: type[Kernel], names: Container[str], norms: tuple[Tensor, ...]) -> bool:
     """Return whether a kernel's passes can make an output map, of parameters with these names and a trace's norms."""
-    return getattr(kernel, "reads", False) and "input_weight" in names and not norms
+    return kernel.reads and "input_weight" in names and not norms
 
 
 def _reading(
@@ -181,13 +239,9 @@ def _reading(
 
 
 def _final(kernel: type[Kernel], states: State, saved: tuple[Tensor | None, ...]) -> State:
-    if _forgets(kernel):
+    if kernel.forgets_states:
         return tuple(each for each in saved[: len(states)] if each is not None)
     return tuple(state[-1].clone() for state in states)
-
-
-def _forgets(kernel: type[Kernel]) -> bool:
-    return getattr(kernel, "forgets_states", False)
 
 
 class _KernelFunction(Function):
@@ -221,7 +275,7 @@ class _KernelFunction(Function):
         weight, *saved = ctx.saved_tensors
         width, names = ctx.width, ctx.names
         state, vectors, rest = saved[:width], saved[width : width + len(names)], saved[width + len(names) :]
-        if gradient is not None and final[0] is not None and not _forgets(ctx.kernel):
+        if gradient is not None and final[0] is not None and not ctx.kernel.forgets_states:
             gradient = gradient.clone(memory_format=torch.contiguous_format)
             gradient[-1] += final[0]
             final = (None, *final[1:])

@@ -6,7 +6,7 @@ pages would cost as much time as the passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,27 +54,25 @@ class _LayerNorm(Function):
 
 def in_c(inputs: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Return the normalised rows, and each row's mean and inverse deviation `[rows, 2]`, of contiguous tensors."""
-    width, kernel = inputs.shape[-1], native.kernels().normalize_forward
+    width = inputs.shape[-1]
     rows = inputs.numel() // width
     out, scales = workspace.take(*inputs.shape), inputs.new_empty(rows, 2)
-    pointers = [native.pointer(tensor) for tensor in (inputs, weight, bias, scales, out)]
-
-    def task(first: int, last: int) -> Callable[[], None]:
-        return lambda: kernel(first, last, rows, width, _EPSILON, *pointers)
-
-    threads.run([task(*part) for part in threads.ranges(rows, _PARTS)])
+    sizes = {"total": rows, "width": width, "epsilon": _EPSILON}
+    kernel = native.bind("normalize_forward", **sizes, x=inputs, weight=weight, bias=bias, scales=scales, out=out)
+    threads.run([partial(kernel, *part) for part in threads.ranges(rows, _PARTS)])
     return out, scales
 
 
 def gradients(inputs: Tensor, weight: Tensor, scales: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return dL/d(inputs), dL/dw and dL/db from dL/d(output) `[..., n]`, all contiguous."""
-    width, kernel = inputs.shape[-1], native.kernels().normalize_backward
+    width = inputs.shape[-1]
     rows, dx, sums = inputs.numel() // width, workspace.take(*inputs.shape), inputs.new_zeros(_PARTS, 2, width)
-    pointers = [native.pointer(tensor) for tensor in (inputs, weight, scales, gradient, dx)]
-
-    def task(part: int, first: int, last: int) -> Callable[[], None]:
-        return lambda: kernel(first, last, rows, width, *pointers, *map(native.pointer, sums[part]))
-
-    threads.run([task(part, *range_) for part, range_ in enumerate(threads.ranges(rows, _PARTS))])
+    tensors = {"x": inputs, "weight": weight, "scales": scales, "dout": gradient, "dx": dx}
+    kernel = native.bind("normalize_backward", total=rows, width=width, **tensors)
+    tasks = [
+        partial(kernel, *range_, dweight=sums[part, 0], dbias=sums[part, 1])
+        for part, range_ in enumerate(threads.ranges(rows, _PARTS))
+    ]
+    threads.run(tasks)
     dweight, dbias = native.total(sums)
     return dx, dweight, dbias

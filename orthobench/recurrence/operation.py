@@ -1,68 +1,22 @@
-"""The declaration of a recurrence: its shapes, its parameters and one step of it in PyTorch.
-
-A declared operation checks its arguments and passes the call to a back end. `reference` differentiates the declared
-step; the other back ends have kernels for it.
-"""
+"""A declared recurrence that can be called: it checks its arguments and passes the call to a back end."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Generic, ParamSpec
 
 from torch import Tensor
 
 from orthobench.recurrence import dispatch
-from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result, State, Weight
+from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result, Weight
+from orthobench.recurrence.declaration import Declaration, Form, State, Step
 from orthobench.recurrence.trace import GradientTrace
 
 P = ParamSpec("P")
-Step = Callable[..., State]
-"""A function of x_t `[B, gates * n]` and the state's tensors `[B, n]` that returns the next state."""
 
 
-class Operation(Generic[P]):
-    """A recurrence s_t = step(x_t, s_{t-1}); n is the number of features of each tensor of its state.
-
-    Attributes:
-        name: the name of the function that makes the step.
-        step: makes the step from the weight and the parameters.
-        states: names of the state's tensors.
-        gates: number of blocks of n features in x.
-        rows: number of blocks of n rows in the weight.
-        sources: number of blocks of n columns in the weight. With a parameter `heads` a block has n / heads columns.
-        diagonal: whether the weight has numbers of each unit instead, `[rows * n]`: the units are independent. With one
-            row it is the diagonal of a matrix, or one diagonal for each step and row, `[T, B, n]`. The step is made
-            from `[rows * n]`, or from one step's `[B, n]`.
-        traced_states: the names of the states in a `GradientTrace`: "h" for the first, whatever the paper calls it.
-            `traced` says how many, the first ones; a stabiliser, on which no output depends, has no gradient.
-        check: returns the reason why n and the parameters do not fit, or None.
-        widths: returns the number of features of x and of the weight, from n and the parameters, where the blocks do
-            not give them. The weight is then one for each step and row, `[T, B, width]`, or a matrix that makes them
-            from x_t, `[width, features of x]`.
-        output: makes the output of a step `[B, outputs]` from x_t, the step's weight, the state and the parameters;
-            None: the output is the first state.
-    """
-
-    def __init__(
-        self,
-        step: Callable[Concatenate[Any, P], Step],
-        states: tuple[str, ...],
-        gates: int,
-        rows: int,
-        sources: int,
-        diagonal: bool,
-        traced: int | None,
-        check: Callable[..., str | None],
-        widths: Callable[..., tuple[int, int]] | None = None,
-        output: Callable[..., Tensor] | None = None,
-    ) -> None:
-        self.name, self.__doc__ = step.__name__, step.__doc__
-        self.step, self.states, self.check = step, states, check
-        self.gates, self.rows, self.sources, self.diagonal = gates, rows, sources, diagonal
-        self.traced_states = ("h", *states[1:traced])
-        self.widths, self.output = widths, output
-        self._signature = inspect.signature(step)
+class Operation(Declaration, Generic[P]):
+    """A recurrence, as its step declares it; see `Declaration` for the attributes."""
 
     def __call__(
         self,
@@ -108,7 +62,7 @@ class Operation(Generic[P]):
         Raises:
             ValueError: shapes, types or devices do not fit.
         """
-        parameters = self._parameters(weight, *args, **kwargs)
+        parameters = self.bind(weight, *args, **kwargs)
         self._check(x, weight, state, parameters)
         return Call(self, x, weight, state, parameters, trace)
 
@@ -118,16 +72,7 @@ class Operation(Generic[P]):
         Raises:
             BackendError: the chosen back end cannot serve it.
         """
-        return dispatch.choose(Call(self, x, weight, (), self._parameters(weight, *args, **kwargs)))
-
-    def matrix_shape(self, n: int, parameters: Mapping[str, Any]) -> tuple[int, int]:
-        """Return the shape of a weight that is neither diagonal nor one for each step."""
-        return self.rows * n, self.sources * n // max(1, parameters.get("heads", 1))
-
-    def _parameters(self, weight: Weight, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
-        bound = self._signature.bind(weight, *args, **kwargs)
-        bound.apply_defaults()
-        return dict(list(bound.arguments.items())[1:])
+        return dispatch.choose(Call(self, x, weight, (), self.bind(weight, *args, **kwargs)))
 
     def _check(self, x: Inputs, weight: Weight, state: State, parameters: dict[str, Any]) -> None:
         if isinstance(x, Convolution):
@@ -201,7 +146,8 @@ def operation(
     check: Callable[..., str | None] = lambda n, **parameters: None,
     widths: Callable[..., tuple[int, int]] | None = None,
     output: Callable[..., Tensor] | None = None,
+    forms: Callable[[int], Iterable[Form]] | None = lambda n: [Form()],
 ) -> Callable[[Callable[Concatenate[Any, P], Step]], Operation[P]]:
-    """Declare an operation by the function that makes its step; see `Operation`. `rows` is `gates` by default."""
+    """Declare an operation by the function that returns its step; see `Declaration`. `rows` is `gates` by default."""
     rows = gates if rows is None else rows
-    return lambda step: Operation(step, states, gates, rows, sources, diagonal, traced, check, widths, output)
+    return lambda step: Operation(step, states, gates, rows, sources, diagonal, traced, check, widths, output, forms)

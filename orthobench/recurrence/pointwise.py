@@ -6,7 +6,8 @@ and read a tensor of all steps between any two of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -58,7 +59,7 @@ class _SkipGelu(Function):
     def forward(ctx: Any, x: Tensor, skip: Tensor, v: Tensor) -> Tensor:
         ctx.save_for_backward(x, skip, v)
         out = workspace.take(*x.shape)
-        _run("skip_gelu_forward", out, None, x, skip, v, out)
+        _run("skip_gelu_forward", out, x=x, skip=skip, v=v, out=out)
         return out
 
     @staticmethod
@@ -66,7 +67,8 @@ class _SkipGelu(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, skip, v = ctx.saved_tensors
         dx, dv, sums = workspace.take(*x.shape), workspace.take(*x.shape), x.new_zeros(_PARTS, len(skip))
-        _run("skip_gelu_backward", x, sums, x, skip, v, gradient.contiguous(), dx, dv)
+        tensors = {"x": x, "skip": skip, "v": v, "dout": gradient.contiguous(), "dx": dx, "dv": dv}
+        _run("skip_gelu_backward", x, {"dskip": sums}, **tensors)
         return dx, native.total(sums), dv
 
 
@@ -75,7 +77,7 @@ class _GatedSum(Function):
     def forward(ctx: Any, base: Tensor, values: Tensor) -> Tensor:
         ctx.save_for_backward(values)
         out = workspace.take(*base.shape)
-        _run("gated_sum_forward", out, None, values, base, out)
+        _run("gated_sum_forward", out, values=values, base=base, out=out)
         return out
 
     @staticmethod
@@ -83,17 +85,18 @@ class _GatedSum(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         (values,) = ctx.saved_tensors
         dvalues, gradient = workspace.take(*values.shape), gradient.contiguous()
-        _run("gated_sum_backward", gradient, None, values, gradient, dvalues)
+        _run("gated_sum_backward", gradient, values=values, dout=gradient, dvalues=dvalues)
         return gradient, dvalues
 
 
-def _run(function: str, rows: Tensor, sums: Tensor | None, *tensors: Tensor) -> None:
-    """Run a kernel on the rows `[..., n]` of its tensors, a part of which has its own of the `sums`."""
-    width, kernel = rows.shape[-1], getattr(native.kernels(), function)
-    count, pointers = rows.numel() // width, [native.pointer(tensor) for tensor in tensors]
-
-    def task(part: int, first: int, last: int) -> Callable[[], None]:
-        own = [] if sums is None else [native.pointer(sums[part])]
-        return lambda: kernel(first, last, count, width, *pointers, *own)
-
-    threads.run([task(part, *range_) for part, range_ in enumerate(threads.ranges(count, _PARTS))])
+def _run(function: str, rows: Tensor, sums: Mapping[str, Tensor] | None = None, /, **tensors: Tensor) -> None:
+    """Run a kernel on the rows `[..., n]` of its tensors, a part of which has its own of each of the `sums`."""
+    width = rows.shape[-1]
+    count = rows.numel() // width
+    kernel = native.bind(function, total=count, width=width, **tensors)
+    threads.run(
+        [
+            partial(kernel, *range_, **{name: each[part] for name, each in (sums or {}).items()})
+            for part, range_ in enumerate(threads.ranges(count, _PARTS))
+        ]
+    )

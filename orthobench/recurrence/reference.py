@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from orthobench.recurrence.call import Call, Result, State
+from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.declaration import State
 
 _LONG = 64  # steps from which states that are larger than the outputs are computed twice
 

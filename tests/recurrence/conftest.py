@@ -14,10 +14,11 @@ from support.definition import cast
 from support.scripts import script
 from torch import Tensor
 
-from orthobench.recurrence import IDENTITY, RELU, TANH, Activation, GradientTrace, Kind, operations, reference
+from orthobench.recurrence import IDENTITY, RELU, TANH, Activation, GradientTrace, Kind, reference
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native, workspace
+from orthobench.recurrence.ops import operations
 
 EPSILON = {Kind.COMPLEX_MODRELU: 0.01, Kind.COMPLEX_MODRELU_SMOOTH: 1e-5}
 
@@ -192,7 +193,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def call_of(case: Any, arguments: list[Any], trace: GradientTrace | None = None) -> Call:
     """The operation's call with these arguments."""
-    operation: Any = getattr(operations, case.op)
+    operation: Any = next(each for each in operations() if each.name == case.op)
     x, weight, *rest = arguments
     width = len(operation.states)
     return operation.call(x, weight, tuple(rest[:width]), trace, *rest[width:])
@@ -354,13 +355,14 @@ for argument do
     case $argument in
         -m*=native) continue ;;
         *.c) source=$argument ;;
+        -I*) headers=${{argument#-I}} ;;
     esac
     [ "$last" != -o ] || out=$argument
     set -- "$@" "$argument"
     last=$argument
 done
 [ "$source" ] || exec cc "$@" -O0
-known={objects}/$(cat "$source" "$(dirname "$source")"/*.h | sha256sum | cut -c1-64)
+known={objects}/$(cat "$source" "$(dirname "$source")"/*.h "$headers"/*.h 2> /dev/null | sha256sum | cut -c1-64)
 [ ! -f "$known" ] || exec cp "$known" "$out"
 cc "$@" -O0 || exit
 cp "$out" "$known.$$"

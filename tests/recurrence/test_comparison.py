@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence import kernels
 from orthobench.recurrence.cpu import comparison, dense, native
 from orthobench.recurrence.kernels import Gradients
+from orthobench.recurrence.ops import operations
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 
@@ -18,6 +19,7 @@ INDEPENDENT = {"diagonal_recurrence", "independent_recurrence", "min_gru", "min_
 """Operations of independent units, whose weights are numbers and no matrix."""
 
 
+KERNELS = {each.name: kernel for each in operations() if (kernel := kernels.find(each, "cpu"))}
 PARTS = ["output", "weight", "x", "state"]
 
 
@@ -48,26 +50,26 @@ def plant(kernel: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_the_comparison_sees_each_value_and_gradient(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All kernels are wrong at once, so that one round of comparisons tells of each."""
-    for kernel in set(cpu.KERNELS.values()):
+    for kernel in set(KERNELS.values()):
         plant(kernel, part, monkeypatch)
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
-    assert failed == cpu.KERNELS.keys() | ({"readout"} if part != "x" else set())
+    assert failed == KERNELS.keys() | ({"readout"} if part != "x" else set())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(cpu.KERNELS))
+@pytest.mark.parametrize("name", sorted(KERNELS))
 @pytest.mark.parametrize("part", PARTS)
 def test_a_wrong_kernel_fails_no_other_comparison(name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = cpu.KERNELS[name]
+    kernel = KERNELS[name]
     plant(kernel, part, monkeypatch)
     failed = {key for key, agrees in comparison.comparisons().items() if not agrees()}
-    readers = {"readout"} if getattr(kernel, "reads", False) and part != "x" else set()
-    assert failed == {key for key, each in cpu.KERNELS.items() if each is kernel} | readers
+    readers = {"readout"} if kernel.reads and part != "x" else set()
+    assert failed == {key for key, each in KERNELS.items() if each is kernel} | readers
 
 
 def test_the_comparison_covers_every_c_kernel() -> None:
     others = {"project", "readout", "cross_entropy", "head_norm", "layer_norm", "pointwise", "short_convolution"}
-    assert comparison.comparisons().keys() == cpu.KERNELS.keys() | others
+    assert comparison.comparisons().keys() == KERNELS.keys() | others
 
 
 def test_the_comparison_sees_gradients_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,13 +104,13 @@ def test_the_comparison_sees_wrong_products_of_a_projection(monkeypatch: pytest.
 
 
 def test_the_comparison_sees_wrong_gradients_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
-    gradients = dense._named
+    gradients = dense.named
 
     def wrong(*args: Any) -> Any:
         weight, by_name = gradients(*args)
         return weight, {name: None if value is None else value * 1.001 for name, value in by_name.items()}
 
-    monkeypatch.setattr(dense, "_named", wrong)
+    monkeypatch.setattr(dense, "named", wrong)
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
     assert failed == {"recurrence", "lstm", "gru", "lem", "readout"}
 
@@ -117,7 +119,7 @@ def test_a_kernel_that_reports_an_error_fails(monkeypatch: pytest.MonkeyPatch) -
     def fail(*args: Any) -> None:
         raise MemoryError("lstm_forward")
 
-    monkeypatch.setattr(cpu.KERNELS["lstm"], "forward", staticmethod(fail))
+    monkeypatch.setattr(KERNELS["lstm"], "forward", staticmethod(fail))
     assert not comparison.comparisons()["lstm"]()
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.interpreter import INTERPRETED, ON_GPU, run_interpreted
 from torch import Tensor
 
+from orthobench import recurrence as recurrences
 from orthobench.recurrence import (
     IDENTITY,
     LEAKY_RELU,
@@ -25,7 +26,6 @@ from orthobench.recurrence import (
     Activation,
     GradientTrace,
     Kind,
-    operations,
     recurrence,
     reference,
 )
@@ -81,7 +81,7 @@ class Case:
         return [*(o.detach() for o in outputs), *(t.grad for t in tensors if t is not None), *norms]
 
     def call(self, tensors: list[Tensor | None], trace: GradientTrace | None) -> Call:
-        operation: Any = getattr(operations, self.op)
+        operation: Any = getattr(recurrences, self.op)
         x, weight, *rest = tensors
         width = len(operation.states)
         parameters = [*rest[width:], *self.rest]
@@ -303,8 +303,8 @@ def test_reasons() -> None:
 def test_reasons_on_a_gpu() -> None:
     x, w = torch.zeros(1, 1, 2, device="cuda"), torch.zeros(2, 2, device="cuda")
     assert reason(recurrence, x, w, TANH) is None
-    assert reason(operations.lstm, x.repeat(1, 1, 4), w.repeat(4, 1)) is None
-    assert "candidate" in str(reason(operations.gru, x.repeat(1, 1, 3), w.repeat(3, 1), None, True, MODRELU))
+    assert reason(recurrences.lstm, x.repeat(1, 1, 4), w.repeat(4, 1)) is None
+    assert "candidate" in str(reason(recurrences.gru, x.repeat(1, 1, 3), w.repeat(3, 1), None, True, MODRELU))
     assert "float64" in str(reason(recurrence, x.double(), w.double(), TANH))
     assert "slope" in str(reason(recurrence, x, w, Activation(Kind.LEAKY_RELU, slope=0.0)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +19,8 @@ from orthobench.recurrence import Convolution, GradientTrace, Projection, delta_
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.convolution import in_pytorch
 from orthobench.recurrence.cpu import backend as cpu
-from orthobench.recurrence.cpu import delta, native
-from orthobench.recurrence.cuda import delta_chunks
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.ops.delta.cuda import Delta as Chunks
 
 pytestmark = pytest.mark.grid
 
@@ -30,7 +29,7 @@ in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 CASE = SimpleNamespace(name="delta_rule", op="delta_rule")
 KERNELS = [
     pytest.param(cpu, torch.float32, 2e-5, id="c", marks=in_c),
-    pytest.param(delta_chunks, torch.float64, 1e-12, id="chunks"),
+    pytest.param(Chunks, torch.float64, 1e-12, id="chunks"),
 ]
 
 
@@ -227,8 +226,7 @@ def convolved(run: Run, dtype: torch.dtype, sizes: dict[str, Any], inputs: int, 
         x = Convolution(Projection(source, leaves["U"]) if inputs else source, leaves["taps"], leaves["before"])
     call = delta_rule.call(x, leaves["weight"], (leaves["S"],), None, *parameters, reads)
     if run is cpu.run:
-        assert cpu.convolves(call)
-        assert cpu.projects(call) == bool(inputs)
+        assert cpu.makes(call)
     y, (final,) = run(call)
     results = {"y": y, "final": final} if reads else {"final": final}
     ways = [torch.randn(result.shape, generator=generator).to(dtype) for result in results.values()]
@@ -345,7 +343,7 @@ def test_what_the_kernel_does_not_make_is_made_before() -> None:
         )
         source = Projection(u.requires_grad_(needs_gradient), weight, bias if has_bias else None)
         x = Convolution(source, *filters)
-        assert not cpu.projects(delta_rule.call(x, beta.sigmoid(), (memory,), None, *parameters))
+        assert not cpu.makes(delta_rule.call(x, beta.sigmoid(), (memory,), None, *parameters))
         actual, _ = delta_rule(x, beta.sigmoid(), (memory,), None, *parameters)
         convolution = in_pytorch(torch.nn.functional.linear(u, weight, source.bias), *filters)
         expected, _ = reference.run(delta_rule.call(convolution, beta.sigmoid(), (memory,), None, *parameters))
@@ -359,7 +357,7 @@ def test_a_convolution_with_a_bias_is_made_before() -> None:
     x, weight, before, bias, beta, memory = (torch.randn(*shape, generator=generator) for shape in shapes)
     parameters = (1, 2, 1, False, 1e-3)
     convolution = Convolution(x, weight, before, bias)
-    assert not cpu.convolves(delta_rule.call(convolution, beta.sigmoid(), (memory,), None, *parameters))
+    assert not cpu.makes(delta_rule.call(convolution, beta.sigmoid(), (memory,), None, *parameters))
     actual, _ = delta_rule(convolution, beta.sigmoid(), (memory,), None, *parameters)
     convolved = in_pytorch(x, weight, before, bias)
     expected, _ = reference.run(delta_rule.call(convolved, beta.sigmoid(), (memory,), None, *parameters))
@@ -381,11 +379,6 @@ def test_without_queries_the_memory_is_the_same(module: Any, dtype: torch.dtype,
         results.append([final.detach(), dx[..., heads * keys if reads else 0 :], *others])
     for actual, expected in zip(*results, strict=True):
         assert float((actual.double() - expected).norm()) <= tolerance * (1 + float(expected.norm()))
-
-
-@in_c
-def test_the_fields_of_the_problem_are_those_of_c() -> None:
-    assert ctypes.sizeof(delta.Problem) == native.kernels().delta_size()
 
 
 @in_c
@@ -417,7 +410,7 @@ def test_a_decay_to_zero_forgets_without_nan() -> None:
     problem[1][2, :, 1:] = -800.0
     leaves = [tensor.requires_grad_() for tensor in problem[:3]]
     results = []
-    for module in (delta_chunks, reference):
+    for module in (Chunks, reference):
         y, (final,) = module.run(call_of([*leaves, *problem[3:]]))
         results.append([y, final, *torch.autograd.grad(y.sum() + final.sum(), leaves)])
     torch.testing.assert_close(*results)

@@ -14,7 +14,7 @@ from orthobench.recurrence import GradientTrace, diagonal_recurrence, kernels, r
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.cuda.diagonal import Diagonal
+from orthobench.recurrence.ops.diagonal.cuda import Diagonal
 
 Run = Callable[[Call], Result]
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")

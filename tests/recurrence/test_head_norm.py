@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from support.models import silu
 from torch import Tensor
 
-from orthobench.recurrence import Projection, head_norm, head_normalization
+from orthobench.recurrence import Projection, head_norm
 from orthobench.recurrence.cpu import native
 
 pytestmark = pytest.mark.grid
@@ -118,8 +117,3 @@ def test_threads_change_no_number(gate: str | int, restored_threads: None) -> No
         results.append(of_gradients(tensors, gate, torch.ones(tensors["y"].shape)))
     for result in results[1:]:
         assert all(torch.equal(value, results[0][name]) for name, value in result.items())
-
-
-@in_c
-def test_the_fields_of_the_problem_are_those_of_c() -> None:
-    assert ctypes.sizeof(head_normalization.Problem) == native.kernels().head_norm_size()

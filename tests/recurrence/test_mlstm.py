@@ -19,7 +19,7 @@ from orthobench.recurrence import GradientTrace, Projection, mlstm, reference
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.cuda import mlstm_chunks
+from orthobench.recurrence.ops.mlstm.cuda import MLSTM, chunk
 
 pytestmark = pytest.mark.grid
 
@@ -27,7 +27,7 @@ in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 CASE = SimpleNamespace(name="mlstm", op="mlstm")
 KERNELS = [
     pytest.param(cpu, torch.float32, 1e-4, id="c", marks=in_c),
-    pytest.param(mlstm_chunks, torch.float64, 1e-10, id="chunks"),
+    pytest.param(MLSTM, torch.float64, 1e-10, id="chunks"),
 ]
 B, HEADS, D = 2, 3, 4
 
@@ -172,7 +172,7 @@ def test_projections(heads: int, size: int, inputs: int, has_bias: bool, reads: 
         projection = Projection(leaves[3], leaves[0], leaves[4] if has_bias else None)
         x = projection if backend is cpu else torch.nn.functional.linear(leaves[3], leaves[0], projection.bias)
         call = mlstm.call(x, leaves[1], (leaves[2],), None, *parameters)
-        assert backend is reference or cpu.projects(call)
+        assert backend is reference or cpu.makes(call)
         y, (final,) = backend.run(call)
         gradients = torch.autograd.grad(y.square().sum() + final.sin().sum(), leaves)
         results.append((y.detach(), *gradients))
@@ -249,7 +249,7 @@ def test_extreme_gates_in_c(i: float, f: float) -> None:
     torch.testing.assert_close(y.double(), exact, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("module", [pytest.param(cpu, id="c", marks=in_c), pytest.param(mlstm_chunks, id="chunks")])
+@pytest.mark.parametrize("module", [pytest.param(cpu, id="c", marks=in_c), pytest.param(MLSTM, id="chunks")])
 @pytest.mark.parametrize("i", [-1e4, -100.0, 0.0, 100.0, 1e4])
 @pytest.mark.parametrize("f", [-1e4, -100.0, 0.0, 100.0, 1e4])
 def test_extreme_gates_without_readings(module: Any, i: float, f: float) -> None:
@@ -264,7 +264,7 @@ def test_extreme_gates_without_readings(module: Any, i: float, f: float) -> None
     torch.testing.assert_close(final.double(), exact, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("module", [pytest.param(cpu, id="c", marks=in_c), pytest.param(mlstm_chunks, id="chunks")])
+@pytest.mark.parametrize("module", [pytest.param(cpu, id="c", marks=in_c), pytest.param(MLSTM, id="chunks")])
 def test_a_closed_forget_gate_takes_no_precision_from_later_steps_without_readings(module: Any) -> None:
     x, gates, state, *parameters = arguments(40, 2, 1, 5, True, False, seed=19, reads=False)
     gates[5::9, :, 1] = -3e5
@@ -345,7 +345,7 @@ def zeros(dtype=torch.float64) -> tuple[Tensor, Tensor]:
 def in_chunks(arguments, length, memory, m) -> tuple[Tensor, Tensor, Tensor]:
     readings = []
     for part in zip(*(each.split(length, dim=2) for each in arguments), strict=True):
-        read, memory, m = mlstm_chunks.chunk(memory, m, *part)
+        read, memory, m = chunk(memory, m, *part)
         readings.append(read)
     return torch.cat(readings, dim=2), memory, m
 

@@ -10,7 +10,8 @@ from orthobench.recurrence import GradientTrace, kernels, min_gru, min_lstm, osc
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.cuda.pieces import Minimal, Oscillators
+from orthobench.recurrence.ops.minimal.cuda import Minimal
+from orthobench.recurrence.ops.oscillators.cuda import Oscillators
 
 pytestmark = pytest.mark.grid
 

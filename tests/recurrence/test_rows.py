@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from orthobench import recurrence as recurrences
 from orthobench.recurrence import (
     TANH,
     Convolution,
@@ -19,7 +20,6 @@ from orthobench.recurrence import (
     gated_sum,
     head_norm,
     layer_norm,
-    operations,
     project,
     read,
     reading,
@@ -89,7 +89,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 def in_operation(name: str, arguments: Sequence[Any]) -> tuple[Function, list[Tensor]]:
     """An operation as a function of its tensors: x, the weight, the state and the parameters."""
     indices = [k for k, argument in enumerate(arguments) if isinstance(argument, Tensor)]
-    operation: Any = getattr(operations, name)
+    operation: Any = getattr(recurrences, name)
     width = len(operation.states)
 
     def function(*tensors: Tensor) -> list[Tensor]:
@@ -120,7 +120,7 @@ def test_rows_of_an_operation(case: Any) -> None:
 
 @pytest.mark.parametrize("op", ["recurrence", "lstm", "gru", "lem", "slstm", "mlstm"])
 def test_rows_of_a_projection(op: str) -> None:
-    operation: Any = getattr(operations, op)
+    operation: Any = getattr(recurrences, op)
     if op == "mlstm":
         arguments = [normal(STEPS, BATCH, 2 * 4 * 5), normal(STEPS, BATCH, 4), normal(BATCH, 2 * (5 * 6 + 1)), 2]
     else:

@@ -19,8 +19,8 @@ from orthobench.recurrence import GradientTrace, delta_rule, kernels, reference,
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.cuda import selective_pieces
-from orthobench.recurrence.cuda.selective_pieces import SelectiveScan
+from orthobench.recurrence.ops.selective import cuda as selective_pieces
+from orthobench.recurrence.ops.selective.cuda import SelectiveScan
 
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 CASE = SimpleNamespace(name="selective_scan", op="selective_scan")

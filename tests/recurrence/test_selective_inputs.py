@@ -17,7 +17,7 @@ from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.convolution import in_pytorch
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.cuda.selective_pieces import SelectiveScan
+from orthobench.recurrence.ops.selective.cuda import SelectiveScan
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 Run = Callable[[Call], Result]
@@ -61,8 +61,7 @@ def results_of(
         leaves["rates"], leaves["step_weight"], leaves["step_bias"], size, sizes["negative"], sizes["reads"],
     )  # fmt: skip
     if run is cpu.run:
-        assert cpu.convolves(call)
-        assert cpu.projects(call) == bool(inputs)
+        assert cpu.makes(call)
     y, (final,) = run(call)
     assert y.shape == (steps, batch, width if sizes["reads"] else 0)
     results = {"y": y, "final": final} if sizes["reads"] else {"final": final}
@@ -138,7 +137,7 @@ def test_what_the_kernel_does_not_make_is_made_before() -> None:
         others = ((start,), None, -torch.ones(size * width), step_weight, step_bias, size)
         source = Projection(u.requires_grad_(needs_gradient), weight, bias if has_bias else None)
         x = Convolution(source, *filters)
-        assert not cpu.projects(selective_scan.call(x, selection, *others))
+        assert not cpu.makes(selective_scan.call(x, selection, *others))
         actual, _ = selective_scan(x, selection, *others)
         inputs_of_scan = in_pytorch(linear(u, weight, source.bias), *filters)
         call = selective_scan.call(inputs_of_scan, linear(inputs_of_scan, selection), *others)

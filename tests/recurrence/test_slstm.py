@@ -89,7 +89,7 @@ def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None
             projection = Projection(leaves[6], mapped, leaves[7] if has_bias else None)
             x = projection if backend is cpu else torch.nn.functional.linear(leaves[6], mapped, projection.bias)
             call = slstm.call(x, blocks, tuple(start), None, exponential, heads)
-            assert backend is reference or cpu.projects(call)
+            assert backend is reference or cpu.makes(call)
             y, final = backend.run(call)
             loss = y.square().sum() + sum(each.sin().sum() for each in final)
             results.append((y.detach(), *torch.autograd.grad(loss, [leaves[k] for k in sorted(trained)])))

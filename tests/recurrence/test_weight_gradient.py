@@ -208,4 +208,4 @@ def test_the_reference_serves_a_projection() -> None:
         actual, _ = recurrence(Projection(u, input_weight), torch.eye(5), (torch.zeros(2, 5),))
     expected, _ = reference.run(recurrence.call(u @ input_weight.T, torch.eye(5), (torch.zeros(2, 5),)))
     torch.testing.assert_close(actual, expected)
-    assert not cpu.projects(recurrence.call(u @ input_weight.T, torch.eye(5), (torch.zeros(2, 5),)))
+    assert not cpu.makes(recurrence.call(u @ input_weight.T, torch.eye(5), (torch.zeros(2, 5),)))

@@ -121,10 +121,10 @@ def test_the_benchmark_of_recurrences_times_kernels_and_graphs(cuda_stub_environ
 
 def test_a_kernel_that_does_not_launch_costs_no_other_row(cuda_stub_environment, tmp_path):
     before = """
-from orthobench.recurrence.cuda import backend
+from orthobench.recurrence.ops.plain.cuda import Recurrence
 def forward(*arguments):
     raise RuntimeError("CUDA error: no kernel image is available")
-backend.KERNELS["recurrence"].forward = forward
+Recurrence.forward = forward
 """
     (shape,) = bench(cuda_stub_environment, tmp_path, "--shape", "mnist-170", before=before)
     assert {row["implementation"] for row in shape["rows"]} == {"sgemm", "eager loop", "reference"}

@@ -31,11 +31,12 @@ from typing import Any
 
 import filelock
 
-_SOURCES = sorted(Path(__file__).parent.glob("*.c"))  # every C file of this folder is part of the library
-_HEADERS = sorted(Path(__file__).parent.glob("*.h"))
+from orthobench.recurrence.cpu.signatures import HEADERS, SOURCES, signature
+
+_CODE = Path(__file__).parents[1]
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 _NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler accepts is used
-_TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).problem_size()"
+_TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).vector_length()"
 _PENDING, _COMPARED = "comparing", "compared"  # the words of a verdict
 _COMPILERS = 4  # at a time: with more, the longest file alone takes the time
 _ATTEMPTS = 2  # comparisons that may end with the death of their process
@@ -60,7 +61,10 @@ class UntrustedError(Exception):
 
 
 class Library(ctypes.CDLL):
-    """A shared object. Functions of files that did not compile raise `AbsentError` when they are called."""
+    """A shared object, whose functions have the signatures of the C files.
+
+    Functions of files that did not compile raise `AbsentError` when they are called.
+    """
 
     @functools.cached_property
     def uncompiled(self) -> dict[str, str]:
@@ -81,7 +85,7 @@ class Library(ctypes.CDLL):
         """
         for name in names:
             try:
-                self[name]
+                self[name]  # not the attribute, which may stand for an absent function
             except AttributeError:
                 if self.uncompiled:
                     raise AbsentError(_reasons(self.uncompiled)) from None
@@ -89,10 +93,15 @@ class Library(ctypes.CDLL):
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return super().__getattr__(name)
+            function = super().__getattr__(name)
         except AttributeError:
             if name.startswith("__") or not self.uncompiled:
                 raise
+        else:
+            declared = signature(name)
+            function.restype = declared.result
+            function.argtypes = [value.kind for value in declared.parameters.values()]
+            return function
 
         def absent(*arguments: Any) -> Any:
             raise AbsentError(_reasons(self.uncompiled))
@@ -324,17 +333,16 @@ def source_hash() -> str:
     It includes the Python code, which chooses a kernel and its form.
     """
     digest = hashlib.sha256()
-    folder = Path(__file__).parents[1]
-    for file in sorted(folder.rglob("*")):
+    for file in sorted(_CODE.rglob("*")):
         if file.suffix in (".c", ".h", ".py"):
-            digest.update(f"{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes() + b"\0")
+            digest.update(f"{file.relative_to(_CODE).as_posix()}\0".encode() + file.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 
 def _key(compiler: list[str], extra_flags: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for text in (
-        *(path.read_text("utf-8") for path in (*_SOURCES, *_HEADERS)),
+        *(path.read_text("utf-8") for path in (*SOURCES, *HEADERS)),
         *compiler,
         _compiler_version(*compiler),
         *_FLAGS,
@@ -417,10 +425,10 @@ def _compile_all(command: list[str], folder: Path) -> _Objects:
     folder.mkdir()
 
     def compile_one(source: Path) -> subprocess.CompletedProcess[str]:
-        return _run(*command, "-c", str(source), "-o", str(folder / f"{source.stem}.o"))
+        return _run(*command, f"-I{Path(__file__).parent}", "-c", str(source), "-o", str(folder / f"{source.stem}.o"))
 
     with ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1)) as pool:
-        runs = dict(zip((source.name for source in _SOURCES), pool.map(compile_one, _SOURCES), strict=True))
+        runs = dict(zip((source.name for source in SOURCES), pool.map(compile_one, SOURCES), strict=True))
     compiled = [name for name, run in runs.items() if not run.returncode]
     return _Objects(command, folder, compiled, {name: run.stderr for name, run in runs.items() if run.returncode})
 

@@ -10,6 +10,7 @@
 #define TILE 16
 
 int64_t convolution_taps(void) { return MOST_TAPS; }
+int64_t convolution_inputs(void) { return MOST_INPUTS; }
 
 /* x_t, or one of the inputs before the first step. */
 INLINE vf input(const float *x, const float *before, int64_t taps, int64_t size, int64_t at, int64_t t, int count) {

@@ -3,7 +3,6 @@
 #include "dense.h"
 
 int64_t vector_length(void) { return VL; }
-int64_t problem_size(void) { return (int64_t)sizeof(struct problem); }
 int64_t saved_row(int64_t n, int64_t parts) { return kept_row(n, parts); }
 
 /* A matrix of `gates` blocks of n output columns in panels. With one gate a panel is two vectors of columns (the last

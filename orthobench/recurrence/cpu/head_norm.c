@@ -5,7 +5,7 @@
 #include "convolution.h"
 #include "tiles.h"
 
-/* The fields have the names and the order of `Problem` in head_normalization.py. NULL: what is absent. */
+/* NULL: what is absent. */
 struct head_norm {
     int64_t heads, size, inputs; /* features of a head; inputs: numbers of a row that the gate is made of, or 0 */
     float epsilon;
@@ -18,8 +18,6 @@ struct head_norm {
 };
 
 enum { WITHOUT, READ, MADE };
-
-int64_t head_norm_size(void) { return sizeof(struct head_norm); }
 
 /* g of the features from `col` on of a row. */
 INLINE vf gate_at(const int gate, const struct head_norm *p, int64_t row, int64_t col, int count) {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,47 +15,14 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence import backends, stopwatch
-from orthobench.recurrence.cpu import build, threads, workspace
+from orthobench.recurrence.cpu import build, signatures, threads, workspace
 
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
 _CACHED = 1 << 20  # bytes of a packed matrix that stays in a core's cache; a larger one is read once for all batch rows
 _FORWARD_ROWS, _BACKWARD_ROWS = 32, 25  # batch rows whose states of a few steps stay in a core's cache
 _SUMS = 1 << 20  # bytes of all groups' weight gradients; with more, half the rows are backward in a block
-_POINTERS = (
-    *(
-        "x",
-        "u",
-        "packed_inputs",
-        "packed",
-        "packed_candidate",
-        "packed_candidate_inputs",
-        "bias",
-        "candidate_bias",
-        "h0",
-        "c0",
-        "h",
-        "c",
-        "saved",
-        "y",
-        "output_bias",
-    ),
-    *("grad_h", "grad_last", "grad_c_last", "grad_y", "packed_outputs"),
-    *("dx", "dweights", "weight_time", "dmixed", "dbias", "dcandidate_bias"),
-    *("dh0", "dc0", "norms", "c_norms"),
-)
 
-
-_NUMBERS = ("steps", "batch", "features", "inputs", "groups", "kind", "euler", "reset_after", "outputs")
-
-
-class _Problem(ctypes.Structure):
-    """`struct problem` of dense.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in _NUMBERS),
-        *((name, ctypes.c_float) for name in ("slope", "epsilon", "step_size", "frequency", "damping")),
-        *((name, ctypes.c_void_p) for name in _POINTERS),
-    )
+_comparisons: Callable[[], dict[str, Callable[[], bool]]] = dict
 
 
 @functools.cache
@@ -176,11 +142,13 @@ def _failures() -> frozenset[str]:
     return build.build().failures({name: functools.partial(agrees, each) for name, each in _comparisons().items()})
 
 
-def _comparisons() -> dict[str, Callable[[], bool]]:
-    # It imports the operations, which import this module.
-    comparison = importlib.import_module("orthobench.recurrence.cpu.comparison")
-    comparisons: dict[str, Callable[[], bool]] = comparison.comparisons()
-    return comparisons
+def compare_by(comparisons: Callable[[], dict[str, Callable[[], bool]]]) -> None:
+    """Set the function that returns the comparisons of the kernels with the reference, by name.
+
+    They call the operations, which stand above this module.
+    """
+    global _comparisons
+    _comparisons = comparisons
 
 
 @functools.cache
@@ -194,70 +162,66 @@ def kernels() -> build.Library:
 
 
 def load(*flags: str) -> build.Library:
-    """Load the kernels with their signatures, built with these additional compiler flags.
+    """Load the kernels, built with these additional compiler flags.
 
     Raises:
         BuildError: they cannot be built or loaded.
     """
     library = build.build(*flags).library
     try:
-        return _declared(library)
+        library.require("pack", "weight_gradient", "add_parts", "vector_length")
     except AttributeError as error:
-        raise build.BuildError(f"the compiled library has other functions than native.py declares: {error}") from error
-
-
-def _declared(library: build.Library) -> build.Library:
-    size, pointer = ctypes.c_int64, ctypes.c_void_p
-    library.problem_size.restype = library.vector_length.restype = size
-    if library.problem_size() != ctypes.sizeof(_Problem):
-        raise build.BuildError("dense.h and native.py disagree about struct problem")
-    library.require("pack", "weight_gradient", "add_parts")
-    for op in ("recurrence", "gated", "lstm", "gru", "cornn", "lem", "lipschitz"):
-        for direction in ("forward", "backward"):
-            getattr(library, f"{op}_{direction}").argtypes = (ctypes.POINTER(_Problem), size, size)
-    library.pack.argtypes = (pointer, pointer, size, size, size, size, size)
-    library.weight_gradient.argtypes = (size,) * 6 + (pointer, size, pointer, pointer, pointer, pointer)
-    library.add_parts.argtypes = (size, size, pointer, pointer)
-    library.saved_row.argtypes, library.saved_row.restype = (size, size), size
-    library.multiply_add.argtypes = (size, ctypes.c_float, ctypes.c_float, pointer)
-    library.multiply_add_flops.restype = size
-    library.cross_entropy.argtypes = (size, size, size, ctypes.c_float, pointer, pointer, pointer)
-    library.cross_entropy.restype = ctypes.c_double
-    library.convolution_forward.argtypes = (size,) * 6 + (pointer,) * 5
-    library.convolution_backward.argtypes = (size,) * 6 + (pointer,) * 10
-    library.delta_memory.argtypes, library.delta_memory.restype = (size, size), size
-    library.delta_size.restype = library.delta_inputs.restype = library.convolution_taps.restype = size
-    library.selective_starts.argtypes = (size,) * 4
-    library.selective_size.restype = library.selective_starts.restype = size
-    library.slstm_size.restype = library.mlstm_size.restype = library.mlstm_chunk.restype = size
-    library.mlstm_memory.restype, library.mlstm_memory.argtypes = size, (size,)
-    for op in ("slstm", "mlstm", "mlstm_final"):
-        getattr(library, f"{op}_forward").argtypes = getattr(library, f"{op}_backward").argtypes = (pointer, size, size)
-    library.selective_forward.argtypes = library.selective_backward.argtypes = (pointer, size, size)
-    library.delta_forward.argtypes = library.delta_backward.argtypes = (pointer, size, size)
-    library.scan_forward.argtypes = (size,) * 7 + (pointer,) * 5
-    library.scan_backward.argtypes = (size,) * 7 + (pointer,) * 9
-    library.independent_forward.argtypes = (size,) * 7 + (pointer,) * 4
-    library.independent_backward.argtypes = (size,) * 7 + (pointer,) * 9
-    library.minimal_forward.argtypes = (size,) * 7 + (pointer,) * 4
-    library.minimal_backward.argtypes = (size,) * 7 + (pointer,) * 10
-    library.oscillators_forward.argtypes = (size,) * 5 + (pointer,) * 6
-    library.oscillators_backward.argtypes = (size,) * 5 + (pointer,) * 15
-    library.linear.argtypes = (size,) * 5 + (pointer,) * 4
-    library.normalize_forward.argtypes = (size,) * 4 + (ctypes.c_float,) + (pointer,) * 5
-    library.normalize_backward.argtypes = (size,) * 4 + (pointer,) * 7
-    library.skip_gelu_forward.argtypes = (size,) * 4 + (pointer,) * 4
-    library.skip_gelu_backward.argtypes = (size,) * 4 + (pointer,) * 7
-    library.gated_sum_forward.argtypes = library.gated_sum_backward.argtypes = (size,) * 4 + (pointer,) * 3
-    for op in ("skip_gelu", "gated_sum"):
-        getattr(library, f"{op}_forward").restype = getattr(library, f"{op}_backward").restype = None
-    library.head_norm_size.restype = size
-    library.head_norm_forward.argtypes = library.head_norm_backward.argtypes = (pointer, size, size)
-    for name in ("pack", "add_parts", "multiply_add", "linear", "normalize_forward", "normalize_backward"):
-        getattr(library, name).restype = None
-    for op in ("scan", "independent", "minimal", "oscillators"):
-        getattr(library, f"{op}_forward").restype = getattr(library, f"{op}_backward").restype = None
+        raise build.BuildError(f"the compiled library has other functions than the C files: {error}") from error
     return library
+
+
+def problem(struct: str, **fields: Any) -> ctypes.Structure:
+    """Return a structure of these numbers and tensors; an absent or None field is 0 or NULL.
+
+    Raises:
+        TypeError: a field is unknown, or the kernel would read or write other memory than a tensor's.
+    """
+    known, result = signatures.fields(struct), signatures.structure(struct)()
+    for name, value in fields.items():
+        if value is not None or name not in known:
+            setattr(result, name, _passed(struct, name, value, known))
+    return result
+
+
+def bind(function: str, **arguments: Any) -> Callable[..., Any]:
+    """Return a kernel as a function of a range [first, last), and of arguments by name that are missing here.
+
+    Raises:
+        TypeError: an argument is unknown, or the kernel would read or write other memory than a tensor's.
+    """
+    known, kernel = signatures.signature(function).parameters, getattr(kernels(), function)
+    passed = {name: _passed(function, name, value, known) for name, value in arguments.items()}
+    names = [*known][2:]  # after first and last
+
+    def run(first: int, last: int, **own: Any) -> Any:
+        values = passed | {name: _passed(function, name, value, known) for name, value in own.items()}
+        return kernel(first, last, *[values[name] for name in names])
+
+    run.arguments = arguments  # type: ignore[attr-defined]  # they live as long as their addresses are used
+    return run
+
+
+def _ordered(function: str, **arguments: int | None) -> list[int | None]:
+    """Return numbers and addresses by name in the order of a C function's parameters."""
+    return [arguments[name] for name in signatures.signature(function).parameters]
+
+
+def _passed(function: str, name: str, value: Any, known: Mapping[str, signatures.Value]) -> Any:
+    """Return a value as the C function or structure takes it."""
+    if name not in known:
+        raise TypeError(f"{function} has no {name}")
+    dtype = known[name].dtype
+    if isinstance(value, Tensor):
+        if dtype is not None:
+            return pointer(value, dtype)
+    elif dtype is None or value is None:
+        return value
+    raise TypeError(f"{function} takes {'a tensor' if dtype else 'a number'} as {name}, not {type(value).__name__}")
 
 
 def loop(function: str, settings: Mapping[str, int | float] | None = None, **fields: Any) -> None:
@@ -271,12 +235,10 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
     fields |= settings or {}
     steps, batch, features = fields["h"].shape
     groups, u = fields.get("groups"), fields.get("u")
-    problem = _Problem(steps, batch, features, 0 if u is None else u.shape[-1])
     if stopwatch.is_recording() and fields.get("dweights") is not None:
         fields["weight_time"] = torch.zeros(2, dtype=torch.int64, device="cpu")
-    for name, value in fields.items():
-        dtype = torch.int64 if name == "weight_time" else torch.float32
-        setattr(problem, name, pointer(value, dtype) if isinstance(value, Tensor) else value)
+    sizes = {"steps": steps, "batch": batch, "features": features, "inputs": 0 if u is None else u.shape[-1]}
+    passed = problem("problem", **sizes, **fields)
     packed: Tensor = fields["packed"]
     count = torch.get_num_threads() if steps * packed.numel() * batch > _SMALL else 1
     if 4 * packed.numel() <= _CACHED:
@@ -289,15 +251,15 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
         parts = [(batch * first // groups, batch * last // groups) for first, last in parts]
     if function.endswith("_forward"):
         with stopwatch.part(stopwatch.FORWARD):
-            run_parts(function, problem, parts)
+            run_parts(function, passed, parts)
     else:
         with stopwatch.divided(
             stopwatch.BACKWARD, stopwatch.WEIGHT_GRADIENT, lambda: _share(fields.get("weight_time"))
         ):
-            run_parts(function, problem, parts)
+            run_parts(function, passed, parts)
 
 
-def run_parts(function: str, problem: ctypes.Structure, parts: Sequence[tuple[int, int]]) -> None:
+def run_parts(function: str, passed: ctypes.Structure, parts: Sequence[tuple[int, int]]) -> None:
     """Run a kernel on each part [first, last) of its rows or units, on torch's number of threads.
 
     Raises:
@@ -307,7 +269,7 @@ def run_parts(function: str, problem: ctypes.Structure, parts: Sequence[tuple[in
 
     def task(first: int, last: int) -> Callable[[], None]:
         def run() -> None:
-            if kernel(ctypes.byref(problem), first, last):
+            if kernel(ctypes.byref(passed), first, last):
                 raise MemoryError(function)
 
         return run
@@ -342,22 +304,18 @@ def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride
     library = kernels()
     width = -(-n // library.vector_length()) * library.vector_length()
     packed = workspace.take(width * gates * depth)
-    library.pack(pointer(packed), pointer(weight, strided=True), n, depth, output_stride, input_stride, gates)
+    matrix = {"to": pointer(packed), "from": pointer(weight, strided=True), "sj": output_stride, "sk": input_stride}
+    library.pack(*_ordered("pack", n=n, depth=depth, gates=gates, **matrix))
     return packed
 
 
 def linear(rows: Tensor, packed: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
     """Fill `out` `[..., n]` with rows W^T + b, of contiguous rows `[..., depth]`; W is packed, and b `[n]` or None."""
-    library = kernels()
     depth, n = rows.shape[-1], out.shape[-1]
     count = rows.numel() // depth
-    pointers = (pointer(rows), pointer(packed), pointer(bias), pointer(out))
-
-    def task(first: int, last: int) -> Callable[[], None]:
-        return lambda: library.linear(first, last, count, depth, n, *pointers)
-
+    kernel = bind("linear", total=count, depth=depth, n=n, a=rows, packed=packed, bias=bias, out=out)
     parts = threads.ranges(count, torch.get_num_threads() if count * depth * n > _SMALL else 1)
-    threads.run([task(*part) for part in parts])
+    threads.run([functools.partial(kernel, *part) for part in parts])
     return out
 
 
@@ -391,11 +349,10 @@ def outer_sums(dz: Tensor, states: Tensor, initial: Tensor | None, inputs: Tenso
         source, target = dz[..., start:stop], part[start:stop]
 
         def run() -> None:
-            if library.weight_gradient(
-                *(first, last, shift, stop - start, n, m, pointer(source, strided=True), row_length, pointer(states)),
-                *(pointer(initial), pointer(inputs)),
-                pointer(target, strided=True),
-            ):
+            sizes = {"first": first, "last": last, "batch": shift, "width": stop - start, "n": n, "m": m}
+            left = {"dz": pointer(source, strided=True), "ldz": row_length, "out": pointer(target, strided=True)}
+            right = {"states": pointer(states), "initial": pointer(initial), "inputs": pointer(inputs)}
+            if library.weight_gradient(*_ordered("weight_gradient", **sizes, **left, **right)):
                 raise MemoryError("weight_gradient")
 
         return run

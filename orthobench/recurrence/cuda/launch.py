@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.kernels import Tape
+from orthobench.recurrence.call import Call
+from orthobench.recurrence.declaration import Declaration
+from orthobench.recurrence.kernels import Kernel, Tape
 
 MAX_ROW_FEATURES = 256
 REGISTER_FILE, MAX_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
@@ -78,6 +80,15 @@ def step_plan(batch: int, columns: int, processors: int, gates: int = 1) -> Step
         if -(-batch // rows) * -(-columns * gates // width) <= processors:
             return StepPlan(rows, width)
     return StepPlan(*tiles[-1])
+
+
+class TritonKernel(Kernel):
+    """A kernel that needs Triton, and a self-test before its first use."""
+
+    @staticmethod
+    def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
+        """Return a call of each class of sizes, as the papers' models have them; `call` takes n and the parameters."""
+        raise NotImplementedError
 
 
 @functools.cache

@@ -17,10 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import comparison, operations, reference
-from orthobench.recurrence.activations import IDENTITY, MODRELU, TANH, Activation
+from orthobench.recurrence import comparison, kernels, reference
+from orthobench.recurrence.activations import IDENTITY, Activation
 from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.cuda.launch import TritonKernel
 from orthobench.recurrence.operation import Operation
+from orthobench.recurrence.ops import operations
+from orthobench.recurrence.ops.plain import recurrence
 
 STEPS = 4
 DRIFT_STEPS = 1000
@@ -71,7 +74,7 @@ def forms(call: Call) -> tuple[Form, ...]:
     """Return the forms that a call needs: its own, and for `recurrence` that of the norm's drift."""
     limit = size_class(features(call))
     own = Form(call.operation.name, _details(call.parameters), limit)
-    if call.operation is not operations.recurrence:
+    if call.operation is not recurrence:
         return (own,)
     return own, Form("recurrence", ("norm",), limit)
 
@@ -101,6 +104,7 @@ def measure(run: Run, call: Call, form: Form) -> Outcome:
     with torch.inference_mode(False), torch.enable_grad():
         if form.details == ("norm",):
             return _drift(run, n, batch, device)
+        assert isinstance(call.operation, Operation)
         return _agreement(run, call.operation, call.parameters, n, batch, device)
 
 
@@ -131,7 +135,7 @@ def problem(operation: Operation[...], parameters: Mapping[str, Any], n: int, ba
     state = [comparison.normal(batch, n, seed=2 + i) for i in range(width)]
     vectors = [value for value in parameters.values() if isinstance(value, Tensor)]
     activation: Activation | None = parameters.get("activation")
-    if operation is not operations.recurrence or activation is None:
+    if operation is not recurrence or activation is None:
         x = comparison.normal(STEPS, batch, operation.gates * n, seed=0)
         drawn = [0.5 * comparison.normal(len(vector), seed=10 + i) for i, vector in enumerate(vectors)]
         return [x, _single(weight), *state, *map(_single, drawn)]
@@ -172,7 +176,7 @@ def _drift(run: Run, n: int, batch: int, device: torch.device) -> Outcome:
     x, h = start.new_zeros(DRIFT_STEPS // pieces, batch, n), start
     with torch.no_grad():
         for _ in range(pieces):
-            _, (h,) = run(operations.recurrence.call(x, weight, (h,), None, IDENTITY))
+            _, (h,) = run(recurrence.call(x, weight, (h,), None, IDENTITY))
         exact = start.double() @ torch.linalg.matrix_power(weight.double(), DRIFT_STEPS).T
         ratio = float(h.double().norm() / exact.norm())
     drift = abs(ratio - 1)
@@ -186,20 +190,20 @@ def _drift(run: Run, n: int, batch: int, device: torch.device) -> Outcome:
 
 
 def examples(device: torch.device) -> list[Call]:
-    """Return a call of each operation with kernels and each class of sizes, as the papers' models make them."""
-    batch = 128
+    """Return a call of each operation with Triton kernels and each class of sizes, as the papers' models have them."""
+    empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
 
-    def make(operation: Operation[...], n: int, *parameters: Any) -> Call:
+    def example(operation: Operation[...], n: int, *parameters: Any) -> Call:
+        batch = 128
         x = empty(1, batch, operation.gates * n)
         weight = empty(operation.rows * n, operation.sources * n)
         state = tuple(empty(batch, n) for _ in operation.states)
-        return operation.call(x, weight, state, None, *parameters)
+        vectors = (value.to(device) if isinstance(value, Tensor) else value for value in parameters)
+        return operation.call(x, weight, state, None, *vectors)
 
-    empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
-    return [
-        *(make(operations.recurrence, n, MODRELU, empty(n)) for n in (60, 116, 170, 232, 360, 1030)),
-        *(make(operations.recurrence, n, TANH) for n in (60, 116, 170, 232, 360, 1030)),
-        *(make(operations.gated_recurrence, n, 0.1) for n in (60, 116, 170, 232, 360)),
-        *(make(operations.lstm, n) for n in (60, 128, 256, 512)),
-        *(make(operations.gru, n, None, after) for n in (60, 128, 256) for after in (False, True)),
-    ]
+    calls = []
+    for operation in operations():
+        kernel = kernels.find(operation, "cuda")
+        if kernel is not None and issubclass(kernel, TritonKernel):
+            calls += kernel.examples(operation, functools.partial(example, operation))
+    return calls

@@ -51,6 +51,10 @@ class Verdict:
     def passed(self) -> bool:
         return self.reason is None
 
+    def machine(self) -> dict[str, Any]:
+        """Return the facts that the verdict holds for."""
+        return machine(self.device)
+
 
 @functools.cache
 def driver_version() -> str | None:
@@ -158,18 +162,6 @@ def as_record(verdict: Verdict) -> dict[str, Any]:
 
 
 _known: dict[tuple[Form, torch.device], Verdict] = {}
-
-
-def described(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
-    """Return the machine of verdicts, and by form "passed" or the reason of the failure.
-
-    It is the same for all runs that rely on the same verdicts, since runs of one environment share a record.
-    """
-    device = next(iter(verdicts.values())).device
-    return {
-        **machine(device),
-        "tests": {form: verdict.reason or "passed" for form, verdict in sorted(verdicts.items())},
-    }
 
 
 def are_on() -> bool:

@@ -1,0 +1,134 @@
+"""How a C kernel is compared with its definition: outputs, final states and gradients of one small case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orthobench.recurrence import reference
+from orthobench.recurrence.call import Call, Projection, Result
+from orthobench.recurrence.comparison import distance, evaluate, normal
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.operation import Operation
+
+STEPS, BATCH, FEATURES = 3, 17, 38  # a full tile of rows and a panel of columns, each with a remainder
+TOLERANCE = 1e-4  # relative; float32 stays below 1e-5
+
+
+def operation_agrees(operation: Operation[...]) -> bool:
+    """Return whether the kernels agree in each form, and with inputs that the kernel projects."""
+    assert operation.forms is not None
+    forms = list(operation.forms(FEATURES))
+    cases = [(form, shape) for form in forms for shape in _weight_shapes(operation, form.parameters)]
+    return all(
+        form_agrees(operation, form.parameters, tuple(form.vectors), _arguments(operation, form.vectors, shape))
+        for form, shape in cases
+    ) and all(
+        projected_form_agrees(operation, form.parameters, operation.gates * FEATURES, _arguments(operation, {}, shape))
+        for form, shape in cases
+        if not operation.diagonal
+    )
+
+
+def _weight_shapes(operation: Operation[...], parameters: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    n = FEATURES
+    if not operation.diagonal:
+        return [operation.matrix_shape(n, parameters)]
+    return [(operation.rows * n,), *([(STEPS, BATCH, n)] if operation.rows == 1 else [])]
+
+
+def _arguments(operation: Operation[...], vectors: Mapping[str, int], weight_shape: tuple[int, ...]) -> list[Tensor]:
+    """Return x, the weight, the initial state and the vectors of a form."""
+    n = FEATURES
+    x, weight = normal(STEPS, BATCH, operation.gates * n, seed=0), normal(*weight_shape, seed=1) / n**0.5
+    others = [0.5 * normal(length, seed=10 + i) for i, length in enumerate(vectors.values())]
+    return [x, weight, *_start(operation), *others]
+
+
+def _start(operation: Operation[...]) -> list[Tensor]:
+    """Return the initial state; a normaliser, by which outputs are divided, is positive."""
+    states = {name: normal(BATCH, FEATURES, seed=2 + i) for i, name in enumerate(operation.states)}
+    return [state.abs() + 0.5 if name == "n" else state for name, state in states.items()]
+
+
+def form_agrees(
+    operation: Operation[...],
+    parameters: Mapping[str, Any],
+    names: Sequence[str],
+    arguments: Sequence[Tensor],
+    definition: Callable[[Call], Result] = reference.run,
+) -> bool:
+    """Return whether the kernel agrees with the definition, norms of gradients included; see `evaluate`."""
+    form = (operation, parameters, names, arguments)
+    expected = evaluate(definition, *form, torch.float64, traced=True)
+    try:
+        actual = evaluate(cpu.run, *form, torch.float32, traced=True)
+    except MemoryError:  # the error code of a kernel
+        return False
+    return all(is_close(actual[name], value) for name, value in expected.items())
+
+
+def projected_form_agrees(
+    operation: Operation[...], parameters: Mapping[str, Any], width: int, arguments: Sequence[Tensor]
+) -> bool:
+    """Return whether the kernel that makes x from a projection agrees, or True if the operation has none.
+
+    `width` is the number of features of x. The arguments are x, which gives T and B, the weight and the state.
+    """
+    x, *others = arguments
+    shapes = [(*x.shape[:2], 5), (width, 5), (width,)]
+    arguments = [*(normal(*shape, seed=10 + i) for i, shape in enumerate(shapes)), *others]
+
+    def in_kernel(*leaves: Tensor) -> list[Tensor]:
+        outputs, final = cpu.run(projected_call(*leaves))
+        return [outputs, *final]
+
+    def projected_call(*leaves: Tensor) -> Call:
+        u, input_weight, bias, weight, *state = leaves
+        call = operation.call(u.new_empty(*u.shape[:2], width), weight, tuple(state), **parameters)
+        return replace(call, x=Projection(u, input_weight, bias))
+
+    def defined(u: Tensor, input_weight: Tensor, bias: Tensor, weight: Tensor, *state: Tensor) -> list[Tensor]:
+        x = torch.nn.functional.linear(u, input_weight, bias)
+        outputs, final = reference.run(operation.call(x, weight, state, **parameters))
+        return [outputs, *final]
+
+    single = [argument.float() for argument in arguments]
+    if not cpu.makes(projected_call(*single)):
+        return True
+    has_gradient = cpu.makes(projected_call(single[0].requires_grad_(), *single[1:]))
+    return agrees(in_kernel, defined, arguments, inputs=0 if has_gradient else 1)
+
+
+def agrees(
+    kernel: Callable[..., Sequence[Tensor]],
+    definition: Callable[..., Sequence[Tensor]],
+    arguments: Sequence[Tensor],
+    inputs: int = 0,
+) -> bool:
+    """Return whether results and gradients of a kernel in float32 agree with those of its definition in float64.
+
+    The first `inputs` of the arguments have no gradients.
+    """
+
+    def results(function: Callable[..., Sequence[Tensor]], dtype: torch.dtype) -> list[Tensor]:
+        leaves = [argument.detach().to(dtype) for argument in arguments]
+        by = [leaf.requires_grad_() for leaf in leaves[inputs:]]
+        values = function(*leaves)
+        directions = [normal(*value.shape, seed=20 + i).to(dtype) for i, value in enumerate(values)]
+        gradients = torch.autograd.grad(values, by, directions, allow_unused=True, materialize_grads=True)
+        return [*(value.detach() for value in values), *gradients]
+
+    try:
+        actual = results(kernel, torch.float32)
+    except MemoryError:  # the error code of a kernel
+        return False
+    return all(map(is_close, actual, results(definition, torch.float64)))
+
+
+def is_close(actual: Tensor, expected: Tensor) -> bool:
+    return distance(actual, expected) <= TOLERANCE  # False for NaN

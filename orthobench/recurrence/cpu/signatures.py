@@ -1,0 +1,105 @@
+"""The C functions and structures that Python uses, as the sources define them: no signature is written twice."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_CODE = Path(__file__).parents[1]
+SOURCES = sorted(_CODE.rglob("*.c"))
+"""The library's files: every C file of the operations and of what they share. No two have the same name."""
+HEADERS = sorted(_CODE.rglob("*.h"))
+
+_NUMBERS: dict[str, Any] = {
+    "int": ctypes.c_int,
+    "int64_t": ctypes.c_int64,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+}
+_ELEMENTS = {"float": torch.float32, "int64_t": torch.int64}
+
+
+@dataclass(frozen=True)
+class Value:
+    """A parameter of a function or a field of a structure.
+
+    Attributes:
+        kind: its type for ctypes.
+        dtype: the type of the tensor that it points to, or None for a number or another pointer.
+    """
+
+    kind: Any
+    dtype: torch.dtype | None = None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The result of a C function, for ctypes, and its parameters by name and in order."""
+
+    result: Any
+    parameters: dict[str, Value]
+
+
+@functools.cache
+def signature(function: str) -> Signature:
+    """Return the signature of a C function.
+
+    Raises:
+        LookupError: no source defines it with types that Python can pass.
+    """
+    match = re.search(rf"^(\w+) {function}\(([^()]*)\) \{{", _text(), re.M)
+    if match is None:
+        raise LookupError(f"no C file defines {function}")
+    parameters = {} if match[2] == "void" else dict(_values(part)[0] for part in match[2].split(","))
+    return Signature(None if match[1] == "void" else _NUMBERS[match[1]], parameters)
+
+
+@functools.cache
+def fields(struct: str) -> dict[str, Value]:
+    """Return the fields of a C structure.
+
+    Raises:
+        LookupError: no source defines it with types that Python can pass.
+    """
+    match = re.search(rf"^struct {struct} \{{(.*?)^\}};", _text(), re.M | re.S)
+    if match is None:
+        raise LookupError(f"no C file defines struct {struct}")
+    declarations = [part for part in match[1].split(";") if part.strip()]
+    return dict(value for declaration in declarations for value in _values(declaration))
+
+
+@functools.cache
+def structure(struct: str) -> type[ctypes.Structure]:
+    """Return a C structure for ctypes."""
+    members = [(name, value.kind) for name, value in fields(struct).items()]
+    return type(struct, (ctypes.Structure,), {"_fields_": members})
+
+
+def _values(declaration: str) -> list[tuple[str, Value]]:
+    """Return the values of a declaration such as `const float *x, *u`."""
+    match = re.fullmatch(r"\s*(?:const )?((?:struct )?\w+) (.*)", declaration, re.S)
+    if match is None:
+        raise LookupError(f"not a declaration of numbers and pointers: {declaration.strip()}")
+    return [_value(match[1], each.strip()) for each in match[2].split(",")]
+
+
+def _value(element: str, declarator: str) -> tuple[str, Value]:
+    name = declarator.removeprefix("*")
+    if not name.isidentifier() or (name == declarator and element not in _NUMBERS):
+        raise LookupError(f"Python cannot pass {element} {declarator}")
+    if name == declarator:
+        return name, Value(_NUMBERS[element])
+    return name, Value(ctypes.c_void_p, _ELEMENTS.get(element))
+
+
+@functools.cache
+def _text() -> str:
+    """Return all sources without their comments."""
+    text = "\n".join(path.read_text("utf-8") for path in (*HEADERS, *SOURCES))
+    return re.sub(r"/\*.*?\*/", "", text, flags=re.S)

@@ -1,0 +1,566 @@
+/* The delta rule, in float32: for each head and batch row a memory S [keys, values] that each step scales by a decay
+ * and corrects `factors` times, S += beta k (v - S^T k)^T, and that a query reads, y = S^T q.
+ *
+ * Heads and rows are independent units, so the caller gives each thread a range of units, and no thread waits. A chunk
+ * of corrections is done at once (Yang et al., NeurIPS 2024). S' is the memory before it, a(t, i) the decay from
+ * correction i to t, a(t) that from the chunk's start. The errors e_t and the additions u_t = beta_t e_t then solve
+ *
+ *     e_t = v_t - a(t) S'^T k_t - sum over i < t of a(t, i) (k_i . k_t) u_i,    S = a(n) S' + sum of a(n, i) k_i u_i^T
+ *
+ * so the work is products of small matrices. Only decays of later steps are taken, never quotients. Backward makes the
+ * memories before the chunks of a group of steps again from the errors, and solves the transposed system for
+ * d_t = dL/du_t, with D' = dL/dS behind the chunk:
+ *
+ *     d_t = a(n, t) D'^T k_t - sum over i > t of a(i, t) (k_i . k_t) beta_i d_i,
+ *     D = a(n) D' - sum of a(t) beta_t k_t d_t^T
+ */
+#include "delta.h"
+#include "memory.h"
+
+#define CHUNK 16 /* corrections, or those of one step if they are more */
+
+INLINE int64_t steps_of_chunk(const struct delta *p) {
+    return p->norms || p->factors > CHUNK ? 1 : CHUNK / p->factors;
+}
+
+/* Floats of S with its rows in whole vectors. */
+int64_t delta_memory(int64_t keys, int64_t values) { return keys * padded(values); }
+
+/* The scratch memory of a thread: rows of a group of steps, matrices of a chunk. c: corrections of a chunk. */
+struct scratch {
+    struct rows x, slopes, dx;
+    float *k_factors, *q_factors, *errors; /* of a group */
+    float *betas, *decays, *dbetas, *ddecays;  /* of a group */
+    float *beta, *since, *factors, *until; /* [c]; a(t), and products of it or of a(n, t) with beta */
+    float *between;                        /* a(t, i) [c, c], 1 in the diagonal, 0 above */
+    float *kt, *gram, *read;               /* [keys, c], [c, c], [steps, c] */
+    float *u, *y, *s;                      /* [c, values], [steps, values], [keys, values] */
+    float *du, *dy, *dt, *et, *w, *wt, *f, *later, *slots; /* dt: D^T; slots: S^T before the chunks */
+    const float *ahead, *ahead_end;                             /* errors to be fetched */
+};
+
+static struct rows carve_rows(struct carver *from, const struct delta *p, int64_t steps) {
+    const int64_t kp = padded(p->keys), vp = padded(p->values);
+    float *const q = carve(from, p->reads * steps * kp), *const k = carve(from, steps * p->factors * kp);
+    return (struct rows){q, k, carve(from, steps * p->factors * vp)};
+}
+
+static struct scratch carve_scratch(struct carver *from, const struct delta *p, int backward) {
+    const int64_t kp = padded(p->keys), vp = padded(p->values), steps = steps_of_chunk(p);
+    const int64_t group = p->group, count = steps * p->factors, cp = padded(count);
+    struct scratch m = {.x = carve_rows(from, p, group), .ahead = NULL, .ahead_end = NULL};
+    m.k_factors = carve(from, group * p->factors);
+    m.q_factors = carve(from, group);
+    m.betas = carve(from, group * p->factors);
+    m.decays = carve(from, group);
+    m.beta = carve(from, cp);
+    m.since = carve(from, cp);
+    m.between = carve(from, count * cp);
+    m.kt = carve(from, kp * cp);
+    m.gram = carve(from, count * cp);
+    m.read = carve(from, steps * cp);
+    m.u = carve(from, count * vp);
+    m.y = carve(from, steps * vp);
+    m.s = carve(from, p->keys * vp);
+    if (!backward) return m;
+    m.slopes = carve_rows(from, p, p->taps ? group : 0);
+    m.dx = carve_rows(from, p, group);
+    m.dbetas = carve(from, group * p->factors);
+    m.ddecays = carve(from, group);
+    m.errors = carve(from, p->values == vp ? 0 : group * p->factors * vp);
+    m.factors = carve(from, cp);
+    m.until = carve(from, cp);
+    m.du = carve(from, count * vp);
+    m.dy = carve(from, steps * vp);
+    m.dt = carve(from, vp * kp);
+    m.et = carve(from, vp * cp);
+    m.w = carve(from, count * cp);
+    m.wt = carve(from, cp * cp);
+    m.f = carve(from, steps * cp);
+    m.later = carve(from, p->taps ? (p->taps - 1) * ((p->reads + p->factors) * kp + p->factors * vp) : 0);
+    m.slots = carve(from, ((group + steps - 1) / steps + 1) * p->values * kp);
+    return m;
+}
+
+/* The lanes of a vector from column `base` on that are below `end`. */
+INLINE vi lanes_below(int64_t base, int64_t end) {
+    vi lane;
+    for (int i = 0; i < VL; i++) lane[i] = i;
+    return lane < (int32_t)(end - base);
+}
+
+/* A chunk of a unit: the steps [first, first + steps) of a group that begins `since` steps before, with `count`
+ * corrections by `keys` and `values`; kp, vp and cp are these numbers in whole vectors. */
+struct chunk {
+    int64_t row, head, first, since, steps, factors;
+    int64_t count, keys, values, kp, vp, cp;
+};
+
+INLINE struct chunk of_sizes(struct chunk at, int64_t count, int64_t keys, int64_t values) {
+    at.count = count;
+    at.keys = keys;
+    at.values = values;
+    at.cp = padded(count);
+    at.kp = padded(keys);
+    at.vp = padded(values);
+    return at;
+}
+
+/* The chunk from step t on of the group [first, stop). */
+INLINE struct chunk chunk_at(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t t, int64_t stop) {
+    const int64_t length = steps_of_chunk(p), steps = t + length < stop ? length : stop - t;
+    const struct chunk at = {row, head, t, t - first, steps, p->factors, 0, 0, 0, 0, 0, 0};
+    return of_sizes(at, steps * p->factors, p->keys, p->values);
+}
+
+/* CALL(chunk) with constant sizes in the usual case: products have no choice among blocks then. */
+#define EACH_SIZE(at, CALL)                                                                                    \
+    if (at.count == CHUNK && at.keys == 32 && at.values == 32) CALL(of_sizes(at, CHUNK, 32, 32)); \
+    else CALL(at)
+
+/* Where the betas of a step begin, one for each factor, `heads` apart, and the step's decay. */
+INLINE int64_t beta_of(const struct delta *p, int64_t row, int64_t head, int64_t t) {
+    return (t * p->batch + row) * p->factors * p->heads + head;
+}
+
+INLINE int64_t decay_of(const struct delta *p, int64_t row, int64_t head, int64_t t) {
+    return (t * p->batch + row) * p->heads + head;
+}
+
+/* The betas and decays of a group, whose lines are far apart. Those of a group of `ahead` steps from `next` on are
+ * fetched. */
+static void load_coefficients(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop,
+                              int64_t next, int64_t ahead, struct scratch *m) {
+    for (int64_t t = first, i = 0; t < stop; t++)
+        for (int64_t j = 0; j < p->factors; j++, i++) m->betas[i] = p->beta[beta_of(p, row, head, t) + j * p->heads];
+    if (p->decay)
+        for (int64_t t = first; t < stop; t++) m->decays[t - first] = p->decay[decay_of(p, row, head, t)];
+    for (int64_t t = next; t < next + ahead; t++) {
+        __builtin_prefetch(p->beta + beta_of(p, row, head, t));
+        if (p->decay) __builtin_prefetch(p->decay + decay_of(p, row, head, t));
+    }
+}
+
+static void store_coefficients(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop,
+                               const struct scratch *m) {
+    for (int64_t t = first, i = 0; t < stop; t++)
+        for (int64_t j = 0; j < p->factors; j++, i++) p->dbeta[beta_of(p, row, head, t) + j * p->heads] = m->dbetas[i];
+    if (p->decay)
+        for (int64_t t = first; t < stop; t++) p->dlog_decay[decay_of(p, row, head, t)] = m->ddecays[t - first];
+}
+
+/* The betas and decays of a chunk. */
+INLINE void fill_coefficients(const struct delta *p, struct chunk at, struct scratch *m) {
+    const float *const betas = m->betas + at.since * at.factors;
+    for (int64_t c = 0; c < at.cp; c += VL) *(vf *)(m->beta + c) = load(betas + c, lanes(at.count - c));
+    if (!p->decay) return;
+    float total = 1.0f;
+    for (int64_t step = 0, i = 0; step < at.steps; step++)
+        for (int64_t j = 0; j < at.factors; j++, i++) {
+            const float decay = j ? 1.0f : m->decays[at.since + step];
+            m->since[i] = total *= decay;
+            float *const row = m->between + i * at.cp;
+            for (int64_t c = 0; c < at.cp; c += VL)
+                *(vf *)(row + c) = i ? *(const vf *)(row - at.cp + c) * decay : (vf){0};
+            row[i] = 1.0f;
+        }
+}
+
+INLINE float whole_decay(const struct delta *p, struct chunk at, const struct scratch *m) {
+    return p->decay ? m->since[at.count - 1] : 1.0f;
+}
+
+/* a(n, i), or 1. */
+INLINE float decay_until_end(const struct delta *p, struct chunk at, const struct scratch *m, int64_t i) {
+    return p->decay ? m->between[(at.count - 1) * at.cp + i] : 1.0f;
+}
+
+/* Multiplies row t of products with corrections by a(t, i), and those from `end` on by 0. */
+INLINE void weigh(const struct delta *p, const struct scratch *m, int64_t t, int64_t end, int64_t cp, float *row) {
+    for (int64_t c = 0; c < cp; c += VL) {
+        vf value = *(const vf *)(row + c);
+        if (p->decay) value *= *(const vf *)(m->between + t * cp + c);
+        *(vf *)(row + c) = mask(lanes_below(c, end), value);
+    }
+}
+
+/* gram: a(t, i) (k_i . k_t) for i < t, else 0; read: a(t, i) (k_i . q) up to the end t of the query's step. */
+INLINE void fill_products(const struct delta *p, struct chunk at, const float *q, const float *k, struct scratch *m) {
+    const int64_t kp = at.kp, cp = at.cp;
+    transpose(at.count, kp, k, kp, m->kt, cp);
+    product(at.count, cp, at.keys, BY_ROWS(k, kp), m->kt, cp, INTO(0, 1), m->gram, cp);
+    for (int64_t t = 0; t < at.count; t++) weigh(p, m, t, t, cp, m->gram + t * cp);
+    if (!q) return;
+    product(at.steps, cp, at.keys, BY_ROWS(q, kp), m->kt, cp, INTO(0, 1), m->read, cp);
+    for (int64_t step = 0; step < at.steps; step++) {
+        const int64_t t = (step + 1) * at.factors - 1;
+        weigh(p, m, t, t + 1, cp, m->read + step * cp);
+    }
+}
+
+/* ---------------------------------------------------------------- forward */
+
+#define BLOCK 4 /* rows of a triangular system that are solved together */
+
+/* e <- (I + gram diag(beta))^-1 e and u = beta e, rows [vp]. */
+INLINE void solve(struct chunk at, const struct scratch *m, float *e) {
+    const int64_t vp = at.vp, cp = at.cp;
+    for (int64_t first = 0; first < at.count; first += BLOCK) {
+        const int64_t rows = at.count % BLOCK && first + BLOCK > at.count ? at.count - first : BLOCK;
+        if (first)
+            product(rows, vp, first, BY_ROWS(m->gram + first * cp, cp), m->u, vp, INTO(1, -1), e + first * vp, vp);
+        for (int64_t t = first; t < first + rows; t++)
+            for (int64_t c = 0; c < vp; c += VL) {
+                vf total = *(const vf *)(e + t * vp + c);
+                for (int64_t i = first; i < t; i++) total -= *(const vf *)(m->u + i * vp + c) * m->gram[t * cp + i];
+                *(vf *)(e + t * vp + c) = total;
+                *(vf *)(m->u + t * vp + c) = total * m->beta[t];
+            }
+    }
+}
+
+/* y += read u. A query takes no later correction, not even by a factor 0: a NaN does not act on steps before it. */
+INLINE void add_readings(struct chunk at, const struct scratch *m) {
+    const int64_t vp = at.vp, cp = at.cp;
+    for (int64_t first = 0; first < at.steps; first += BLOCK) {
+        const int64_t stop = first + BLOCK < at.steps ? first + BLOCK : at.steps, done = first * at.factors;
+        if (done) product(stop - first, vp, done, BY_ROWS(m->read + first * cp, cp), m->u, vp, INTO(1, 1),
+                          m->y + first * vp, vp);
+        for (int64_t step = first; step < stop; step++)
+            for (int64_t c = 0; c < vp; c += VL) {
+                vf *const y = (vf *)(m->y + step * vp + c);
+                for (int64_t i = done; i < (step + 1) * at.factors; i++)
+                    *y += *(const vf *)(m->u + i * vp + c) * m->read[step * cp + i];
+            }
+    }
+}
+
+/* The decays since the chunk's start at the ends of its steps, or NULL. */
+INLINE const float *decays_of_queries(const struct delta *p, struct chunk at, const struct scratch *m, float *to) {
+    if (!p->decay) return NULL;
+    for (int64_t step = 0; step < at.steps; step++) to[step] = m->since[(step + 1) * at.factors - 1];
+    return to;
+}
+
+#define FETCHED 8 /* cache lines at once: more would wait for each other */
+
+/* Fetches a part of the errors that are read or written next. */
+INLINE void fetch_some(struct scratch *m, const int write) {
+    for (int line = 0; line < FETCHED && m->ahead < m->ahead_end; line++, m->ahead += 16) {
+        if (write) __builtin_prefetch(m->ahead, 1);
+        else __builtin_prefetch(m->ahead, 0);
+    }
+}
+
+INLINE float *errors_of(const struct delta *p, int64_t row, int64_t head, int64_t t) {
+    return p->errors + ((row * p->heads + head) * p->steps + t) * p->factors * p->values;
+}
+
+INLINE void forward_sized(const struct delta *p, struct chunk at, const float *q, const float *k, float *v,
+                          struct scratch *m) {
+    const int64_t kp = at.kp, vp = at.vp;
+    if (p->errors) { /* of the next chunk */
+        m->ahead = errors_of(p, at.row, at.head, at.first + at.steps);
+        m->ahead_end = m->ahead + at.count * at.values;
+    }
+    fill_coefficients(p, at, m);
+    fetch_some(m, 1);
+    fill_products(p, at, q, k, m);
+    fetch_some(m, 1);
+    product(at.count, vp, at.keys, BY_ROWS(k, kp), m->s, vp, INTO(1, -1, p->decay ? m->since : NULL), v, vp);
+    fetch_some(m, 1);
+    solve(at, m, v);
+    fetch_some(m, 1);
+    if (p->errors) {
+        float *const to = errors_of(p, at.row, at.head, at.first);
+        for (int64_t i = 0; i < at.count; i++)
+            for (int64_t c = 0; c < at.values; c += VL)
+                store(to + i * at.values + c, *(const vf *)(v + i * vp + c), lanes(at.values - c));
+    }
+    if (q) {
+        const float *const decays = decays_of_queries(p, at, m, m->gram); /* the system is solved */
+        product(at.steps, vp, at.keys, BY_ROWS(q, kp), m->s, vp, INTO(0, 1, decays), m->y, vp);
+        add_readings(at, m);
+        for (int64_t step = 0; step < at.steps; step++) {
+            const int64_t place = (at.first + step) * p->batch + at.row;
+            for (int64_t c = 0; c < at.values; c += VL)
+                store(p->y + (place * p->heads + at.head) * at.values + c, *(const vf *)(m->y + step * vp + c),
+                      lanes(at.values - c));
+        }
+    }
+    if (p->decay)
+        for (int64_t i = 0; i < at.count; i++)
+            for (int64_t c = 0; c < vp; c += VL) *(vf *)(m->u + i * vp + c) *= decay_until_end(p, at, m, i);
+    product(at.keys, vp, at.count, BY_COLUMNS(k, kp), m->u, vp, INTO(whole_decay(p, at, m), 1), m->s, vp);
+}
+
+static void forward_chunk(const struct delta *p, struct chunk at, const float *q, const float *k, float *v,
+                          struct scratch *m) {
+#define FORWARD(AT) forward_sized(p, AT, q, k, v, m)
+    EACH_SIZE(at, FORWARD);
+#undef FORWARD
+}
+
+/* Copies a matrix [rows, columns] to rows of whole vectors, with zeros behind. */
+static void pad_rows(int64_t rows, int64_t columns, const float *from, float *to) {
+    const int64_t length = padded(columns);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < length; c += VL)
+            *(vf *)(to + i * length + c) = load(from + i * columns + c, lanes(columns - c));
+}
+
+static void unpad_rows(int64_t rows, int64_t columns, const float *from, float *to) {
+    const int64_t length = padded(columns);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < columns; c += VL)
+            store(to + i * columns + c, *(const vf *)(from + i * length + c), lanes(columns - c));
+}
+
+static void forward_unit(const struct delta *p, int64_t row, int64_t head, struct scratch *m) {
+    const int64_t kp = padded(p->keys), vp = padded(p->values), length = steps_of_chunk(p);
+    const int64_t size = p->keys * p->values, unit = row * p->heads + head;
+    const int64_t groups = (p->steps + p->group - 1) / p->group;
+    pad_rows(p->keys, p->values, p->start + unit * size, m->s);
+    for (int64_t first = 0; first < p->steps; first += p->group) {
+        const int64_t stop = first + p->group < p->steps ? first + p->group : p->steps;
+        if (p->starts)
+            memcpy(p->starts + (unit * groups + first / p->group) * p->keys * vp, m->s, (size_t)(4 * p->keys * vp));
+        load_coefficients(p, row, head, first, stop, stop, p->steps - stop < p->group ? p->steps - stop : p->group, m);
+        fill_rows(p, row, head, first, stop, p->group, m->x, NULL);
+        normalize(p, (stop - first) * p->factors, m->x.k, m->k_factors);
+        if (p->reads) normalize(p, stop - first, m->x.q, m->q_factors);
+        for (int64_t t = first; t < stop; t += length) {
+            const struct chunk at = chunk_at(p, row, head, first, t, stop);
+            forward_chunk(p, at, p->reads ? m->x.q + at.since * kp : NULL, m->x.k + at.since * p->factors * kp,
+                          m->x.v + at.since * p->factors * vp, m);
+        }
+    }
+    unpad_rows(p->keys, p->values, m->s, p->end + unit * size);
+}
+
+/* ---------------------------------------------------------------- backward */
+
+/* S^T behind a chunk from S^T before it. */
+INLINE void slot_sized(const struct delta *p, struct chunk at, const float *k, const float *errors, const float *before,
+                       float *after, struct scratch *m) {
+    const int64_t kp = at.kp, vp = at.vp;
+    fill_coefficients(p, at, m);
+    for (int64_t i = 0; i < at.count; i++) {
+        const float factor = m->beta[i] * decay_until_end(p, at, m, i);
+        for (int64_t c = 0; c < vp; c += VL) *(vf *)(m->u + i * vp + c) = *(const vf *)(errors + i * vp + c) * factor;
+    }
+    product(at.values, kp, at.count, BY_COLUMNS(m->u, vp), k, kp, INTO(whole_decay(p, at, m), 1, NULL, before), after,
+            kp);
+}
+
+static void next_slot(const struct delta *p, struct chunk at, const float *k, const float *errors, const float *before,
+                      float *after, struct scratch *m) {
+#define SLOT(AT) slot_sized(p, AT, k, errors, before, after, m)
+    EACH_SIZE(at, SLOT);
+#undef SLOT
+}
+
+/* du <- (I + gram^T diag(beta))^-1 du and de = beta du. */
+INLINE void solve_transposed(struct chunk at, const struct scratch *m, float *de) {
+    const int64_t vp = at.vp, cp = at.cp;
+    for (int64_t first = (at.count - 1) / BLOCK * BLOCK; first >= 0; first -= BLOCK) {
+        const int64_t rows = at.count % BLOCK && first + BLOCK > at.count ? at.count - first : BLOCK;
+        const int64_t stop = first + rows;
+        if (stop < at.count)
+            product(BLOCK, vp, at.count - stop, BY_COLUMNS(m->gram + stop * cp + first, cp), de + stop * vp, vp,
+                    INTO(1, -1), m->du + first * vp, vp);
+        for (int64_t t = stop - 1; t >= first; t--)
+            for (int64_t c = 0; c < vp; c += VL) {
+                vf total = *(const vf *)(m->du + t * vp + c);
+                for (int64_t i = t + 1; i < stop; i++) total -= *(const vf *)(de + i * vp + c) * m->gram[i * cp + t];
+                *(vf *)(m->du + t * vp + c) = total;
+                *(vf *)(de + t * vp + c) = total * m->beta[t];
+            }
+    }
+}
+
+/* Rows of dL/dy of the chunk's steps. */
+INLINE void load_reading_gradients(const struct delta *p, struct chunk at, struct scratch *m) {
+    const int64_t vp = at.vp;
+    for (int64_t step = 0; step < at.steps; step++) {
+        const int64_t place = (at.first + step) * p->batch + at.row;
+        for (int64_t c = 0; c < vp; c += VL)
+            *(vf *)(m->dy + step * vp + c) =
+                load(p->grad_y + (place * p->heads + at.head) * at.values + c, lanes(at.values - c));
+    }
+}
+
+/* The rows of a chunk and of their gradients, and S^T before and behind it. */
+struct view {
+    const float *q, *k, *v, *errors, *before, *after;
+    float *dq, *dk, *dv;
+};
+
+/* dL/d(log decay) of each step. <dL/dS_t, S_t> loses v . de at a correction and has gained q . dq at a reading. */
+INLINE void gradients_of_decays(struct chunk at, int reading, struct view r, struct scratch *m) {
+    const int64_t kp = at.kp, vp = at.vp;
+    float product = dot(m->dt, r.after, at.values * kp);
+    for (int64_t step = at.steps - 1; step >= 0; step--) {
+        if (reading) product += dot(r.q + step * kp, r.dq + step * kp, kp);
+        for (int64_t i = (step + 1) * at.factors - 1; i >= step * at.factors; i--)
+            product -= dot(r.v + i * vp, r.dv + i * vp, vp);
+        m->ddecays[at.since + step] = product;
+    }
+}
+
+/* |dL/dS_t|^2 of a chunk of one step. */
+static void fill_norm(const struct delta *p, struct chunk at, const float *q, const struct scratch *m) {
+    float total = 0;
+    for (int64_t i = 0; i < at.keys; i++)
+        for (int64_t c = 0; c < at.vp; c += VL) {
+            vf value = *(const vf *)(m->s + i * at.vp + c);
+            if (q) value += *(const vf *)(m->dy + c) * q[i];
+            total += sum_of(value * value);
+        }
+    p->norms[(at.first * p->batch + at.row) * p->heads + at.head] = total;
+}
+
+INLINE void backward_sized(const struct delta *p, struct chunk at, struct view r, struct scratch *m) {
+    const int64_t kp = at.kp, vp = at.vp, cp = at.cp, keys = at.keys, values = at.values;
+    const int reading = p->reads && p->grad_y;
+    float *const d = m->s, *const de = r.dv; /* v is the first part of the error */
+    fill_coefficients(p, at, m);
+    fill_products(p, at, reading ? r.q : NULL, r.k, m);
+    if (reading) load_reading_gradients(p, at, m);
+    if (p->norms) fill_norm(p, at, reading ? r.q : NULL, m);
+    transpose(keys, vp, d, vp, m->dt, kp);
+    for (int64_t i = 0; i < at.count; i++) {
+        m->until[i] = decay_until_end(p, at, m, i);
+        m->factors[i] = (p->decay ? m->since[i] : 1.0f) * m->beta[i];
+    }
+    product(at.count, vp, keys, BY_ROWS(r.k, kp), d, vp, INTO(0, 1, p->decay ? m->until : NULL), m->du, vp);
+    if (reading) product(at.count, vp, at.steps, BY_COLUMNS(m->read, cp), m->dy, vp, INTO(1, 1), m->du, vp);
+    fetch_some(m, 0);
+    solve_transposed(at, m, de);
+    fetch_some(m, 0);
+    /* du_t . e_i; the diagonal is dL/dbeta, and below are the parts of dL/dk by other keys of the chunk. */
+    transpose(at.count, vp, r.errors, vp, m->et, cp);
+    product(at.count, cp, values, BY_ROWS(m->du, vp), m->et, cp, INTO(0, 1), m->w, cp);
+    for (int64_t t = 0; t < at.count; t++) {
+        float *const row = m->w + t * cp;
+        m->dbetas[at.since * at.factors + t] = row[t];
+        for (int64_t c = 0; c < cp; c += VL) *(vf *)(row + c) *= *(const vf *)(m->beta + c) * m->beta[t];
+        weigh(p, m, t, t, cp, row);
+    }
+    fetch_some(m, 0);
+    transpose(at.count, cp, m->w, cp, m->wt, cp);
+    for (int64_t i = 0; i < at.count * cp; i += VL) *(vf *)(m->w + i) += *(const vf *)(m->wt + i);
+    for (int64_t i = 0; i < at.count; i++) m->until[i] *= m->beta[i];
+    product(at.count, kp, values, BY_ROWS(r.errors, vp), m->dt, kp, INTO(0, 1, m->until), r.dk, kp);
+    fetch_some(m, 0);
+    product(at.count, kp, values, BY_ROWS(m->du, vp), r.before, kp, INTO(1, -1, m->factors), r.dk, kp);
+    product(at.count, kp, at.count, BY_ROWS(m->w, cp), r.k, kp, INTO(1, -1), r.dk, kp);
+    if (reading) { /* dy . e_i */
+        product(at.steps, cp, values, BY_ROWS(m->dy, vp), m->et, cp, INTO(0, 1), m->f, cp);
+        for (int64_t step = 0; step < at.steps; step++) {
+            const int64_t t = (step + 1) * at.factors - 1;
+            float *const row = m->f + step * cp;
+            for (int64_t c = 0; c < cp; c += VL) *(vf *)(row + c) *= *(const vf *)(m->beta + c);
+            weigh(p, m, t, t + 1, cp, row);
+        }
+        product(at.count, kp, at.steps, BY_COLUMNS(m->f, cp), r.q, kp, INTO(1, 1), r.dk, kp);
+        const float *const decays = decays_of_queries(p, at, m, m->gram);
+        product(at.steps, kp, values, BY_ROWS(m->dy, vp), r.before, kp, INTO(0, 1, decays), r.dq, kp);
+        product(at.steps, kp, at.count, BY_ROWS(m->f, cp), r.k, kp, INTO(1, 1), r.dq, kp);
+    }
+    if (p->decay) {
+        gradients_of_decays(at, reading, r, m);
+        for (int64_t i = 0; i < at.count; i++)
+            for (int64_t c = 0; c < vp; c += VL) *(vf *)(m->u + i * vp + c) = *(vf *)(de + i * vp + c) * m->since[i];
+        if (reading)
+            for (int64_t step = 0; step < at.steps; step++)
+                for (int64_t c = 0; c < vp; c += VL)
+                    *(vf *)(m->dy + step * vp + c) *= m->since[(step + 1) * at.factors - 1];
+    }
+    fetch_some(m, 0);
+    product(keys, vp, at.count, BY_COLUMNS(r.k, kp), p->decay ? m->u : de, vp, INTO(whole_decay(p, at, m), -1), d, vp);
+    if (reading) product(keys, vp, at.steps, BY_COLUMNS(r.q, kp), m->dy, vp, INTO(1, 1), d, vp);
+}
+
+static void backward_chunk(const struct delta *p, struct chunk at, struct view r, struct scratch *m) {
+#define BACKWARD(AT) backward_sized(p, AT, r, m)
+    EACH_SIZE(at, BACKWARD);
+#undef BACKWARD
+}
+
+static void backward_group(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop,
+                           struct scratch *m) {
+    const int64_t kp = padded(p->keys), vp = padded(p->values), length = steps_of_chunk(p);
+    const int64_t unit = row * p->heads + head, factors = p->factors, slot = p->values * kp;
+    const int64_t groups = (p->steps + p->group - 1) / p->group, count = (stop - first) * factors;
+    const int64_t earlier = first < p->group ? first : p->group;
+    const float *errors = errors_of(p, row, head, first);
+    load_coefficients(p, row, head, first, stop, first - earlier, earlier, m);
+    fill_rows(p, row, head, first, stop, -p->group, m->x, &m->slopes);
+    normalize(p, count, m->x.k, m->k_factors);
+    if (p->reads) normalize(p, stop - first, m->x.q, m->q_factors);
+    if (p->values != vp) {
+        pad_rows(count, p->values, errors, m->errors);
+        errors = m->errors;
+    }
+    m->ahead = errors_of(p, row, head, first - earlier);
+    m->ahead_end = m->ahead + earlier * factors * p->values;
+    transpose(p->keys, p->values, p->starts + (unit * groups + first / p->group) * p->keys * vp, vp, m->slots, kp);
+    int64_t chunks = 0;
+    for (int64_t t = first; t < stop; t += length, chunks++) {
+        if (t + length >= stop && !p->decay) continue;
+        const struct chunk at = chunk_at(p, row, head, first, t, stop);
+        next_slot(p, at, m->x.k + at.since * factors * kp, errors + at.since * factors * vp, m->slots + chunks * slot,
+                  m->slots + (chunks + 1) * slot, m);
+    }
+    for (int64_t t = first + (chunks - 1) * length; t >= first; t -= length) {
+        const struct chunk at = chunk_at(p, row, head, first, t, stop);
+        const int64_t k = at.since * factors * kp, v = at.since * factors * vp;
+        const float *const before = m->slots + at.since / length * slot;
+        const struct view rows = {m->x.q + at.since * kp, m->x.k + k, m->x.v + v, errors + v, before, before + slot,
+                                  m->dx.q + at.since * kp, m->dx.k + k, m->dx.v + v};
+        backward_chunk(p, at, rows, m);
+    }
+    store_coefficients(p, row, head, first, stop, m);
+    gradients_of_units(p, count, m->dx.k, m->x.k, m->k_factors);
+    if (p->reads && p->grad_y) gradients_of_units(p, stop - first, m->dx.q, m->x.q, m->q_factors);
+    else if (p->reads) memset(m->dx.q, 0, (size_t)(4 * (stop - first) * kp));
+    gradients_of_rows(p, row, head, first, stop, m->dx, m->slopes, m->later,
+                      (p->reads + factors) * kp + factors * vp);
+}
+
+static void backward_unit(const struct delta *p, int64_t row, int64_t head, struct scratch *m) {
+    const int64_t kp = padded(p->keys), vp = padded(p->values), size = p->keys * p->values;
+    const int64_t unit = row * p->heads + head;
+    if (p->grad_end) pad_rows(p->keys, p->values, p->grad_end + unit * size, m->s);
+    else memset(m->s, 0, (size_t)(4 * p->keys * vp));
+    if (p->taps)
+        memset(m->later, 0, (size_t)(4 * (p->taps - 1) * ((p->reads + p->factors) * kp + p->factors * vp)));
+    for (int64_t first = (p->steps - 1) / p->group * p->group; first >= 0; first -= p->group)
+        backward_group(p, row, head, first, first + p->group < p->steps ? first + p->group : p->steps, m);
+    unpad_rows(p->keys, p->values, m->s, p->dstart + unit * size);
+}
+
+/* ---------------------------------------------------------------- the passes */
+
+static int run(const struct delta *p, int64_t first, int64_t last, int backward) {
+    struct carver size = {NULL, 0};
+    carve_scratch(&size, p, backward);
+    struct carver from = {zeros(size.used), 0};
+    if (!from.base) return 1;
+    struct scratch m = carve_scratch(&from, p, backward);
+    const uint64_t denormals = flush_denormals();
+    for (int64_t unit = first; unit < last; unit++) {
+        if (backward) backward_unit(p, unit / p->heads, unit % p->heads, &m);
+        else forward_unit(p, unit / p->heads, unit % p->heads, &m);
+    }
+    restore_denormals(denormals);
+    free(from.base);
+    return 0;
+}
+
+/* y, S_T, and for a backward pass errors and starts. Returns nonzero without memory. */
+int delta_forward(const struct delta *p, int64_t first, int64_t last) { return run(p, first, last, 0); }
+
+/* The gradients, and norms if they are wanted. Returns nonzero without memory. */
+int delta_backward(const struct delta *p, int64_t first, int64_t last) { return run(p, first, last, 1); }

@@ -1,0 +1,78 @@
+"""What Python reads of the C sources is what the compiler makes of them."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from orthobench.recurrence.cpu import native, signatures
+
+in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+STRUCTS = ["problem", "slstm", "mlstm", "delta", "selective", "head_norm"]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.parametrize("struct", STRUCTS)
+def test_the_fields_lie_where_the_compiler_puts_them(struct: str, tmp_path: Path) -> None:
+    (file,) = (
+        path
+        for path in (*signatures.HEADERS, *signatures.SOURCES)
+        if re.search(rf"^struct {struct} {{", path.read_text("utf-8"), re.M)
+    )
+    structure = signatures.structure(struct)
+    places = {
+        f"offsetof(struct {struct}, {name})": getattr(structure, name).offset for name in signatures.fields(struct)
+    }
+    places[f"sizeof(struct {struct})"] = ctypes.sizeof(structure)
+    checks = "".join(f'_Static_assert({place} == {number}, "{place}");\n' for place, number in places.items())
+    source = tmp_path / "probe.c"
+    source.write_text(f'#include "{file}"\n#include <stddef.h>\n{checks}')
+    command = ["cc", "-std=gnu11", "-w", "-fsyntax-only", f"-I{Path(signatures.__file__).parent}", str(source)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_signature_has_names_and_types() -> None:
+    found = signatures.signature("cross_entropy")
+    assert found.result is ctypes.c_double
+    assert list(found.parameters) == ["first", "last", "classes", "scale", "logits", "targets", "gradient"]
+    assert found.parameters["scale"].kind is ctypes.c_float
+    assert found.parameters["targets"].dtype is torch.int64
+    assert signatures.signature("vector_length") == signatures.Signature(ctypes.c_int64, {})
+
+
+@pytest.mark.parametrize("name", ["no_such_function", "carve"])
+def test_a_function_that_python_cannot_call_is_refused(name: str) -> None:
+    with pytest.raises(LookupError, match=name):
+        signatures.signature(name)
+
+
+def test_no_two_files_have_the_same_name() -> None:
+    assert len({path.name for path in signatures.SOURCES}) == len(signatures.SOURCES)
+
+
+@in_c
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"totl": 2}, "linear has no totl"),
+        ({"total": torch.ones(2)}, "linear takes a number as total, not Tensor"),
+        ({"bias": 2}, "linear takes a tensor as bias, not int"),
+        ({"bias": torch.ones(2, dtype=torch.float64)}, "float64"),
+        ({"bias": torch.ones(1).expand(2)}, "strides"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        native.bind("linear", **arguments)
+
+
+def test_unknown_fields_are_refused() -> None:
+    with pytest.raises(TypeError, match="head_norm has no epsilom"):
+        native.problem("head_norm", epsilom=0.1)
