@@ -330,7 +330,7 @@ def test_a_filled_cache_needs_no_lock(
     with caplog.at_level(logging.INFO, "orthobench.recurrence"):
         loaded = build.build()
         assert loaded.entry == build.CacheEntry(only_object(cache))
-        assert loaded.failures({"lstm": pytest.fail}) == frozenset()
+        assert loaded.failures(lambda: {"lstm": pytest.fail}) == frozenset()
     assert not caplog.records
 
 
@@ -422,7 +422,7 @@ def test_a_new_folder_is_the_users_own_whatever_the_umask(
     try:
         fresh = build.build()
         assert fresh.entry is not None
-        assert fresh.failures({"lstm": lambda: True}) == frozenset()
+        assert fresh.failures(lambda: {"lstm": lambda: True}) == frozenset()
     finally:
         os.umask(umask)
     assert build.distrust(cache) is None
@@ -548,10 +548,10 @@ def test_the_verdict_is_recorded(cache: Path, filled: tuple[Path, Outcome]) -> N
     shutil.copytree(filled[0], cache)
     build.CacheEntry(only_object(cache)).write("")
     loaded = build.build()
-    assert loaded.failures({"gru": lambda: False, "lstm": lambda: True}) == {"gru"}
-    assert loaded.failures({"gru": pytest.fail, "lstm": pytest.fail}) == {"gru"}
+    assert loaded.failures(lambda: {"gru": lambda: False, "lstm": lambda: True}) == {"gru"}
+    assert loaded.failures(lambda: {"gru": pytest.fail, "lstm": pytest.fail}) == {"gru"}
     only_object(cache).unlink()
-    assert loaded.failures({"gru": lambda: True, "lstm": lambda: False}) == {"lstm"}
+    assert loaded.failures(lambda: {"gru": lambda: True, "lstm": lambda: False}) == {"lstm"}
 
 
 def test_kernels_that_end_the_process_are_tried_twice(cache: Path, filled: tuple[Path, Outcome]) -> None:
@@ -561,7 +561,7 @@ def test_kernels_that_end_the_process_are_tried_twice(cache: Path, filled: tuple
     for _ in range(2):
         child = os.fork()
         if not child:
-            loaded.failures({"gru": lambda: os._exit(9), "lstm": lambda: True})  # type: ignore[dict-item]
+            loaded.failures(lambda: {"gru": lambda: os._exit(9), "lstm": lambda: True})  # type: ignore[dict-item]
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    assert loaded.failures({"gru": pytest.fail, "lstm": pytest.fail}) == {"gru", "lstm"}
+    assert loaded.failures(lambda: {"gru": pytest.fail, "lstm": pytest.fail}) == {"gru", "lstm"}

@@ -178,6 +178,10 @@ class CacheEntry:
         _install(partial, self.record)
 
 
+Comparisons = Callable[[], Mapping[str, Callable[[], bool]]]
+"""Returns the comparisons of kernels with the reference, by name."""
+
+
 @dataclass(frozen=True)
 class Build:
     """A loaded shared object and its cache entry; None if the cache folder cannot be used."""
@@ -185,10 +189,13 @@ class Build:
     library: Library
     entry: CacheEntry | None
 
-    def failures(self, comparisons: Mapping[str, Callable[[], bool]]) -> frozenset[str]:
+    def failures(self, comparisons: Comparisons) -> frozenset[str]:
         """Return the names of the failed comparisons, from the record or else by running all of them.
 
         If they end the process twice, all count as failed.
+
+        Args:
+            comparisons: returns them; not called if there is a record, because they import every operation.
         """
         if self.entry is not None:
             try:
@@ -198,7 +205,7 @@ class Build:
         return _failures(comparisons)
 
     @staticmethod
-    def _recorded_failures(entry: CacheEntry, comparisons: Mapping[str, Callable[[], bool]]) -> frozenset[str]:
+    def _recorded_failures(entry: CacheEntry, comparisons: Comparisons) -> frozenset[str]:
         if (words := (entry.verdict() or "").split()) and words[0] == _COMPARED:
             return frozenset(words[1:])
         with entry.lock():
@@ -210,14 +217,14 @@ class Build:
                 attempts = len(words)
                 if attempts < _ATTEMPTS:
                     entry.write(" ".join([_PENDING] * (attempts + 1)))
-                names = _failures(comparisons) if attempts < _ATTEMPTS else frozenset(comparisons)
+                names = _failures(comparisons) if attempts < _ATTEMPTS else frozenset(comparisons())
                 words = [_COMPARED, *sorted(names)]
                 entry.write(" ".join(words))
         return frozenset(words[1:])
 
 
-def _failures(comparisons: Mapping[str, Callable[[], bool]]) -> frozenset[str]:
-    return frozenset(name for name, agrees in comparisons.items() if not agrees())
+def _failures(comparisons: Comparisons) -> frozenset[str]:
+    return frozenset(name for name, agrees in comparisons().items() if not agrees())
 
 
 @functools.cache

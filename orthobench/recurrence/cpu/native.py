@@ -139,7 +139,9 @@ def _failures() -> frozenset[str]:
         except build.AbsentError:
             return False
 
-    return build.build().failures({name: functools.partial(agrees, each) for name, each in _comparisons().items()})
+    return build.build().failures(
+        lambda: {name: functools.partial(agrees, each) for name, each in _comparisons().items()}
+    )
 
 
 def compare_by(comparisons: Callable[[], dict[str, Callable[[], bool]]]) -> None:
