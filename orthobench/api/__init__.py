@@ -5,8 +5,8 @@
     run = ob.run("adding", "scornn", preset="quick")
     results = ob.open_results()
 
-Nothing is printed: pass a `Display` to follow the progress. Errors that the user can mend are `OrthobenchError`.
-A name's module is imported on first use: training needs torch, and results and reports do not.
+The API prints nothing; pass a `Display` to follow the progress. Errors that the user can fix are `OrthobenchError`.
+The module of a name is imported on first use, because training needs torch while results and reports do not.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ NAMES = {
     "execution.tuner": ("TuningResult",),
     "training.events": ("EventSink",),
 }
-"""The names that each module defines."""
+"""The names of the API, by the module that defines them."""
 
 if not TYPE_CHECKING:  # a type checker reports names that do not exist
 

@@ -51,22 +51,22 @@ class CheckResult:
 
     @property
     def exit_code(self) -> int:
-        """0: as good or better; 1: something is worse; 3: something could not be measured or decided."""
+        """0 if all is as good or better, 1 if something is worse, 3 if something could not be measured or decided."""
         from orthobench.gate import verdict
 
         return verdict.exit_code(self.findings)
 
     def update_baseline(self, reason: str) -> list[str]:
-        """Write the measured values beside the baseline.
+        """Write the measured values next to the baseline.
 
         Args:
-            reason: why the baseline changes; the baseline keeps it.
+            reason: why the baseline changes; it is stored in the baseline.
 
         Returns:
             For each run, the losses that a check detects, and warnings on metrics that any model would pass.
 
         Raises:
-            UpdateRefusedError: a run gave no value, or its checks would detect too little. Nothing is written then.
+            UpdateRefusedError: a run has no value, or its checks would detect too little. Nothing is written then.
         """
         from orthobench.gate.baseline import write_measured
         from orthobench.gate.update import check_detection, provenance, vacuous_metrics, with_new_values
@@ -100,12 +100,12 @@ def check(
 
     Args:
         only: restrict to these runs, such as "adding/lstm".
-        seeds: number of seeds in place of the baseline's.
-        first_seed: the first seed in place of the baseline's.
-        db: keep the runs in this database and use those in it; None for a temporary one.
-        db_only: train nothing; use the runs of the database.
+        seeds: number of seeds, overriding the baseline.
+        first_seed: the first seed, overriding the baseline.
+        db: store the runs in this database, and use the runs that it contains; None for a temporary one.
+        db_only: train nothing and only use the runs in the database.
         for_update: also train runs that the baseline cannot judge, for `CheckResult.update_baseline`.
-        fail_on_speed: slower steps count as failures.
+        fail_on_speed: count slower steps as failures.
 
     Raises:
         UsageError: the baseline is invalid, or a run cannot start.
@@ -140,7 +140,7 @@ def check(
             trained = [config for name, own in configs.items() if for_update or name not in refusals for config in own]
             with stop_on_signals(session.stop):
                 calibrate(store, device, _trained(session, trained))
-        # An update records runs as this code's. A new database has only such runs; they need no comparison.
+        # An update records that this code produced the runs. In a new database this is true without a comparison.
         compares_code = not ((db_only and not for_update) or (db is None and not db_only))
         seed_results = {
             name: collect_results(store, own, _with_plugins(facts, device, own[0]) if compares_code else None)
@@ -157,7 +157,7 @@ def check(
 
 
 def _with_plugins(facts: dict[str, Any], device: torch.device, config: RunConfig) -> dict[str, Any]:
-    """Return the facts of this environment with the source code of the run's plugins, if any is not built in."""
+    """Add the source code of a run's plugins to the facts of this environment, if any plugin is not built in."""
     return environment.describe(device, [sources.facts() for sources in config.sources]) if config.sources else facts
 
 
@@ -181,7 +181,7 @@ def _without_data(
 def _check_session(
     db: str | Path | None, db_only: bool, options: SweepOptions, display: Display | None
 ) -> Iterator[tuple[Store, Session | None]]:
-    """Open the database, and a session unless nothing trains. Without a name the database is temporary."""
+    """Open the database, and also a session unless nothing trains. Without a name the database is temporary."""
     if db_only:
         with open_store(named_or_default(db, writes=False)) as store:
             yield store, None
@@ -197,7 +197,7 @@ def _check_session(
 
 
 def _trained(session: Session, configs: Sequence[RunConfig]) -> Iterator[Run]:
-    """Train the pending runs one by one as they are requested, and yield their records; a failed run has none.
+    """Train the pending runs lazily, one by one, and yield the records of the runs that did not fail.
 
     Raises:
         UsageError: a run cannot start.
@@ -220,7 +220,7 @@ def _trained(session: Session, configs: Sequence[RunConfig]) -> Iterator[Run]:
 
 
 def _with_seeds(run: CheckedRun, count: int | None, first: int | None) -> CheckedRun:
-    """Return the run with other seeds; None keeps the baseline's number or first seed."""
+    """Return the run with other seeds; None keeps the number or first seed of the baseline."""
     if count is None and first is None:
         return run
     start = run.seeds[0] if first is None else first

@@ -1,4 +1,4 @@
-"""The arguments of the API's functions that are no hyper-parameters: each is validated by its name, at the door."""
+"""Validation of the API's arguments, by their names, on entry. Hyper-parameters are validated elsewhere."""
 
 from __future__ import annotations
 
@@ -77,16 +77,16 @@ ARGUMENTS: dict[str, Kind] = {
         ("force", "extend", "dry_run", "prune", "db_only", "for_update", "fail_on_speed", "retest"), A_TRUTH
     ),
 }
-"""The arguments of all functions."""
+"""The kind of each argument, for all functions."""
 
 
 def checked(**special: Kind) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Validate the arguments of a function of the API by their names, before its first line.
+    """Validate the arguments of an API function by their names, before the function runs.
 
     An argument whose default is None may be None.
 
     Args:
-        special: the kinds of arguments that differ from `ARGUMENTS` in this function; None for one without a check.
+        special: the arguments whose kind differs from `ARGUMENTS` in this function; None switches the check off.
     """
     kinds = {**ARGUMENTS, **special}
 

@@ -22,8 +22,8 @@ KINDS: tuple[PluginKind, ...] = ("model", "task")
 def cite(*names: str, db: str | Path | None = None, plugins: Sequence[Path] = ()) -> list[str]:
     """Return the BibTeX entries of the papers behind models, tasks and runs, each entry once.
 
-    A run brings the papers of its model, task and data set, and an entry of the version of orthobench that trained it.
-    A plugin from outside has no entry: a comment has the paper that its class names.
+    For a run, these are the papers of its model, task and data set, and an entry for the version of orthobench that
+    trained it. An external plugin has no entry; instead, a comment contains the paper that its class names.
 
     Args:
         names: names of models and tasks, also as "model/lstm", and keys of runs or their first digits.
@@ -69,7 +69,7 @@ def _of_run(catalog: Catalog, run: Run) -> list[str]:
 
 
 def _program(run: Run) -> str:
-    """Return the entry of the version of orthobench that trained a run."""
+    """Return the entry for the version of orthobench that trained a run."""
     facts = run.environment.facts
     version = facts.get("packages", {}).get("orthobench", __version__)
     commit = f", commit {facts['commit'][:12]}" if facts.get("commit") else ""

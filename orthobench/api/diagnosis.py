@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 def doctor(db: str | Path | None = None, *, data_folder: Path | None = None, retest: bool = False) -> Diagnosis:
     """Examine versions, devices, compilers, caches, back ends, kernels, the data folder and the database.
 
-    Kernels that were not compared with the reference yet are compared, which takes seconds on the CPU and some minutes
-    on a new GPU.
+    Kernels that have not been compared with the reference yet are compared now, which takes seconds on the CPU and a
+    few minutes on a new GPU.
 
     Args:
         db: the database; None for the default one.
         data_folder: the data folder; None for the default one.
-        retest: compare all kernels again, also those that were compared before.
+        retest: compare all kernels again, including kernels that were compared before.
 
     Returns:
-        The findings. Those of level "action" name a fix.
+        The findings. Findings of level "action" name a fix.
     """
     from orthobench.diagnosis import examine
 

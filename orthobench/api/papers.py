@@ -52,12 +52,12 @@ def reproduce(
     """Train the runs of a paper, or of one of its tables or figures, with the paper's settings.
 
     Args:
-        paper: its key, such as "helfrich2018".
+        paper: the key of the paper, such as "helfrich2018".
         table: the number or name of a table.
         figure: the number or name of a figure.
         models: restrict to these models.
         where: restrict to runs with these settings; `task` counts as a setting, and commas separate alternatives.
-        scale: factor on epochs, lengths and data. Scaled runs are never shown as the paper's.
+        scale: factor on epochs, lengths and data. Scaled runs are never shown as runs of the paper.
 
     Raises:
         UsageError: the paper has no such table, figure, model or setting, or as for `sweep`.
@@ -80,9 +80,9 @@ def reproduce_file(
     dry_run: bool = False,
     display: Display | None = None,
 ) -> SweepResult:
-    """Train the papers' runs that a TOML file lists, in its order.
+    """Train the runs of papers that a TOML file lists, in the order of the file.
 
-    Entries that take the settings of the best trial train once their trials have results.
+    An entry that uses the settings of the best trial trains once its trials have results.
 
     Raises:
         UsageError: the file is invalid, or as for `reproduce`.
@@ -103,7 +103,7 @@ def reproduce_file(
 
 
 def _records(location: str, keys: Sequence[str]) -> list[Run]:
-    """Return the records of the runs with these keys; none without a database."""
+    """Return the records of the runs with these keys; an empty list if there is no database."""
     try:
         with open_store(location) as store:
             return store.runs(keys=keys)
@@ -113,11 +113,11 @@ def _records(location: str, keys: Sequence[str]) -> list[Run]:
 
 @dataclass(frozen=True)
 class SmallResult:
-    """The small versions of figures.
+    """The results of the small versions of figures.
 
     Attributes:
         sweep: the result of their runs.
-        figures: for each figure its paper, its description, and the result of each of its claims.
+        figures: for each figure the paper, the description, and the result of each claim.
     """
 
     sweep: SweepResult
@@ -135,7 +135,7 @@ class SmallResult:
 
     @property
     def claims_held(self) -> bool:
-        """Whether all claims held, for the seeds that there are."""
+        """Whether all claims held for the seeds that were trained."""
         return all(result.standing == "held" for result in self.claim_results)
 
 
@@ -150,7 +150,7 @@ def reproduce_small(
     dry_run: bool = False,
     display: Display | None = None,
 ) -> SmallResult:
-    """Train small versions of the papers' figures, and check the claims of each; about five minutes on two cores.
+    """Train small versions of the papers' figures, and check their claims; this takes about five minutes on two cores.
 
     Args:
         paper: restrict to the figures of this paper.
@@ -187,9 +187,9 @@ class StudyResult:
     """The result of a study.
 
     Attributes:
-        study: its description.
-        sweep: the result of its runs; None if it computes or measures.
-        page: the file with its figures; None in a dry run.
+        study: the description of the study.
+        sweep: the result of its runs; None if the study computes or measures instead of training.
+        page: the file with the figures; None in a dry run.
     """
 
     study: Study
@@ -210,10 +210,10 @@ def study(
     dry_run: bool = False,
     display: Display | None = None,
 ) -> StudyResult:
-    """Run a paper's study of the inside of models, and write the page with its figures.
+    """Run a paper's study of what happens inside models, and write the page with its figures.
 
     Args:
-        name: the study's name, such as "orthogonality".
+        name: the name of the study, such as "orthogonality".
         out: the page; None for reports/study-NAME.html.
 
     Raises:
@@ -249,7 +249,7 @@ def study(
 def _study_runs(
     study: Study, catalog: Catalog, preset: Preset, seeds: Sequence[int]
 ) -> tuple[list[SweepRun], dict[str, list[str]]]:
-    """Return the study's runs, each once, seed by seed, and the keys of each figure's runs."""
+    """Return the runs of a study, each once and seed by seed, and the keys of the runs of each figure."""
     study_runs = study.runs(preset, built_in_models(catalog))
     first = [
         SweepRun(

@@ -60,21 +60,22 @@ def report(
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path | list[Path] | str:
-    """Write measured results beside the papers': one page of all results, or tables or figures.
+    """Write measured results next to the published ones: as one page with all results, or as tables or figures.
 
     Args:
         results: open results, or a database.
-        out: the file of the page or the tables, or the folder of the figures; None: in reports/, and tables as text.
+        out: the file for the page or the tables, or the folder for the figures. By default they are written to
+            reports/, and tables are returned as text.
         form: "html" for the page, a format of tables or figures, or "reproduction".
         paper: restrict to this paper.
         table: restrict to this table of the paper.
         figure: restrict to this figure of the paper.
         account: a Markdown file in which you tell what was reproduced; the page shows it.
         where: restrict to runs that meet these conditions, such as ["n=170", "tag=none"].
-        conditions: likewise by name, such as `task="adding"`.
+        conditions: further conditions by name, such as `task="adding"`.
 
     Returns:
-        The absolute path of the file, the paths of the figures, or tables as text.
+        The absolute path of the file, the paths of the figures, or the tables as text.
 
     Raises:
         UsageError: no run meets the conditions, the database, paper, table or figure is unknown, or a file cannot be
@@ -107,18 +108,20 @@ def compare(
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> list[Contrast]:
-    """Compare a selection of runs with others: settings, environment, and the metric by a test over seeds.
+    """Compare a selection of runs with others: their settings, environments, and the metric by a test over seeds.
 
     Args:
         results: open results, or a database.
-        selections: each a run's key, or conditions such as "model=scornn,hidden_size=170"; the first is the reference.
-        value: of each run's tests the end, which is the median of the last tenth, or the last or the best.
-        paired: pair the runs by seed, or do not; None: pair them where six seeds or more are common.
+        selections: the key of a run, or conditions such as "model=scornn,hidden_size=170", for each selection. The
+            first one is the reference.
+        value: the test value that represents a run: "end" is the median of the last tenth of its test values, "final"
+            the last one, "best" the best one.
+        paired: whether to pair the runs by seed. By default they are paired if they have at least six seeds in common.
         where: conditions that restrict all selections.
-        conditions: likewise by name, such as `task="adding"`.
+        conditions: further conditions by name, such as `task="adding"`.
 
     Returns:
-        The contrast of the first selection with each other one.
+        The contrast between the first selection and each other one.
 
     Raises:
         UsageError: a selection is empty, the selections have different metrics, a finished run has no number, or the
@@ -134,7 +137,7 @@ def compare(
 
 @contextmanager
 def _opened(results: Results | str | Path) -> Iterator[Results]:
-    """Open a database given by its name."""
+    """Open a database if only its name is given."""
     if isinstance(results, Results):
         yield results
     else:

@@ -63,7 +63,7 @@ def open_results(db: str | Path | None = None) -> Results:
     """Open a database of runs to read.
 
     Args:
-        db: a file or an SQLAlchemy URL. None: runs.db where results.db is protected, else results.db.
+        db: a file or an SQLAlchemy URL. The default is results.db, or runs.db if results.db is protected.
 
     Raises:
         UsageError: there is no such database, or it needs an upgrade.
@@ -73,18 +73,18 @@ def open_results(db: str | Path | None = None) -> Results:
 
 @checked()
 def repair(db: str | Path | None = None, *, dry_run: bool = False) -> Repaired:
-    """Mend or remove the rows of a database that cannot be read, after a copy; all other rows stay as they are.
+    """Copy a database, then mend or remove the rows that cannot be read; all other rows stay as they are.
 
-    Readers leave such rows out with a warning. `Repaired.rows` has a line for each one, and `Repaired.copy` the path
-    of the database before. The same command trains a removed run again.
+    Without a repair, readers leave such rows out with a warning. `Repaired.rows` has a line for each broken row, and
+    `Repaired.copy` is the path of the copy. If a run is removed, the command that trained it trains it again.
 
     Args:
         db: as for `open_results`.
-        dry_run: change nothing; the result has what would be done.
+        dry_run: change nothing; the result describes what a repair would do.
 
     Raises:
         UsageError: there is no such database.
-        StorageError: its file itself is damaged, so that only a backup helps, or the copy cannot be written.
+        StorageError: the file itself is damaged, so that only a backup helps, or the copy cannot be written.
     """
     from orthobench.store.repair import repair
 
@@ -92,10 +92,10 @@ def repair(db: str | Path | None = None, *, dry_run: bool = False) -> Repaired:
 
 
 class Results:
-    """The results in a database. As a context manager it closes the database at the end.
+    """The results in a database; as a context manager it closes the database at the end.
 
-    Methods with a parameter `runs` accept a table of `runs()`, records, keys, a single one of these, or None for all.
-    A key may be shortened to its first digits.
+    Methods with a parameter `runs` accept a table from `runs()`, records, keys, a single one of these, or None for all
+    runs. A key may be shortened to its first digits.
     """
 
     def __init__(self, db: str) -> None:
@@ -126,12 +126,12 @@ class Results:
     ) -> pd.DataFrame:
         """Return a table with one row per run, in the order in which the runs started.
 
-        Columns: those of `RUN_COLUMNS`, then every setting by its name. `final` and `best` are values of the task's
+        The columns are `RUN_COLUMNS`, followed by one column per setting. `final` and `best` are values of the task's
         `metric`, `seconds` is the total time, `peak_memory` is in bytes, and `environment` holds a dictionary.
 
         Args:
             where: conditions as text, such as ["n=170,360", "tag=none"], as for `orthobench ls --where`.
-            settings: restrict to runs with these settings, such as `hidden_size=170`; a list holds alternatives.
+            settings: restrict to runs with these settings, such as `hidden_size=170`; a list contains alternatives.
 
         Raises:
             UsageError: a condition is malformed or repeated, or names an unknown task, model, status or setting.
@@ -211,8 +211,8 @@ class Results:
     def by_length(self, run: Run | str) -> pd.DataFrame:
         """Return a run's metric over the length of the test sequences: one row per evaluation, one column per length.
 
-        Index and columns are named "iteration" and "length"; `attrs` has the metric's name ("metric"), and the shortest
-        and the longest length of training ("trained").
+        The index is named "iteration" and the columns "length". `attrs` contains the name of the metric ("metric") and
+        the shortest and longest sequence length in training ("trained").
 
         Raises:
             UsageError: the run is unknown, or its task measures no metric over length.
@@ -229,22 +229,22 @@ class Results:
         return table
 
     def delete(self, runs: Runs, *, weights_at: str | None = None) -> Path | None:
-        """Delete runs with all their rows, checkpoints and weights; return the copy of the database made before.
+        """Copy the database, then delete runs with all their rows, checkpoints and weights; return the copy's path.
 
-        The copy does not contain the weights. Weights elsewhere than in the folder beside the database stay, because
-        another database may record them, too; a warning names each file.
+        The copy does not contain the weights. Weights outside the folder next to the database stay, because another
+        database may record them, too; a warning names each file.
 
         Args:
-            runs: None is no selection here.
+            runs: the runs to delete; None is not allowed here.
             weights_at: a folder or a URL whose weights are removed, too.
 
         Returns:
-            The copy; None for a server's database, which has no copy.
+            The path of the copy; None for a database on a server, which is not copied.
 
         Raises:
             UsageError: a key is unknown or ambiguous, or no run is named.
-            RunLockedError: a process trains one of the runs; then no run is deleted.
-            StorageError: the copy cannot be written; then no run is deleted.
+            RunLockedError: a process trains one of the runs. No run is deleted then.
+            StorageError: the copy cannot be written. No run is deleted then.
         """
         if runs is None:
             raise UsageError("name the runs to delete: None would be all of them")
@@ -264,7 +264,7 @@ class Results:
         return copy
 
     def export(self, to: str, runs: Runs = None) -> Exported:
-        """Send runs to TensorBoard, MLflow or Weights & Biases; a second export adds nothing twice.
+        """Send runs to TensorBoard, MLflow or Weights & Biases; a second export creates no duplicates.
 
         Args:
             to: "tensorboard[:DIR]", "mlflow[:DIR|URI]" or "wandb[:DIR]".
@@ -283,12 +283,12 @@ class Results:
     def weights(
         self, where: Sequence[str] = (), *, kinds: Sequence[str] | None = None, older_than: float | None = None
     ) -> list[tuple[Run, Weights]]:
-        """Return the kept files of runs, with the runs' records.
+        """Return the weights files that runs keep, each with the record of its run.
 
         Args:
             where: conditions on runs, as for `runs`.
             kinds: restrict to "best", "last" or "state".
-            older_than: restrict to runs that have not changed for this number of days.
+            older_than: restrict to runs that have not changed for at least this number of days.
 
         Raises:
             UsageError: a condition or a kind is unknown.
@@ -313,10 +313,10 @@ class Results:
         ]
 
     def drop_weights(self, chosen: Sequence[tuple[Run, Weights]], *, weights_at: str | None = None) -> None:
-        """Remove kept files, such as those that `weights` returns, and their records; the runs' results stay.
+        """Remove weights files, for example the result of `weights`, and their records; the results of the runs stay.
 
         Args:
-            weights_at: as for `delete`, which says which files stay.
+            weights_at: as for `delete`, which explains which files stay.
 
         Raises:
             StorageError: a file cannot be removed.
@@ -326,14 +326,14 @@ class Results:
             remove_weights(self.db, run.key, [row], weights_at)
 
     def table(self, paper: str, name: str) -> pd.DataFrame:
-        """Return a table of a paper, printed beside measured: one row per printed number.
+        """Return a table of a paper with published and measured values: one row per published number.
 
         Columns: row, column, model, parameters, printed, measured, measured_low, measured_high, seeds, difference,
         verdict, command and others. `measured` is the mean over finished seeds; its 90 % interval decides the verdict.
 
         Args:
-            paper: the paper's key, such as "helfrich2018".
-            name: the table's number or name.
+            paper: the key of the paper, such as "helfrich2018".
+            name: the number or name of the table.
 
         Raises:
             UsageError: the paper or the table is unknown.
@@ -374,7 +374,7 @@ class Results:
         return self.store.get(run).key if isinstance(run, str) else run.key
 
     def _keys(self, runs: Runs) -> dict[int, str]:
-        """Return the keys of runs by their number in the database."""
+        """Return the keys of runs by their database ids."""
         if runs is None:
             return {run.id: run.key for run in self.store.runs()}
         if isinstance(runs, (str, Run)):
@@ -386,5 +386,5 @@ class Results:
 
 
 def _columns(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings under column names that no column of a run has."""
+    """Return settings under column names that do not clash with the other columns of a run."""
     return {f"setting_{name}" if name in RUN_COLUMNS else name: value for name, value in settings.items()}

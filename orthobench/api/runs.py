@@ -40,13 +40,14 @@ def run(
     Args:
         task: the name of a task, such as "adding".
         model: the name of a model, such as "scornn".
-        preset: "paper" for the paper's settings, "quick" for a run of a minute or two.
-        db: a database file or an SQLAlchemy URL; a missing file is created. None: results.db, or runs.db where
+        preset: "paper" for the settings of the paper, "quick" for a run of a minute or two.
+        db: a database file or an SQLAlchemy URL; a missing file is created. The default is results.db, or runs.db if
             results.db is protected.
-        force: delete the run's results and train it again.
-        extend: begin with the training state that a shorter run of the same settings has kept, if there is one. The
-            numbers are those of a run that trains from the beginning.
-        settings: hyper-parameters by name; for names that are no Python identifiers or arguments of this function.
+        force: delete the results of the run and train it again.
+        extend: start from the training state that a shorter run with the same settings has kept, if there is one. The
+            numbers are the same as if the run had trained from the beginning.
+        settings: hyper-parameters by name, needed for names that are not Python identifiers or that are arguments of
+            this function.
         overrides: hyper-parameters by name, such as `hidden_size=64`.
 
     Raises:
@@ -64,7 +65,7 @@ def run(
 
 
 def _merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the hyper-parameters of both.
+    """Merge the hyper-parameters of both mappings.
 
     Raises:
         UsageError: an override is an execution option, or both have the same name.

@@ -1,4 +1,4 @@
-"""The page on the web: a static site of databases, and a server on this machine."""
+"""The page on the web: a static site with a page per database, and a server on this machine."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 def publish(
     folder: str | Path, databases: Sequence[str], *, where: Sequence[str] = (), **conditions: Any
 ) -> list[Path]:
-    """Write or renew a static site with a page of each database, and return its files, the index first.
+    """Write or renew a static site with a page for each database, and return its files, the index first.
 
     Args:
-        databases: files or SQLAlchemy URLs; a page has the name of its file without the ending.
+        databases: files or SQLAlchemy URLs; a page is named after its database file, without the suffix.
         where: restrict to runs that meet these conditions, such as ["n=170"].
-        conditions: likewise by name, such as `task="adding"`.
+        conditions: further conditions by name, such as `task="adding"`.
 
     Raises:
-        UsageError: a database cannot be read or has no run of the selection, one is named twice, or the folder has
-            files that no earlier call made.
+        UsageError: a database cannot be read or contains no selected run, a database is named twice, or the folder
+            contains files that no earlier call wrote.
         StorageError: a file cannot be written.
     """
     from orthobench.assignments import make_conditions
@@ -61,13 +61,13 @@ def publish(
 def serve(
     db: str | Path | None = None, *, port: int = 8765, where: Sequence[str] = (), **conditions: Any
 ) -> Iterator[Server]:
-    """Open a server of a database's page on 127.0.0.1, which its `serve_forever()` runs; the database is only read.
+    """Open a server for the page of a database on 127.0.0.1; call its `serve_forever()`. The database is only read.
 
     Args:
-        db: a file or an SQLAlchemy URL; None: results.db, or runs.db where results.db is protected.
-        port: 0 for a free one; `Server.address` has the page's address.
+        db: a file or an SQLAlchemy URL. The default is results.db, or runs.db if results.db is protected.
+        port: 0 for any free port; `Server.address` is the address of the page.
         where: restrict to runs that meet these conditions, such as ["n=170"].
-        conditions: likewise by name, such as `task="adding"`.
+        conditions: further conditions by name, such as `task="adding"`.
 
     Raises:
         UsageError: there is no such database, a condition is malformed, or the port is in use.

@@ -1,4 +1,4 @@
-"""Train many runs: those of a grid or a sweep file, and the trials of a search."""
+"""Train many runs: the runs of a grid or a sweep file, and the trials of a search."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Values = str | Sequence[Any]
 Grid = Mapping[str, Values] | Mapping[str | tuple[str, ...], Values]
 """Values by setting, `{"learning_rate": [1e-3, 1e-4]}`, or by settings bound together, `{("n", "rho"): [(170, 17)]}`.
 
-A text has the command line's notation: `{"hidden_size": "128..512:x2"}`.
+A string uses the notation of the command line: `{"hidden_size": "128..512:x2"}`.
 """
 
 
@@ -50,19 +50,20 @@ def sweep(
     dry_run: bool = False,
     display: Display | None = None,
 ) -> SweepResult:
-    """Train the runs of a grid, each once; the same call later trains those that are missing.
+    """Train the runs of a grid, each once; the same call later trains only the missing runs.
 
-    A run that fails does not end the others: see `SweepResult.failed`.
+    A run that fails does not stop the others; see `SweepResult.failed`.
 
     Args:
         models: one model or several.
         seeds: a number of seeds (0, 1, 2, ...), or the seeds.
         grid: values to combine; see `Grid`.
         settings: hyper-parameters of all runs.
-        match_parameters: choose hidden sizes of equal parameter counts: a count such as 15_000 or "15k", or a model
-            of the sweep, which keeps its settings. `SweepResult.sizes` has the chosen sizes.
-        jobs: runs at once, each in its own process, in place of `options.jobs`; 0: one by one in this process.
-        dry_run: train nothing; the result has the plan, with estimates of time and memory.
+        match_parameters: choose hidden sizes that give equal parameter counts. The value is a count such as 15_000 or
+            "15k", or a model of the sweep, which keeps its settings. `SweepResult.sizes` contains the chosen sizes.
+        jobs: number of runs at the same time, each in its own process; overrides `options.jobs`. With 0, runs train
+            one by one in this process.
+        dry_run: train nothing; the result contains the plan, with estimates of time and memory.
 
     Raises:
         UsageError: a name or value is invalid, two points are the same run, or no run could start.
@@ -91,7 +92,7 @@ def sweep_file(
     """Train the runs of a sweep file, each once.
 
     Args:
-        seeds: a number of seeds in place of the file's.
+        seeds: a number of seeds, overriding the file.
 
     Raises:
         UsageError: the file is invalid, or as for `sweep`.
@@ -129,14 +130,14 @@ def tune(
     dry_run: bool = False,
     display: Display | None = None,
 ) -> list[TuningResult]:
-    """Search good settings for each model: trials are drawn on the results of earlier trials.
+    """Search for good settings of each model; the results of earlier trials guide the draw of later ones.
 
     The same call resumes a search. All trials have seed 0.
 
     Args:
-        grid: the space, as in `sweep`; also ranges of numbers, `{"learning_rate": "1e-4..1e-2:log"}`.
+        grid: the space, as in `sweep`, or with ranges of numbers: `{"learning_rate": "1e-4..1e-2:log"}`.
         trials: number of trials in total.
-        prune: end trials early that are worse than the median.
+        prune: stop trials early if they are worse than the median.
         match_parameters: choose the hidden size of each trial for equal parameter counts, as in `sweep`.
 
     Raises:
@@ -179,7 +180,7 @@ def train(
 
     Args:
         sizes: the hidden sizes that were chosen for the runs.
-        requests: the requests for the runs, by key.
+        requests: the request for each run, by its key (see `orthobench.planning.requests`).
 
     Raises:
         OrthobenchError: as for `sweep`.
@@ -193,7 +194,7 @@ def train(
 
 
 def _keep_requests(session: Session, runs: Sequence[Run], requests: Mapping[str, str | None]) -> None:
-    """Keep the requests for runs that have a result, where the database has another one."""
+    """Store the requests for runs that have a result, unless the database has them already."""
     session.open_store.keep_requests(
         {
             run.key: request
@@ -204,13 +205,13 @@ def _keep_requests(session: Session, runs: Sequence[Run], requests: Mapping[str,
 
 
 def with_jobs(options: RunOptions | None, jobs: int | None) -> SweepOptions:
-    """Return the options of a sweep with this number of jobs; None keeps theirs."""
+    """Return the options of a sweep with this number of jobs; None keeps the number in the options."""
     options = SweepOptions.of(options)
     return options if jobs is None else replace(options, jobs=jobs)
 
 
 def seed_list(seeds: int | Sequence[int]) -> Sequence[int]:
-    """Return the seeds: 0, 1, 2, ... for a number.
+    """Return the seeds; a number n stands for 0, 1, ..., n - 1.
 
     Raises:
         UsageError: there is no seed.
@@ -222,7 +223,7 @@ def seed_list(seeds: int | Sequence[int]) -> Sequence[int]:
 
 
 class _GridRuns(NamedTuple):
-    """The runs of a grid, the hidden sizes that were chosen for them, and their requests by key."""
+    """The runs of a grid, the hidden sizes chosen for them, and their requests by key."""
 
     runs: list[SweepRun]
     sizes: Sequence[MatchedSize]
@@ -239,7 +240,7 @@ def _grid_runs(
     preset: Preset,
     parameters: int | str | None,
 ) -> _GridRuns:
-    """Return the runs of a grid, with hidden sizes of equal parameter counts if `parameters` is given.
+    """Return the runs of a grid; if `parameters` is given, their hidden sizes give equal parameter counts.
 
     Raises:
         UsageError: a name or value is invalid, or a model cannot have that many parameters.
@@ -270,12 +271,12 @@ def _names(models: str | Sequence[str]) -> list[str]:
 
 
 def _axis(names: str | tuple[str, ...]) -> str:
-    """Return the names of an axis in the command line's notation."""
+    """Return the names of an axis in the notation of the command line."""
     return names if isinstance(names, str) else f"({','.join(names)})"
 
 
 def _axis_text(values: str | Sequence[Any]) -> str:
-    """Return the values of an axis in the command line's notation."""
+    """Return the values of an axis in the notation of the command line."""
     if isinstance(values, str):
         return values
     return ",".join(

@@ -34,19 +34,19 @@ def load_model(
     device: DeviceName = "cpu",
     plugins: Sequence[Path] = (),
 ) -> TrainedModel:
-    """Return the model of a run with its kept weights, and the run's task, whose splits preprocess the data.
+    """Load the model of a run with its kept weights, and the task of the run, whose splits preprocess the data.
 
     Args:
         run: a record, a key or its first digits, or a file of weights.
-        db: the database of the run; None for the default one. A file of weights needs none.
-        weights: "best" or "last"; None: the best ones if they are kept.
+        db: the database of the run; None for the default one. A file of weights needs no database.
+        weights: "best" or "last". By default, the best weights if the run keeps them, else the last ones.
         weights_at: the URL of the weights, if the database records one; no other URL is opened.
         device: the device of the model.
-        plugins: Python files with the run's task and model, if these are not built in.
+        plugins: Python files with the task and model of the run, if these are not built in.
 
     Raises:
-        UsageError: the run is unknown, keeps no such weights, or their file is missing, cut off, changed or of another
-            model.
+        UsageError: the run is unknown or keeps no such weights, or their file is missing, truncated, changed or from
+            another model.
     """
     with _loaded(run, db, weights, weights_at, device, plugins) as (trained, _):
         return trained
@@ -67,19 +67,19 @@ def evaluate(
     plugins: Sequence[Path] = (),
     data_folder: Path | None = None,
 ) -> EvaluationResult:
-    """Test the kept weights of a run again, also at other lengths or on other data of its task.
+    """Test the kept weights of a run again, if desired at other lengths or on other data of its task.
 
-    Without other settings, on the same machine and device, the values are those that the run stored.
+    With the settings of the run, on the same machine and device, the values equal the stored ones.
 
     Args:
         run: as for `load_model`; `db`, `weights`, `weights_at`, `device` and `plugins` likewise.
-        settings: settings of the task in place of the run's, such as {"sequence_length": 400}.
-        seed: the seed of the data in place of the run's.
+        settings: settings of the task that replace the settings of the run, such as {"sequence_length": 400}.
+        seed: the seed of the data, which replaces the seed of the run.
         backend: the kernels of the recurrence.
         data_folder: the folder of the data sets; None for the usual one.
 
     Raises:
-        UsageError: as for `load_model`, a setting is not the task's, data is missing, or does not fit the weights.
+        UsageError: as for `load_model`, the task has no such setting, or data is missing or does not fit the weights.
     """
     from orthobench.trained.evaluate import evaluate as measure
     from orthobench.trained.evaluate import stored_metrics
@@ -107,19 +107,19 @@ def export(
     plugins: Sequence[Path] = (),
     data_folder: Path | None = None,
 ) -> Exported:
-    """Write the model of a run into a file, for other programs.
+    """Write the model of a run to a file for other programs.
 
     Args:
         run: as for `load_model`; `db`, `weights`, `weights_at` and `plugins` likewise.
-        file: the file; one of the same kind is replaced.
+        file: the file; an existing file of the same kind is replaced.
         form: "safetensors" for the weights, "onnx" or "pt2" for the program.
-        steps: the number of time steps of the program; None for that of the task's test data.
+        steps: the number of time steps of the program; by default the number in the task's test data.
         batch: the number of sequences in an input; None for inputs `[time, features]` without a batch.
         data_folder: the folder of the data sets; None for the usual one.
 
     Raises:
         UsageError: as for `load_model`, the format is unknown, lacks a package or cannot express the model, or the
-            file exists and is of another kind.
+            file exists and has another kind.
         StorageError: the file cannot be written.
     """
     from orthobench.trained.export import export as write
@@ -137,7 +137,7 @@ def _loaded(
     device: DeviceName,
     plugins: Sequence[Path],
 ) -> Iterator[tuple[TrainedModel, tuple[Results, Run] | None]]:
-    """Yield a trained model, and the open database with the run's record unless the model comes from a file."""
+    """Yield a trained model, and, unless the model comes from a file, the open database with the record of its run."""
     from orthobench.plugins import Catalog
     from orthobench.trained.load import is_file, load_file, load_run
 
