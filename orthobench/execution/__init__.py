@@ -1,1 +1,1 @@
-"""Execute many runs: in this process, in worker processes, or on a Ray cluster."""
+"""Execute runs: one run in this process, or many in this process, in worker processes, on Ray or on SLURM."""

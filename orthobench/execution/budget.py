@@ -1,4 +1,4 @@
-"""Sweeps within a time budget: the runs that fit, and the moment after which no run starts."""
+"""Sweeps within a time budget: which runs fit, and when the last run may start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def show_duration(seconds: float) -> str:
 
 
 def by_priority(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """Return the pending runs: interrupted runs first, then the plan's order, failed runs last."""
+    """Return the pending runs: interrupted ones first, failed ones last, and the others in the order of the plan."""
     rank = {"interrupted": 0, "failed": 2}
     return sorted((run for run in planned if run.is_pending), key=lambda run: rank.get(run.state, 1))
 
@@ -40,7 +40,7 @@ class Budget:
 
 
 def span(seconds: Iterable[float], at_once: int) -> float:
-    """Return the seconds until the last run ends, if runs start in this order, `at_once` at the same time."""
+    """Return the seconds until the last run ends if runs start in this order and `at_once` train at the same time."""
     free_at = [0.0] * at_once
     for duration in seconds:
         heapq.heapreplace(free_at, free_at[0] + duration)
@@ -52,11 +52,11 @@ def within(
 ) -> list[PlannedRun]:
     """Return the runs that fit into a budget, by priority.
 
-    A run without an estimate, or one that does not fit, is left out; a shorter run after it may still fit.
+    A run without an estimate is left out, and so is a run that does not fit; a shorter run after it may still fit.
 
     Args:
-        estimates: by the runs' keys.
-        budget: seconds.
+        estimates: the estimate of each run, by its key.
+        budget: in seconds.
         at_once: number of runs that train at the same time.
     """
     free_at = [0.0] * at_once

@@ -1,7 +1,8 @@
-"""What the clusters of Ray and SLURM share: the rule of the database, and runs that are watched through the database.
+"""Code that Ray and SLURM share: which databases a cluster can use, and how runs are watched through the database.
 
-A run that is lost starts again from its last checkpoint as long as it makes progress. A run that is lost repeatedly at
-the same iteration counts as failed. Machines of a cluster import this module early, so heavy imports come later.
+A run that is lost starts again from its last checkpoint as long as it has progressed. A run that is lost repeatedly at
+the same iteration counts as failed. The machines of a cluster import this module early, so functions that need heavy
+modules import them themselves.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
     from orthobench.training.events import Evaluation, EventSink
 
 MAX_LOSSES = 2
-"""Losses of a run without progress in between, after which it counts as failed."""
+"""The largest number of losses without progress in between; after one more, the run counts as failed."""
 LOCK_GRACE = 120.0
-"""Seconds for which a lost run may stay locked, until its machine is known to be gone."""
+"""Seconds for which a lost run may stay locked, because it takes time to notice that its machine has gone."""
 
 
 def check_shared(database: str, checkpoints: str | None) -> None:
     """Check that several machines can share the database and the checkpoints.
 
     Raises:
-        UsageError: the database is a file, or the user named no place for the checkpoints.
+        UsageError: the database is a file, or the user gave no folder or URL for the checkpoints.
     """
     if not is_server(database):
         raise UsageError(
@@ -49,9 +50,9 @@ class WatchedJob:
 
     Attributes:
         losses: how often it was lost since its last progress.
-        lost_at: its iteration when it was lost.
-        shown_at: the iteration shown last.
-        sink: the sink of its display, from the moment when the database shows the run as running.
+        lost_at: its iteration when it was last lost.
+        shown_at: the iteration that was last displayed.
+        sink: the sink of its display; None until the database shows the run as running.
     """
 
     job: Job
@@ -62,14 +63,14 @@ class WatchedJob:
     display: ExitStack = field(default_factory=ExitStack)
 
     def may_resume_after_loss(self, iteration: int) -> bool:
-        """Count a loss at this iteration, and return whether the run may start again."""
+        """Count a loss at this iteration, and tell whether the run may start again."""
         self.losses = self.losses + 1 if iteration <= self.lost_at else 1
         self.lost_at = iteration
         return self.losses <= MAX_LOSSES
 
 
 def show(watched: Iterable[WatchedJob], store: Store, open_sink: SinkFactory) -> dict[str, Run]:
-    """Send the jobs' sinks the state that the database has of their runs, and return these runs by key."""
+    """Send the stored state of each run to the sink of its job, and return the runs by key."""
     from orthobench.store import Status
     from orthobench.training.events import RunStart
 
@@ -90,7 +91,7 @@ def show(watched: Iterable[WatchedJob], store: Store, open_sink: SinkFactory) ->
 
 
 def _newest_evaluation(store: Store, run: Run) -> Evaluation:
-    """Return the newest evaluation that the database has of a run, with every row and vector."""
+    """Return the newest evaluation of a run in the database, with all its rows and vectors."""
     from orthobench.store import MetricRow, TraceRow
     from orthobench.training.events import Evaluation, RunProgress
 

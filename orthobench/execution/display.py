@@ -1,4 +1,4 @@
-"""The display of a session: what it receives while runs are planned and train. The command line implements one."""
+"""The display of a session, which receives events while runs are planned and trained. The command line has one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class JobsDisplay:
-    """Receives the progress of jobs. This base class ignores it; subclasses override the methods that they need."""
+    """A display of jobs. This base class ignores all events; subclasses override the methods that they need."""
 
     @contextmanager
     def open_sink(self, label: str) -> Iterator[EventSink]:
@@ -26,17 +26,17 @@ class JobsDisplay:
         yield EventSink()
 
     def print_line(self, text: str) -> None:
-        """Receive a line about a job, such as a line that its process printed."""
+        """Receive a line about a job, for example a line that its process printed."""
 
     def on_outcome(self, outcome: Outcome) -> None:
         """Receive the outcome of a job."""
 
 
 class Display:
-    """Receives the progress of a session. This base class ignores it; subclasses override the methods they need."""
+    """A display of a session. This base class ignores all events; subclasses override the methods that they need."""
 
     def open_jobs(self, count: int, in_this_process: bool) -> AbstractContextManager[JobsDisplay]:
-        """Open the display of `count` jobs."""
+        """Open a display for `count` jobs."""
         return nullcontext(JobsDisplay())
 
     def on_sizes(self, sizes: Sequence[MatchedSize]) -> None:
@@ -49,16 +49,16 @@ class Display:
         """Receive the run that is profiled next."""
 
     def on_search(self, tuning: Tuning, trials: Sequence[Trial], plan: SweepPlan | None) -> None:
-        """Receive a search and its trials so far, before further trials train; in a dry run also their plan."""
+        """Receive a search and its trials so far, before further trials train; in a dry run, also their plan."""
 
     def on_search_end(self, result: TuningResult) -> None:
-        """Receive the trials of a search after the last one."""
+        """Receive all trials of a search after the last one has ended."""
 
     def print_line(self, text: str) -> None:
-        """Receive a line on the progress of a measurement."""
+        """Receive a line about the progress of a measurement."""
 
     def on_budget_spent(self, not_started: int) -> None:
         """Receive the number of jobs that did not start within the budget."""
 
     def on_stop_request(self) -> None:
-        """Receive the user's request to stop."""
+        """Receive the news that the user asked to stop."""

@@ -1,11 +1,14 @@
-"""Estimate the time and memory of a plan's runs: from the database's runs, or from a few steps.
+"""Estimate the time and memory of planned runs, from runs in the database or from a few training steps.
 
-A run that was interrupted is judged by its own iterations. The nearest earlier runs of the same task and model on the
-same hardware judge another run. The seconds of an iteration there are multiplied by the iterations here. Of the newest
-five the fastest counts, because a busy machine only adds, and newer kernels are seldom slower. On a cluster, the same
-kind of device is enough. Distance is measured in the ratios of sizes. Without an earlier run within a factor of two, a
-few steps are profiled in another process. Their result serves the rest of the plan. Without a profile, runs on other
-hardware of the same kind serve, with a mark. The time of an iteration is taken as proportional to the sequence length.
+The estimate of an interrupted run follows from its own iterations. For other runs, it follows from the nearest earlier
+runs of the same task and model on the same hardware: their seconds per iteration are multiplied by the number of
+iterations of the new run. Among the newest five of them, the fastest counts, because a busy machine only adds time and
+newer kernels are seldom slower. On a cluster, any hardware of the same kind of device is good enough.
+
+The distance of two runs is measured by the ratios of their sizes. Without an earlier run within a factor of two, a few
+steps are profiled in another process, and the result also serves the remaining runs of the plan. Without a profile,
+runs on other hardware of the same kind are used, and the estimate says so. The time of an iteration is assumed to be
+proportional to the sequence length.
 """
 
 from __future__ import annotations
@@ -36,31 +39,31 @@ from orthobench.training.devices import pick_device
 from orthobench.training.profiling import RunProfile, profile_run
 
 NEAR = math.log(2)
-"""The largest distance of an earlier run: sizes that are twice as large in total."""
+"""The largest distance of an earlier run that is used: a total factor of two in the sizes."""
 
 COMPARABLE = 5
 """Number of the newest runs among which the fastest is chosen."""
 EQUALLY_NEAR = 0.05
-"""Difference of distances up to which runs are taken as equally near."""
+"""The difference of distances up to which runs count as equally near."""
 
 LENGTH = {"epochs", "max_iterations", "train_size", "solved_at"}
 """Settings that change the number of iterations, not the time of one."""
 RATES = {"warmup", "schedule", "final_rate", "final_share", "weight_decay", "decay_exempt"}
-"""Settings of the course of the learning rates and of weight decay, which change neither."""
+"""Settings of the learning rate schedule and of weight decay, which change neither."""
 
 FLOAT = 4
-"""Bytes of a float32 number."""
+"""Size of a float32 number in bytes."""
 COPIES: dict[KeepWeights, int] = {"none": 0, "best": 1, "last": 5, "both": 6}
-"""About how many copies of the weights a run keeps; a training state has the last ones, the best ones and averages."""
+"""The approximate number of weight copies that a run keeps; a training state has last and best ones and averages."""
 
 
 @dataclass(frozen=True)
 class Estimate:
     """The remaining seconds of a run, the peak memory of its process in bytes, and the source of the estimate.
 
-    None stands for unknown; `source` then has the reason. `slowest` has the seconds by the slowest of the runs whose
-    fastest gives `seconds`; None where they do not differ. `weights` is the size in bytes of the files that the run
-    keeps.
+    None means unknown, and `source` then gives the reason. `seconds` follows from the fastest of several earlier runs,
+    and `slowest` from the slowest of them; it is None if they do not differ. `weights` is the size in bytes of the
+    files that the run keeps.
     """
 
     seconds: float | None
@@ -74,7 +77,8 @@ class Estimate:
 class Experience:
     """The settings, time and memory of an earlier run or of a profile; `name` says which.
 
-    `weights` is the size of the model's weights in bytes, `hardware` the name of other hardware than this estimate's.
+    `weights` is the size of the model's weights in bytes. `hardware` names the hardware if it differs from the hardware
+    of the estimate.
     """
 
     settings: dict[str, Any]
@@ -86,16 +90,17 @@ class Experience:
     hardware: str | None = None
 
     def time(self, settings: dict[str, Any]) -> float:
-        """Return the seconds of an iteration with other settings."""
+        """Estimate the seconds of an iteration with other settings."""
         return self.seconds_per_iteration * _longer(settings, self.settings)
 
 
 class Estimator:
-    """Estimates runs on one device from a database's runs and, if `profile` is set, from profiles.
+    """An estimator of runs on one device, from the runs of a database and, if `profile` is set, from profiles.
 
     Args:
         keep_weights: which weights the runs keep.
-        is_on_cluster: the runs train on other machines: earlier runs on any hardware of this kind of device count.
+        is_on_cluster: whether the runs train on other machines, so that earlier runs on any hardware of this kind of
+            device count.
     """
 
     def __init__(
@@ -165,7 +170,7 @@ class Estimator:
 
 
 def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> list[Experience]:
-    """Return what runs on this kind of device tell, the newest first.
+    """Return the settings, time and memory of the runs on this kind of device, the newest first.
 
     Args:
         device: "cpu" or "cuda".
@@ -193,9 +198,9 @@ def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> 
 
 
 def nearest(settings: dict[str, Any], known: Sequence[Experience]) -> list[Experience]:
-    """Return the newest of the nearest runs, the newest first; none where all are too far.
+    """Return the newest of the nearest runs, the newest first; an empty list if all are too far away.
 
-    Runs on other hardware count only without one on this.
+    Runs on other hardware count only if there is none on this hardware.
 
     Args:
         known: runs of the same task and model, the newest first.
@@ -210,7 +215,9 @@ def nearest(settings: dict[str, Any], known: Sequence[Experience]) -> list[Exper
 def estimated_seconds(
     settings: dict[str, Any], known: Sequence[Experience]
 ) -> tuple[tuple[float, float], Experience] | None:
-    """Return a run's seconds by the fastest and by the slowest of the nearest runs, and the fastest; None without any.
+    """Estimate a run's seconds from the fastest and the slowest of the nearest runs; also return the fastest run.
+
+    The result is None if there is no such run.
 
     Args:
         known: runs of the same task and model, the newest first.
@@ -226,11 +233,11 @@ def _times(settings: dict[str, Any], group: Sequence[Experience]) -> tuple[tuple
 
 
 class ProfileError(Exception):
-    """A run could not be profiled; the message has the reason."""
+    """A run could not be profiled; the message gives the reason."""
 
 
 def profile_job(job: Job) -> RunProfile:
-    """Profile a job in another process; its database and checkpoints are not used.
+    """Profile a job in another process, without using its database and checkpoints.
 
     Raises:
         UsageError: the run cannot start.
@@ -257,11 +264,11 @@ def profile_job(job: Job) -> RunProfile:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back inside the block. A process that starts there never receives it: its parent ends it."""
+    """Block Ctrl-C in the `with` block. A process that starts there never receives it, so its parent must end it."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    resource_tracker.ensure_running()  # starting it would release the signal
+    resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -270,7 +277,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _send_profile(job: Job, sender: Connection) -> None:
-    """Send the profile of a job, or the error."""
+    """Profile a job and send the profile, or the error, to the parent."""
     message: RunProfile | Exception
     try:
         if job.threads is not None:
@@ -286,9 +293,10 @@ def _send_profile(job: Job, sender: Connection) -> None:
 
 
 def distance(settings: dict[str, Any], other: dict[str, Any]) -> float:
-    """Return the distance of two runs of the same model, a measure of the difference of their iterations' time.
+    """Return the distance of two runs of the same model, which measures how much the time of an iteration may differ.
 
-    The sum of |ln(a / b)| over whole numbers, 0.01 for other values that differ, and 1 for a missing value.
+    It is a sum over settings: |ln(a / b)| for whole numbers, 0.01 for other values that differ, and 1 for a missing
+    value.
     """
     return sum(
         _distance(settings.get(name), other.get(name)) for name in (settings.keys() | other.keys()) - LENGTH - RATES
@@ -308,9 +316,9 @@ def _is_size(value: Any) -> TypeGuard[int]:
 
 
 def _seconds_per_iteration(run: Run) -> float:
-    """Return the seconds of an iteration, with its share of evaluations, probes, logging and checkpoints.
+    """Return the seconds of an iteration, including its share of evaluations, probes, logging and checkpoints.
 
-    On a CPU the CPU seconds count where they are fewer: other programs add to the time by the clock alone.
+    On a CPU, the smaller of CPU time and wall time counts, because other programs only increase the wall time.
     """
     seconds = run.wall_seconds
     if run.device == "cpu":
@@ -330,18 +338,18 @@ def _experience(config: RunConfig, profile: RunProfile) -> Experience:
 
 
 def _or_solved(config: RunConfig) -> str:
-    """Return the remark on the estimate of a run that may stop before its last iteration; "" for other runs."""
+    """Return a remark for the estimate of a run that may stop before its last iteration; "" for other runs."""
     return "" if config.training.solved_at is None else "; less if solved earlier"
 
 
 def _longer(settings: dict[str, Any], near: dict[str, Any]) -> float:
-    """Return the ratio of the sequence lengths; 1 where a length is missing."""
+    """Return the ratio of the sequence lengths; 1 if a length is missing."""
     own, other = settings.get("sequence_length"), near.get("sequence_length")
     return own / other if _is_size(own) and _is_size(other) else 1.0
 
 
 def _iterations(settings: dict[str, Any], near: Experience) -> int:
-    """Return the number of iterations of a run, from the size of the near run's training set."""
+    """Compute the number of iterations of a run, from the training set size of the near run."""
     examples: float = near.iterations_per_epoch * near.settings["batch_size"]
     if "train_size" in settings and "train_size" in near.settings:
         examples = examples * settings["train_size"] / near.settings["train_size"]

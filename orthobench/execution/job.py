@@ -34,15 +34,16 @@ from orthobench.training.recording import DatabaseSink
 
 @dataclass(frozen=True)
 class Job:
-    """All that one run needs.
+    """Everything that a process needs to train a run.
 
     Attributes:
-        database: a file's absolute path, or a URL, whose password no representation shows.
+        database: the absolute path of a file, or a URL; `repr` hides its password.
         options: how the run trains.
-        plugins: the user's plugin files with their text: another machine or a later edit does not change the run.
-        threads: None for torch's own number.
+        plugins: the user's plugin files with their text, so that another machine or a later edit does not change the
+            run.
+        threads: number of threads; None for the default of torch.
         rule: the rule by which a search prunes the run.
-        config: the resolved run, for use in this process; a pickled job loses it.
+        config: the resolved run, for use in this process; pickling a job drops it.
     """
 
     spec: RunSpec
@@ -67,7 +68,7 @@ class Job:
         """Return the resolved run.
 
         Raises:
-            UsageError: the plugins of this process are not those that the job was made with.
+            UsageError: the plugins of this process differ from the plugins with which the job was created.
         """
         return self.config or resolve_again(Catalog(self.plugins), self.spec, self.preset)
 
@@ -103,16 +104,16 @@ SinkFactory = Callable[[Job], AbstractContextManager[EventSink]]
 
 
 class Executor(Protocol):
-    """Trains jobs."""
+    """An executor of jobs."""
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
-        """Yield every job's outcome when the job ends, in any order.
+        """Train jobs, and yield the outcome of each job when it ends, in any order.
 
-        A failing job does not end the others. After a request to stop, no further job starts, jobs under way end as
-        interrupted, and the iterator ends. A job that never started has no outcome.
+        A job that fails does not stop the others. When the user asks to stop, no further job starts, running jobs end
+        as interrupted, and the iterator ends. A job that never started has no outcome.
 
         Args:
-            may_start: called before each job; once it returns false, no further job starts.
+            may_start: called before each job; once it returns False, no further job starts.
         """
         ...
 
@@ -123,13 +124,13 @@ def train_job(
     """Train a job in this process, as `orthobench.training.lifecycle.train` does.
 
     Args:
-        store: the job's database if it is open already; else it is opened.
+        store: the database of the job if it is already open; otherwise this function opens it.
 
     Raises:
         RunLockedError: another process trains this run.
         UsageError: the run cannot start.
-        OutOfMemory: the accelerator's memory is too small.
-        Interrupted: `should_stop` returned true; or, as Pruned, the job's rule ended the run.
+        OutOfMemory: the memory is too small.
+        Interrupted: `should_stop` returned True, or, as its subclass Pruned, the rule of the job ended the run.
     """
     if job.threads is not None:
         torch.set_num_threads(job.threads)
@@ -158,7 +159,7 @@ def train_job(
 def attempt(
     job: Job, sink: EventSink, should_stop: Callable[[], bool] = lambda: False, store: Store | None = None
 ) -> Outcome:
-    """Train a job in this process, and return its outcome in place of an exception other than KeyboardInterrupt."""
+    """Train a job in this process and return its outcome; of all exceptions, only KeyboardInterrupt is not caught."""
     try:
         run = train_job(job, sink, should_stop, store)
     except Pruned as reason:
@@ -171,7 +172,7 @@ def attempt(
         return Outcome(job, Ending.REFUSED, str(error))
     except Exception as error:
         cause = str(error) if isinstance(error, OutOfMemory) else one_line(error)
-        with suppress(Exception), open_store(job.database) as database:  # the database may be what failed
+        with suppress(Exception), open_store(job.database) as database:  # perhaps it is the database that failed
             record_failure(database, job, cause)
         return Outcome(job, Ending.FAILED, cause)
     if run.status == Status.DIVERGED:
@@ -180,9 +181,9 @@ def attempt(
 
 
 def record_failure(store: Store, job: Job, cause: str) -> None:
-    """Record that a job failed. A run without a record gets one, without the measures of its model and data.
+    """Record that a job failed. A run without a record gets one, which lacks the sizes of its model and data.
 
-    Nothing is recorded where another process trains the run by now, or where an installed plugin has changed.
+    Nothing is recorded if another process trains the run by now, or if an installed plugin has changed.
     """
     with suppress(OrthobenchError), lock(store, job.checkpoints):
         run = store.find(job.spec.key)
@@ -192,5 +193,5 @@ def record_failure(store: Store, job: Job, cause: str) -> None:
             database.on_start(RunStart.of(config, job.options.device))
             run = database.run
             assert run is not None
-        if not Status(run.status).is_final:  # a failure after the end leaves the result
+        if not Status(run.status).is_final:  # a failure after the end does not change the result
             store.update(run.id, {"status": Status.FAILED, "message": cause})

@@ -1,4 +1,4 @@
-"""Check before training what the options need of this machine, and open the destinations of events."""
+"""Check before training whether this machine supports the options, and open the destinations of events."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_device(options: RunOptions) -> torch.device:
     """Return the device of runs on this machine.
 
     Raises:
-        UsageError: it has no such device, or the device has no such back end or no CUDA graphs.
+        UsageError: the machine has no such device, or the device has no such back end or no CUDA graphs.
     """
     device = pick_device(options.device)
     check_backend(options.backend, device)
@@ -49,12 +49,12 @@ def check_device(options: RunOptions) -> torch.device:
 
 
 def is_new(database: str) -> bool:
-    """Return whether the database is a file that does not exist yet."""
+    """Tell whether the database is a file that does not exist yet."""
     return (file := sqlite_file(database)) is not None and not file.exists()
 
 
 def open_logs(store: Store, log_to: Sequence[str]) -> LiveSinks:
-    """Return what sends the events of runs to destinations, each once."""
+    """Open each destination once, and return the sinks that send the events of runs to them."""
     from orthobench.sinks.live import LiveSinks
     from orthobench.sinks.targets import parse_target
 

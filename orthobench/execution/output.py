@@ -1,7 +1,7 @@
-"""Output that outlives its reader and controls no terminal.
+"""Output that survives the loss of its reader and contains no control characters.
 
-A pipe or terminal that closes never ends a run. Texts of databases, plugins and errors come from anywhere: their
-control characters would clear the screen, write to the clipboard or hide a line.
+A pipe or terminal that closes never stops a run. The texts of databases, plugins and errors are not trusted, because
+their control characters could clear the screen, write to the clipboard or hide a line.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def send_nowhere(descriptor: int) -> None:
-    """Send further output of a file descriptor to nowhere."""
+    """Discard all further output of a file descriptor."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
 
 
 def leave_terminal() -> None:
-    """Send the output of this process to nowhere if its terminal has closed: each write would fail."""
+    """Discard the output of this process if its terminal has closed, because each write would fail."""
     for descriptor in (1, 2):
         with suppress(OSError):
             if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
@@ -44,14 +44,15 @@ _HARMFUL = {
 
 
 def harmless(text: str) -> str:
-    """Return a text with ? for each character that controls a terminal; lines and tabs stay."""
+    """Replace each control character of a text by ?, except for line breaks and tabs."""
     return text.translate(_HARMFUL)
 
 
 class HarmlessStream:
-    """A text stream that writes ? for control characters.
+    """A text stream that writes ? instead of control characters.
 
-    It hides the stream's `buffer`, past which a program could write. rich takes the stream itself for its own codes.
+    It hides the `buffer` of the stream, which would bypass the replacement. rich writes its own codes to the stream
+    itself.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -71,7 +72,7 @@ class HarmlessStream:
 
 @contextmanager
 def harmless_output() -> Iterator[None]:
-    """Inside the block, print no control characters of texts."""
+    """Replace control characters in the output of the `with` block."""
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast(TextIO, HarmlessStream(stream)) for stream in streams)
     try:
@@ -82,7 +83,7 @@ def harmless_output() -> Iterator[None]:
 
 @contextmanager
 def lasting_output() -> Iterator[None]:
-    """Inside the block, send the output to nowhere from the moment that its pipe or terminal has closed."""
+    """In the `with` block, discard the output as soon as its pipe or terminal has closed."""
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
     try:
@@ -107,7 +108,7 @@ class _LastingFile(io.FileIO):
 
 
 def _lasting(stream: TextIO) -> TextIO:
-    """Return a lasting stream onto the file of a stream; a stream without a file stays as it is."""
+    """Return a stream that writes to the same file and survives its reader; a stream without a file is returned."""
     if isinstance(stream, HarmlessStream):
         return cast(TextIO, HarmlessStream(_lasting(stream.rich_proxied_file)))
     try:

@@ -16,15 +16,15 @@ class Totals:
     """The estimated time and memory of several runs.
 
     Attributes:
-        runs: their number.
+        runs: the number of runs.
         unknown: the number of runs without an estimate.
-        seconds: time if the runs train one after the other; None without any estimate.
-        at_once: number of runs at the same time.
-        seconds_at_once: time if `at_once` runs train at the same time.
-        memory: peak memory of the largest `at_once` runs in bytes; None if unknown.
-        slowest: time one after the other by the slowest runs that the estimates compare; None without any estimate.
-        weights: size of the weights that the runs keep, in bytes.
-        machine: the memory of the machine in bytes; None where the runs train on others.
+        seconds: the time if the runs train one after another; None without any estimate.
+        at_once: the number of runs that train at the same time.
+        seconds_at_once: the time if `at_once` runs train at the same time.
+        memory: the peak memory of the largest `at_once` runs in bytes; None if unknown.
+        slowest: as `seconds`, but based on the slowest of the earlier runs; None without any estimate.
+        weights: the size in bytes of the weights that the runs keep.
+        machine: the memory of this machine in bytes; None if the runs train on other machines.
     """
 
     runs: int
@@ -39,21 +39,21 @@ class Totals:
 
     @property
     def lacks_memory(self) -> bool:
-        """Return whether the machine has less memory than the runs need."""
+        """Whether the machine has less memory than the runs need."""
         return self.memory is not None and self.machine is not None and self.memory > self.machine
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The runs of a sweep, and those of them that will train.
+    """The runs of a sweep, and which of them will train.
 
     Attributes:
         runs: all runs of the sweep.
         selected: the pending runs that will train, in order.
-        estimates: by run key, the estimates of all pending runs; None if nothing was estimated.
-        at_once: number of runs that train at the same time.
-        budget: seconds within which runs start; None for no limit.
-        machine: the memory of the machine in bytes; None where the runs train on others.
+        estimates: the estimates of all pending runs, by key; None if nothing was estimated.
+        at_once: the number of runs that train at the same time.
+        budget: the seconds within which runs may start; None for no limit.
+        machine: the memory of this machine in bytes; None if the runs train on other machines.
     """
 
     runs: list[PlannedRun]
@@ -69,7 +69,7 @@ class SweepPlan:
         return {run.key for run in self.runs if run.is_pending} - {run.key for run in self.selected}
 
     def totals(self, selected_only: bool = False) -> Totals:
-        """Sum up the estimates of the pending runs, or of the selected runs only."""
+        """Add up the estimates of the pending runs, or only of the selected ones."""
         assert self.estimates is not None
         chosen = [self.estimates[run.key] for run in self.selected] if selected_only else self.estimates.values()
         return _totals(chosen, self.at_once, self.machine)
@@ -82,7 +82,7 @@ def make_plan(
     at_once: int,
     machine: int | None = None,
 ) -> SweepPlan:
-    """Select the runs to train: all pending runs, or those that fit into the budget of seconds."""
+    """Select the runs to train: all pending runs, or the pending runs that fit into the budget (in seconds)."""
     if budget is None or estimates is None:
         selected = [run for run in planned if run.is_pending]
     else:

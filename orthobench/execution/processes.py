@@ -1,8 +1,9 @@
 """Train runs in worker processes on this machine.
 
-Whatever ends a worker ends one run: a segmentation fault or the out-of-memory killer shows in the exit code, the
-database records the cause, and the next run starts. Workers are in sessions of their own, so a terminal's Ctrl-C
-reaches this process alone, which asks the workers to stop. If this process dies, the workers' input ends and they stop.
+If a worker dies, only its own run ends. A segmentation fault or the out-of-memory killer shows in its exit code, the
+database records the cause, and the next run starts. Workers have their own sessions, so a Ctrl-C on the terminal
+reaches only this process, which then asks the workers to stop. If this process dies, the input of the workers ends and
+they stop.
 """
 
 from __future__ import annotations
@@ -34,29 +35,29 @@ from orthobench.training.lifecycle import is_settled
 from orthobench.training.locks import is_locked
 
 IDLE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
-"""Variables that keep idle threads from holding cores, unless the user has set them."""
+"""Environment variables that keep idle threads from occupying cores, unless the user has set them."""
 POLL_SECONDS = 0.1
-"""Time between two checks whether to stop."""
+"""Time between two checks for a request to stop."""
 STOP_SECONDS = 60.0
-"""Time that a worker has for its checkpoint when this process fails."""
+"""Time that a worker gets to write its checkpoint when this process fails."""
 
 
 def visible_gpus() -> list[str]:
-    """Return the GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs of this process, with the names that CUDA_VISIBLE_DEVICES uses."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     numbers = [str(number) for number in range(torch.cuda.device_count())]
     return named.split(",")[: len(numbers)] if named else numbers
 
 
 def worker_slots(device: torch.device, jobs: int | None, gpu_share: int, cores: int) -> list[str | None]:
-    """Return a slot for each run under way at once: its GPU, or None on the CPU.
+    """Return one slot for each run that may train at the same time: its GPU, or None on the CPU.
 
     Args:
-        jobs: runs at once; None for one per core, or for the most that the GPUs take.
-        gpu_share: runs on one GPU at once.
+        jobs: the number of runs at the same time; None for one per core, or for as many as the GPUs can share.
+        gpu_share: the number of runs that share one GPU.
 
     Raises:
-        UsageError: more runs than the GPUs take, or a share of a GPU without one.
+        UsageError: there are more runs than the GPUs can share, or runs should share a GPU and there is none.
     """
     if device.type != "cuda":
         if gpu_share > 1:
@@ -75,7 +76,7 @@ class ProcessExecutor:
     """An executor with one worker process per run, and one run per slot at a time.
 
     Args:
-        cores: threads shared evenly among the runs that are under way or waiting.
+        cores: the number of threads, which running and waiting runs share evenly.
         print_line: receives each line that a worker prints.
     """
 
@@ -92,7 +93,7 @@ class ProcessExecutor:
         self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
-        """Yield every job's outcome. Closing the iterator early kills the workers."""
+        """Train jobs and yield their outcomes. Closing the iterator early kills the workers."""
         waiting, free = deque(jobs), deque(self.slots)
         running: dict[int, _Worker] = {}
         messages: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
@@ -105,7 +106,7 @@ class ProcessExecutor:
                     for worker in running.values():
                         if worker.has_reported:
                             worker.ask_to_stop()
-                        else:  # it imports torch or makes its data, and has nothing to lose
+                        else:  # it still imports torch or generates its data, and has nothing to lose
                             worker.process.kill()
                 if waiting and free and not may_start():
                     waiting.clear()
@@ -154,7 +155,7 @@ class ProcessExecutor:
                     self._mark_interrupted(worker.job)
 
     def _stop_all(self, workers: Iterable[_Worker]) -> None:
-        """Give every worker the time to write its checkpoint."""
+        """Ask all workers to stop, and give them time to write their checkpoints."""
         for worker in workers:
             worker.ask_to_stop()
         for worker in workers:
@@ -162,7 +163,7 @@ class ProcessExecutor:
                 worker.process.wait(STOP_SECONDS)
 
     def _settled_outcome(self, job: Job) -> Outcome | None:
-        """Return the outcome of a job that another process trains, or has finished meanwhile."""
+        """Return the outcome of a job that another process trains now or has finished in the meantime."""
         if is_locked(self.store, job.checkpoints):
             return Outcome(job, Ending.BUSY, f"run {job.spec.key} is being trained by another process")
         run = self.store.find(job.spec.key)
@@ -174,7 +175,7 @@ class ProcessExecutor:
         """Return the outcome of a worker that has exited."""
         if worker.outcome is not None:
             return worker.outcome
-        if stopping and (not worker.has_reported or -code in REQUESTS):  # before its signal handlers were set
+        if stopping and (not worker.has_reported or -code in REQUESTS):  # before it had signal handlers
             self._mark_interrupted(worker.job)
             return Outcome(worker.job, Ending.INTERRUPTED)
         run = self.store.find(worker.job.spec.key)
@@ -218,7 +219,7 @@ class _Worker:
         self._printed.start()
         threading.Thread(target=self._read_messages, daemon=True).start()
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # the worker has ended already, as its exit code says
+        with suppress(BrokenPipeError):  # the worker has already ended; its exit code tells why
             self.process.stdin.write(pickle.dumps(job))
             self.process.stdin.flush()
 
@@ -229,7 +230,7 @@ class _Worker:
             self.process.stdin.close()
 
     def close(self) -> None:
-        """Remove the worker from the display; the threads close the pipes."""
+        """Remove the worker from the display. The reading threads close the pipes."""
         self.ask_to_stop()
         self.display.close()
 
@@ -251,7 +252,7 @@ class _Worker:
 
 
 def describe_exit(code: int) -> str:
-    """Return in words why a process ended with this exit code."""
+    """Describe why a process ended with this exit code."""
     if code >= 0:
         return f"its process ended with exit code {code}"
     if -code == signal.SIGSEGV:

@@ -1,6 +1,6 @@
 """Prune a run: apply a search's median rule to each evaluation.
 
-A pruned run is left as an interrupted run, with its checkpoint and a message; the same command resumes it.
+A pruned run counts as interrupted and keeps its checkpoint and a message, so the same command can resume it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from orthobench.training.loop import Interrupted
 
 
 class Pruned(Interrupted):
-    """The rule has ended the run; its checkpoint is written and the database has the message."""
+    """The rule has ended the run. Its checkpoint is written, and the database contains the message."""
 
 
 class PruningSink(EventSink):
-    """A sink that applies the rule to every evaluation, the run's earlier ones included.
+    """A sink that applies the rule to every evaluation, including earlier evaluations of a resumed run.
 
     Attributes:
         pruned_at: the iteration at which the rule ended the run.
@@ -41,11 +41,11 @@ class PruningSink(EventSink):
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         self.rows += [row for row in evaluation.rows if row.name == self.metric and row.split in ("test", "valid")]
-        if not evaluation.solved:  # the run is over
+        if not evaluation.solved:  # a solved run is over, so there is nothing to prune
             self._apply()
 
     def raise_if_pruned(self) -> None:
-        """Record in the database that the rule has ended the run, if it has.
+        """If the rule has ended the run, record this in the database and raise `Pruned`.
 
         Raises:
             Pruned: the rule has ended the run.

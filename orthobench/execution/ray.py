@@ -1,9 +1,10 @@
 """Train runs on a Ray cluster, one task per run.
 
-A run whose machine or process is lost starts again elsewhere from its last checkpoint, as long as it makes progress.
-Ray's own retries cannot tell whether it does. The progress of the runs is read from the database.
+A run whose machine or process is lost starts again elsewhere from its last checkpoint, as long as it has progressed.
+Ray's own retries cannot check this condition. The progress of the runs is read from the database.
 
-Every machine imports this module before the environment of its threads is set: heavy imports come later.
+Every machine imports this module before the environment variables for its threads are set, so functions that need heavy
+modules import them themselves.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ if TYPE_CHECKING:
     from orthobench.store import Store
 
 POLL_SECONDS = 0.5
-"""Time between two looks at the tasks and their progress."""
+"""Time between two checks of the tasks and their progress."""
 
 
 class RayCluster:
-    """A connection to a cluster, closed at the end of its context.
+    """A connection to a cluster; leaving its context closes it.
 
     Attributes:
-        device: the kind of device that trains the runs.
+        device: the kind of device on which the runs train.
     """
 
     def __init__(self, database: str, options: SweepOptions) -> None:
         """Connect to a cluster, and check that its machines can share the database and the checkpoints.
 
-        The cluster of this machine starts if it does not run. The device "auto" takes the GPUs, if there are any.
+        If no cluster runs on this machine, one is started. The device "auto" means the GPUs, if there are any.
 
         Raises:
             UsageError: Ray is not installed, there is no cluster, or its machines cannot share the files.
@@ -79,7 +80,7 @@ class RayCluster:
         self.ray.shutdown()
 
     def room(self) -> int:
-        """Return how many runs fit on the cluster's present machines at once."""
+        """Return how many runs the present machines of the cluster can train at the same time."""
         resources = self.ray.cluster_resources()
         if self.device == "cuda":
             slots = int(resources.get("GPU", 0) * self.options.gpu_share)
@@ -94,11 +95,11 @@ class RayCluster:
             raise UsageError("--gpu-share is for runs on GPUs (gpu_share=): leave it out, or give --device cuda")
 
     def submit(self, job: Job, resumed: bool) -> Any:
-        """Start a job on the cluster, and return the reference to its outcome."""
+        """Start a job on the cluster, and return a reference to its outcome."""
         resources: dict[str, Any] = {"num_cpus": self.threads, "max_retries": 0, "max_calls": 1, "name": job.label}
         if self.device == "cuda":
             resources["num_gpus"] = 1 / self.options.gpu_share
-        if self.here is not None:  # the database is a file of this machine
+        if self.here is not None:  # the database is a file on this machine
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
             resources["scheduling_strategy"] = NodeAffinitySchedulingStrategy(self.here, soft=False)
@@ -115,7 +116,7 @@ class RayExecutor:
     """An executor on a cluster.
 
     Args:
-        print_line: receives a line on each run that is lost and started again.
+        print_line: receives a line about each run that is lost and started again.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class RayExecutor:
         self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
-        """Yield every job's outcome. Closing the iterator early cancels the tasks."""
+        """Train jobs and yield their outcomes. Closing the iterator early cancels the tasks."""
         waiting, tasks = deque(jobs), dict[Any, WatchedJob]()
         stopping = over = False
         try:
@@ -169,7 +170,7 @@ class RayExecutor:
                 task.display.close()
 
     def _outcome(self, task: WatchedJob, reference: Any, stopping: bool) -> Outcome | WatchedJob | None:
-        """Return a job's outcome, the task itself if it has to start again, or None if it never started."""
+        """Return the outcome of a job, the task itself if it has to start again, or None if it never started."""
         from ray import exceptions
 
         from orthobench.execution.job import Ending, Outcome, record_failure
@@ -197,10 +198,10 @@ class RayExecutor:
 
 
 def train_remotely(job: Job, resumed: bool) -> tuple[str, str]:
-    """Train a job on a machine of the cluster, and return its ending and cause. Ray asks it to stop by SIGINT.
+    """Train a job on a machine of the cluster, and return its ending and cause. Ray asks it to stop with SIGINT.
 
     Args:
-        resumed: the run was lost elsewhere, and may still be locked there.
+        resumed: whether the run was lost on another machine and may still be locked there.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

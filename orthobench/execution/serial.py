@@ -1,4 +1,4 @@
-"""Train runs one after the other in this process."""
+"""Train runs one after another in this process."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from orthobench.store import Store
 
 
 class SerialExecutor:
-    """An executor without processes of its own.
+    """An executor that trains in this process.
 
     Args:
-        store: the jobs' database, open; None: each job opens its own.
+        store: the open database of the jobs; None if each job opens it.
     """
 
     def __init__(self, open_sink: SinkFactory, should_stop: Callable[[], bool], store: Store | None = None) -> None:
         self.open_sink, self.should_stop, self.store = open_sink, should_stop, store
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
-        """Yield every job's outcome."""
+        """Train jobs and yield their outcomes."""
         for job in jobs:
             if self.should_stop() or not may_start():
                 return

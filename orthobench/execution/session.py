@@ -1,6 +1,6 @@
-"""A session: a database, and the means to plan and train runs into it.
+"""A session: a database, together with everything that plans runs and trains them into it.
 
-A session prints nothing. Its progress goes to a `Display`, its results are records.
+A session prints nothing. It sends its progress to a `Display`, and returns its results as records.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class SweepResult:
     """The result of a sweep.
 
     Attributes:
-        plan: the sweep's runs and their states before training.
+        plan: the runs of the sweep and their states before training.
         outcomes: the outcomes of the runs that trained, in the order in which they ended.
-        not_started: number of runs that did not start within the budget.
-        runs: the database's records of the sweep's runs after training.
+        not_started: the number of runs that did not start within the budget.
+        runs: the stored records of the sweep's runs after training.
         sizes: the hidden sizes that were chosen for equal parameter counts, each once.
     """
 
@@ -70,7 +70,7 @@ class SweepResult:
 
     @property
     def left(self) -> list[str]:
-        """The keys of the runs that another process trains and has not finished."""
+        """The keys of the runs that another process is still training."""
         locked = {run.key for run in self.plan.runs if run.is_locked}
         locked |= {outcome.job.spec.key for outcome in self.outcomes if outcome.ending == Ending.BUSY}
         return sorted(locked - {run.key for run in self.runs if Status(run.status).is_final})
@@ -78,12 +78,12 @@ class SweepResult:
 
 @dataclass
 class Session:
-    """A database, and the means to plan and train many runs into it; `open_session` opens one.
+    """A database, together with everything that plans many runs and trains them into it; see `open_session`.
 
     Attributes:
-        store: None in a dry run without a database.
-        at_once: number of runs that train at the same time.
-        seconds: the estimated time of each run of the newest plan that has estimates, by key.
+        store: the open database; None in a dry run without a database.
+        at_once: the number of runs that train at the same time.
+        seconds: the estimated time of each run, by key, from the newest plan that has estimates.
     """
 
     store: Store | None
@@ -120,7 +120,8 @@ class Session:
         """Plan a sweep.
 
         Args:
-            estimate: estimate the pending runs' time and memory; always done with a budget, and for groups on SLURM.
+            estimate: whether to estimate time and memory of the pending runs. With a budget, and for groups of runs on
+                SLURM, they are always estimated.
         """
         planned = plan(runs, self.store, self.checkpoints, self.options.on_divergence)
         budget = self.options.budget
@@ -140,7 +141,7 @@ class Session:
         """Plan a sweep and train its pending runs.
 
         Args:
-            dry_run: plan only.
+            dry_run: only plan, and train nothing.
             estimate: as for `plan`.
             sizes: the hidden sizes that were chosen for the runs.
 
@@ -171,23 +172,23 @@ class Session:
         ]
 
     def job(self, config: RunConfig, label: str) -> Job:
-        """Return a run as another process can train it."""
+        """Return a run in the form in which another process can train it."""
         options = replace(
             self.options,
             device="cuda" if self.device.type == "cuda" else "cpu",
             data_folder=data_folder().absolute(),
             tags=self._tags(config),
-            log_to=(),  # the session sends the events
+            log_to=(),  # the session itself sends the events
             checkpoints=self._absolute_checkpoints,
         )
         database = self.database if "://" in self.database else str(Path(self.database).absolute())
         return Job(config.spec, label, database, options, config.plugin_files, preset=config.preset, config=config)
 
     def train_jobs(self, jobs: Sequence[Job], at_once: int | None = None) -> list[Outcome]:
-        """Train jobs; a failing job does not end the others. Once the budget is spent, no further job starts.
+        """Train jobs; a job that fails does not stop the others. Once the budget is spent, no further job starts.
 
         Args:
-            at_once: number of jobs at the same time; None for the options' number.
+            at_once: number of jobs at the same time; None for the number in the options.
 
         Raises:
             UsageError: none of the jobs could start.
@@ -197,7 +198,8 @@ class Session:
             outcomes = list(self.outcomes(jobs, at_once))
         not_started = len(jobs) - len(outcomes)
         interrupted = any(outcome.ending == Ending.INTERRUPTED for outcome in outcomes)
-        if (interrupted or not_started) and (self.stop() or not not_started):  # else the budget is spent
+        # If jobs did not start although nobody asked to stop, the budget is spent, which is not an interruption.
+        if (interrupted or not_started) and (self.stop() or not not_started):
             raise Stopped
         if not_started:
             self.display.on_budget_spent(not_started)
@@ -207,7 +209,7 @@ class Session:
         return outcomes
 
     def outcomes(self, jobs: Sequence[Job], at_once: int | None = None) -> Iterator[Outcome]:
-        """Yield the outcomes of jobs as they end."""
+        """Train jobs, and yield their outcomes as they end."""
         in_process = self.cluster is None and self.options.jobs == 0
         with self.display.open_jobs(len(jobs), in_process) as display, self.open_store.waiting(self.stop):
             executor = self._executor(display, at_once)
@@ -218,7 +220,7 @@ class Session:
                 yield outcome
 
     def is_over_budget(self) -> bool:
-        """Return whether the budget is spent, after which no run starts."""
+        """Tell whether the budget is spent; then no further run starts."""
         return self.budget is not None and self.budget.is_spent()
 
     def _executor(self, display: JobsDisplay, at_once: int | None) -> Executor:
@@ -240,7 +242,7 @@ class Session:
         return ProcessExecutor(store, slots, cores, open_sink, self.stop, display.print_line)
 
     def _sinks(self, display: JobsDisplay) -> SinkFactory:
-        """Return what opens the sink of a job: the display's, and the destinations of the option `log_to`."""
+        """Return a function that opens the sink of a job: its display, and the destinations of the option `log_to`."""
         logs = self.logs
 
         @contextmanager
@@ -251,11 +253,11 @@ class Session:
         return open_sink
 
     def _tags(self, config: RunConfig) -> tuple[str, ...]:
-        """Return the tags of a run: the options', and its own."""
+        """Return the tags of a run: the tags in the options, and its own."""
         return tuple(dict.fromkeys((*self.options.tags, *config.tags)))
 
     def _tag(self, configs: Sequence[RunConfig]) -> None:
-        """Tag the runs that the database has already."""
+        """Tag the runs that the database already contains."""
         by_tags: dict[tuple[str, ...], list[str]] = {}
         for config in configs:
             by_tags.setdefault(self._tags(config), []).append(config.spec.key)
@@ -264,7 +266,7 @@ class Session:
 
     @property
     def _absolute_checkpoints(self) -> str | None:
-        """The folder or URL of a server's checkpoints, as every process finds it; None beside a database file."""
+        """Where every process finds the checkpoints of a server's database; None if they are next to a file."""
         if sqlite_file(self.database) is not None:
             return None
         return self.checkpoints if isinstance(self.checkpoints, str) else str(self.checkpoints.absolute())
@@ -273,7 +275,7 @@ class Session:
         return self.store.runs(keys=[config.spec.key for config, _ in runs]) if self.store else []
 
     def _estimates(self, pending: Sequence[PlannedRun]) -> dict[str, Estimate]:
-        """Estimate pending runs, by key."""
+        """Estimate pending runs, and return the estimates by key."""
         threads = max(1, torch.get_num_threads() // max(1, min(self.at_once, len(pending))))
 
         def profile(run: PlannedRun) -> RunProfile:
@@ -298,13 +300,13 @@ def open_session(
     """Open a session: check the options, connect to the cluster, and open the database.
 
     Args:
-        database: a file or an SQLAlchemy URL; a missing file is created. None: the default database.
+        database: a file or an SQLAlchemy URL; a missing file is created. None for the default database.
         dry_run: neither connect to a cluster nor create a database.
         runs: groups of the runs to train. A missing database is created only if this machine can start a run of each
-            group; the machines of a cluster have data of their own.
+            group. This is not checked for a cluster, whose machines have their own data.
 
     Raises:
-        UsageError: an option does not fit this machine, the cluster or database cannot be used, a destination of
+        UsageError: this machine does not support an option, the cluster or database cannot be used, a destination of
             `log_to` is unknown, or no run of a group can start.
     """
     database, options = named_or_default(database, writes=True), SweepOptions.of(options)
@@ -341,7 +343,7 @@ def open_session(
 
 
 def _cluster(executor: str) -> type[RayCluster | SlurmCluster]:
-    """Return the class of an executor's cluster, whose module is imported here because most sessions have none."""
+    """Return the class of an executor's cluster; its module is imported here, because most sessions need no cluster."""
     if executor == "slurm":
         return SlurmCluster
     from orthobench.execution.ray import RayCluster

@@ -1,4 +1,4 @@
-"""The signals that ask a process to stop its runs: Ctrl-C, the system's request to end, and the end of its terminal."""
+"""The signals that ask a process to stop its runs: Ctrl-C, SIGTERM, and the closing of its terminal."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ REQUESTS = (signal.SIGINT, signal.SIGTERM) if HANGUP is None else (signal.SIGINT
 def stop_signals() -> list[signal.Signals]:
     """Return the signals that ask this process to stop.
 
-    SIGHUP is not among them where it is ignored: the user started the process with nohup, to outlive the terminal.
+    SIGHUP is not among them if it is ignored, because then the user started the process with nohup.
     """
     return [number for number in REQUESTS if number != HANGUP or signal.getsignal(number) != signal.SIG_IGN]
 
 
 @contextmanager
 def handled(handler: Callable[[int, FrameType | None], Any] = signal.default_int_handler) -> Iterator[None]:
-    """Inside the block, call a handler on each signal that asks this process to stop.
+    """In the `with` block, call a handler on each signal that asks this process to stop.
 
-    The default treats each one as Ctrl-C. Only the main thread can receive signals; in others nothing changes.
+    The default handler treats each of them as Ctrl-C. Only the main thread can receive signals, so nothing changes in
+    other threads.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -44,13 +45,14 @@ def handled(handler: Callable[[int, FrameType | None], Any] = signal.default_int
 
 
 class LoadingTorch:
-    """A finder of modules that lets Ctrl-C end the process at once while torch is imported.
+    """An import hook that lets Ctrl-C end the process at once while torch is being imported.
 
-    The import of torch calls C code that may drop a KeyboardInterrupt. Before that import nothing is open or written.
+    The import of torch calls C code that may drop a KeyboardInterrupt. Ending the process is safe, because nothing is
+    open or written before this import.
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the spec of torch, whose import then handles Ctrl-C; None for any other module."""
+        """Return a spec of torch whose import ends the process on Ctrl-C; None for any other module."""
         if name != "torch":
             return None
         sys.meta_path.remove(self)
@@ -67,16 +69,16 @@ class LoadingTorch:
 
 
 def stop_while_torch_is_loaded() -> None:
-    """Let Ctrl-C end this process at once while torch is imported, whenever that happens."""
+    """Let Ctrl-C end this process at once while torch is being imported, whenever that happens."""
     if "torch" not in sys.modules and not any(isinstance(finder, LoadingTorch) for finder in sys.meta_path):
         sys.meta_path.insert(0, LoadingTorch())
 
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Inside the block, end the process on Ctrl-C with one line and exit code 130, without an exception.
+    """In the `with` block, end the process on Ctrl-C with one line and exit code 130, without an exception.
 
-    Nothing changes in a thread, or where the program has a handler of its own.
+    Nothing changes in other threads than the main one, or if the program has its own handler.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -1,4 +1,4 @@
-"""The way of a single run: check the options, open the database, and train in this process."""
+"""A single run: check the options, open the database, and train in this process."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def train_one(
     """Train a run in this process, and return its record; a run with a result is only looked up.
 
     Args:
-        database: a file or an SQLAlchemy URL, created only if the run can start. None: the default database.
+        database: a file or an SQLAlchemy URL, created only if the run can start; None for the default database.
         force: delete the run's record and train it again.
-        extend: begin with the training state that a shorter run of the same settings has kept, if there is one.
-        request: the request that the database keeps for a run with a result.
+        extend: start from the training state that a shorter run with the same settings has kept, if there is one.
+        request: the request to store with a run that has a result (see `orthobench.planning.requests`).
 
     Raises:
         OrthobenchError: the run cannot start, or its results cannot be stored.
@@ -86,7 +86,7 @@ def _forget(store: Store, database: str, options: RunOptions, key: str) -> None:
 
 
 def _begin_longer(config: RunConfig, store: Store, database: str, options: RunOptions) -> str:
-    """Begin with the training state of a shorter run, if one has kept it; return a line that says which, or why not."""
+    """Start from the training state of a shorter run, if one has kept it; return a line that says which, or why not."""
     from orthobench.training.longer import begin_longer, why_not_longer
     from orthobench.weights.folder import weights_folder
 
