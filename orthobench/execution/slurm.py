@@ -38,15 +38,15 @@ class SlurmCluster:
     """The SLURM cluster of this machine.
 
     Attributes:
-        device: the kind of device that trains the runs.
-        group_minutes: minutes of estimated training in one task.
+        device: the kind of device on which the runs train.
+        group_minutes: the estimated minutes of training in one task.
     """
 
     def __init__(self, database: str, options: SweepOptions) -> None:
         """Check that SLURM would accept the runs, and that its machines can share the database and the checkpoints.
 
-        The CPUs of a task are the threads of a run, unless the options of sbatch name a number. The device "auto"
-        takes a GPU if they ask for one.
+        A task gets one CPU per thread of a run, unless the options of sbatch give a number. The device "auto" means a
+        GPU if these options ask for one.
 
         Raises:
             UsageError: submitit or SLURM is missing, SLURM refuses the options, or the machines cannot share the files.
@@ -90,7 +90,7 @@ class SlurmCluster:
         pass
 
     def room(self) -> int:
-        """Return how many tasks may be under way at once."""
+        """Return how many tasks may be in the queue at the same time."""
         return self.options.jobs or max(1, self._largest_array())
 
     def _nodes(self) -> set[str]:
@@ -106,7 +106,7 @@ class SlurmCluster:
         return {name.partition(".")[0] for name in names}
 
     def _check_options(self) -> None:
-        """Ask sbatch whether it would accept the options; nothing is submitted."""
+        """Ask sbatch whether it would accept the options, without submitting anything."""
         try:
             _call("sbatch", "--test-only", *self.settings.arguments(), "--wrap=true")
         except UsageError as error:
@@ -121,9 +121,9 @@ class SlurmCluster:
         return 1000
 
     def groups(self, jobs: Sequence[Job], seconds: Mapping[str, float | None]) -> list[list[Job]]:
-        """Return the jobs in groups, in order, of at most `group_minutes` of training each.
+        """Divide the jobs, in order, into groups of at most `group_minutes` of training.
 
-        A job without an estimate is a group of its own.
+        A job without an estimate gets its own group.
 
         Args:
             seconds: the estimated time of each run by key.
@@ -145,15 +145,15 @@ class SlurmCluster:
         """Submit groups as array jobs, and return submitit's job of each group.
 
         Args:
-            resumed: the keys of runs that were lost elsewhere.
-            no_more: the file that says that no further run starts.
-            longest: seconds of the longest group, as estimated.
+            resumed: the keys of runs that were lost on another machine.
+            no_more: a file whose existence tells tasks to start no further run.
+            longest: the estimated seconds of the longest group.
 
         Raises:
             UsageError: sbatch refuses the jobs.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.folder.chmod(0o700)  # the tasks' files may hold the URL of the database with its password
+        self.folder.chmod(0o700)  # the tasks' files may contain the database URL with its password
         executor = self.submitit.SlurmExecutor(self.folder, python=f"{shlex.quote(sys.executable)} -P")
         minutes = math.ceil(2 * max(self.group_minutes, longest / 60)) + 5
         executor.update_parameters(
@@ -166,7 +166,7 @@ class SlurmCluster:
         folder = self.options.data_folder
 
         def on_node(job: Job) -> Job:
-            """Return the job as a node trains it."""
+            """Return the job in the form in which a node trains it."""
             options = replace(job.options, device=self.device, data_folder=folder and folder.absolute())
             return replace(job, options=options)
 
@@ -181,7 +181,7 @@ class SlurmCluster:
                 )
                 for group in groups[start : start + size]
             ]
-            printed = io.StringIO()  # submitit prints sbatch's error as well
+            printed = io.StringIO()  # submitit also prints the error of sbatch
             try:
                 with redirect_stderr(printed):
                     tasks += executor.submit_array(calls) if len(calls) > 1 else [executor.submit(calls[0])]
@@ -190,7 +190,7 @@ class SlurmCluster:
         return tasks
 
     def active(self, tasks: Sequence[Any]) -> set[str] | None:
-        """Return the ids of the tasks that are in SLURM's queue; None if SLURM does not answer."""
+        """Return the ids of the tasks in SLURM's queue; None if SLURM does not answer."""
         numbers = ",".join(sorted({task.job_id.partition("_")[0] for task in tasks}))
         try:
             listed = _call("squeue", "--noheader", "--array", "--format=%F_%K %T %F", f"--jobs={numbers}")
@@ -204,13 +204,13 @@ class SlurmCluster:
         return ids
 
     def cancel(self, tasks: Sequence[Any], pending_only: bool = False) -> None:
-        """Cancel tasks; SLURM asks those that run to stop."""
+        """Cancel tasks; SLURM asks running tasks to stop."""
         if tasks:
-            with suppress(UsageError):  # they ended meanwhile
+            with suppress(UsageError):  # they have ended in the meantime
                 _call("scancel", *(["--state=PENDING"] if pending_only else []), *(task.job_id for task in tasks))
 
     def state(self, task: Any) -> str:
-        """Return SLURM's word for the end of a task, such as TIMEOUT or NODE_FAIL."""
+        """Return the state that SLURM gives to a finished task, such as TIMEOUT or NODE_FAIL."""
         with suppress(UsageError):
             for word in _call("scontrol", "--oneliner", "show", "job", task.job_id).split():
                 if word.startswith("JobState="):
@@ -218,7 +218,7 @@ class SlurmCluster:
         return "lost"
 
     def end(self, task: Any) -> tuple[list[tuple[str, str, str]], str]:
-        """Return the endings that a task reported, and in one line why there are none."""
+        """Return the endings that a task reported, or one line that says why there are none."""
         from submitit.core.utils import pickle_load
 
         log = task.paths.stderr
@@ -231,7 +231,7 @@ class SlurmCluster:
 
 
 def _call(*command: str) -> str:
-    """Return the output of one of SLURM's programs.
+    """Call one of SLURM's programs, and return its output.
 
     Raises:
         UsageError: the program refuses its arguments, or SLURM does not answer.

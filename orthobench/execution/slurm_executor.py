@@ -1,6 +1,6 @@
-"""Submit runs to a SLURM cluster, watch them in the database, and submit again what a task leaves unfinished.
+"""Submit runs to a SLURM cluster, watch them in the database, and resubmit runs that a task leaves unfinished.
 
-A task may end before its runs: by its time limit, by a preemption, or with its node.
+A task may end before its runs do, because of its time limit, a preemption, or the loss of its node.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from orthobench.store import Run, Store
 
 POLL_SECONDS = 1.0
-"""Time between two looks at the database and at the results of tasks."""
+"""Time between two checks of the database and of the results of tasks."""
 QUEUE_SECONDS = 10.0
-"""Time between two looks at SLURM's queue, which every user shares."""
+"""Time between two checks of SLURM's queue, which all users share."""
 RESULT_GRACE = 15.0
-"""Seconds for which the result of a task that left the queue may be missing: a shared folder shows it late."""
+"""Seconds to wait for the result of a task that has left the queue, because a shared folder may show it late."""
 STOP_SECONDS = 120.0
-"""Seconds in which cancelled tasks write their checkpoints and leave the queue."""
+"""Seconds that cancelled tasks get to write their checkpoints and leave the queue."""
 
 
 @dataclass
 class _Task:
-    """A group that was submitted, with the moment from which its result is missing."""
+    """A group that was submitted, and the time since which its result is overdue."""
 
     task: Any
     keys: list[str]
@@ -43,7 +43,7 @@ class SlurmExecutor:
 
     Args:
         seconds: the estimated time of each run by key.
-        print_line: receives a line on each submission, loss and cancellation.
+        print_line: receives a line about each submission, loss and cancellation.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SlurmExecutor:
         self.is_over = False
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
-        """Yield every job's outcome. Closing the iterator early cancels the tasks."""
+        """Train jobs and yield their outcomes. Closing the iterator early cancels the tasks."""
         if not jobs or self.should_stop() or not may_start():
             return
         self.open = {job.spec.key: WatchedJob(job) for job in jobs}
@@ -116,7 +116,7 @@ class SlurmExecutor:
             self.cluster.cancel([task.task for task in self.tasks], pending_only=True)
 
     def _finished(self, runs: Mapping[str, Run]) -> Iterator[Outcome]:
-        """Yield the outcomes of runs that have ended, before the other runs of their task have."""
+        """Yield the outcomes of runs that have ended while other runs of their task may still train."""
         for key, run in runs.items():
             if self.open[key].sink is not None and Status(run.status).is_final:
                 yield self._close(key, Ending(run.status), run.message or "")
@@ -133,7 +133,7 @@ class SlurmExecutor:
 
     def _has_ended(self, task: _Task) -> bool:
         if task.task.paths.result_pickle.exists():
-            # SLURM names the cause of an early end, such as a cancellation, only after the task's last process ended.
+            # SLURM names the cause of an early end, such as a cancellation, only after the last process has ended.
             is_early = self.stopping_since is None and not self.is_over and not self.open.keys().isdisjoint(task.keys)
             return not is_early or self.cluster.state(task.task) != "COMPLETING"
         now = time.monotonic()
@@ -143,7 +143,7 @@ class SlurmExecutor:
         return task.gone_at is not None and now - task.gone_at >= grace
 
     def _outcomes(self, task: _Task) -> tuple[list[Outcome], list[WatchedJob]]:
-        """Return the outcomes of a task that has ended, and the jobs to submit again."""
+        """Return the outcomes of a task that has ended, and the jobs to resubmit."""
         reported, cause = self.cluster.end(task.task)
         endings = {key: (Ending(ending), reason) for key, ending, reason in reported}
         outcomes = [
@@ -183,7 +183,7 @@ class SlurmExecutor:
         return outcomes, again
 
     def _close(self, key: str, ending: Ending, cause: str = "") -> Outcome:
-        """Return the outcome of a job, which leaves the display."""
+        """Remove a job from the display, and return its outcome."""
         watched = self.open.pop(key)
         watched.display.close()
         return Outcome(watched.job, ending, cause)

@@ -1,4 +1,4 @@
-"""The options of sbatch that `--slurm` names, in words or in a TOML file."""
+"""The options of sbatch in the values of `--slurm`, which are text or TOML files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orthobench.errors import UsageError
 from orthobench.settings import read_toml
 
 GPU_OPTIONS = ("gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket")
-"""The options of sbatch that request GPUs; `gres=gpu:1` does so too."""
+"""The options of sbatch that request GPUs; `gres=gpu:1` also does."""
 RESERVED = ("array", "error", "nodes", "ntasks", "ntasks_per_node", "open_mode", "output", "signal", "wrap", "parsable")
 """The options of sbatch that orthobench sets itself: each group of runs is one task on one node."""
 
@@ -21,18 +21,18 @@ class SlurmSettings:
     """The options of sbatch for a sweep.
 
     Attributes:
-        options: by sbatch's name with underscores, the value; True for an option without a value.
-        folder: the folder of SLURM's scripts and logs; None for `slurm` in the folder of the checkpoints.
+        options: the values by option name, with underscores; True for an option without a value.
+        folder: the folder for SLURM's scripts and logs; None for `slurm` in the folder of the checkpoints.
     """
 
     options: Mapping[str, str | bool] = field(default_factory=dict)
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse control characters, such as a new line: what follows would be a line of the job's script.
+        """Refuse control characters, because a line break would start a new line in the script of the job.
 
         Raises:
-            UsageError: an option has one.
+            UsageError: an option contains one.
         """
         for name, value in self.options.items():
             if not f"{name}{value}".isprintable():
@@ -50,13 +50,13 @@ class SlurmSettings:
 
 
 def read_settings(texts: Iterable[str]) -> SlurmSettings:
-    """Read the values of `--slurm`: `partition=gpu,time=2:00:00`, or the name of a TOML file with the same words.
+    """Read the values of `--slurm`: `partition=gpu,time=2:00:00`, or the name of a TOML file with the same options.
 
-    A comma separates two options where a name and `=` follow it, so `exclude=n1,n2` is one option. A later text
-    replaces the values of an earlier one.
+    A comma separates two options only if a name and `=` follow it, so `exclude=n1,n2` is one option. Later values
+    override earlier ones.
 
     Raises:
-        UsageError: a text is no option, a file cannot be read, or orthobench sets the option itself.
+        UsageError: a text is not an option, a file cannot be read, or orthobench sets the option itself.
     """
     values: dict[str, str | bool] = {}
     for text in texts:

@@ -23,10 +23,10 @@ class Group:
     """Runs that one SLURM task trains.
 
     Attributes:
-        threads: threads of each run.
-        gpu_share: runs on one GPU at once.
-        resumed: the keys of the runs that were lost elsewhere, and may still be locked there.
-        no_more: the file whose presence says that no further run starts: the budget is spent.
+        threads: the number of threads of each run.
+        gpu_share: the number of runs that share one GPU.
+        resumed: the keys of the runs that were lost on another machine and may still be locked there.
+        no_more: a file whose existence says that the budget is spent, so no further run starts.
     """
 
     jobs: tuple[Job, ...]
@@ -38,7 +38,7 @@ class Group:
     def __call__(self) -> list[tuple[str, str, str]]:
         """Train the runs, each in its own process, and return the key, ending and cause of each that started.
 
-        SLURM asks for the end by SIGTERM: before the time limit, before a preemption and after scancel.
+        SLURM asks the task to stop with SIGTERM before the time limit, before a preemption and after scancel.
         """
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -56,7 +56,7 @@ class Group:
         device, at_once = torch.device(self.jobs[0].options.device), None if self._on_gpus else cores // self.threads
         slots = worker_slots(device, at_once, self.gpu_share, cores)
         may_be_locked = self.resumed
-        if int(os.environ.get("SLURM_RESTART_COUNT") or 0):  # SLURM itself put the task into the queue again
+        if int(os.environ.get("SLURM_RESTART_COUNT") or 0):  # SLURM itself has requeued the task
             may_be_locked |= {job.spec.key for job in self.jobs}
         deadline = time.monotonic() + LOCK_GRACE
         endings: dict[str, tuple[str, str, str]] = {}
@@ -83,5 +83,5 @@ class Group:
 
 
 def _print(line: str) -> None:
-    """Write a worker's line into SLURM's log of the task."""
+    """Write a line of a worker to SLURM's log of the task."""
     print(line, file=sys.stderr, flush=True)

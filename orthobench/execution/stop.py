@@ -1,4 +1,4 @@
-"""Stop the runs of a session: the request that signals make, and its end as an exception."""
+"""Stop the runs of a session: signals set a request, and the session ends with an exception."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from orthobench.execution.signals import HANGUP, handled
 
 
 class Stopped(KeyboardInterrupt):
-    """The user stopped the session. Every run has its checkpoint; the same call resumes them."""
+    """The user stopped the session. Every run has its checkpoint, so the same call resumes the runs."""
 
 
 class StopRequest:
-    """Whether the user asked to stop. A first Ctrl-C stops runs at their next iteration, a second one at once.
+    """The request to stop. The first Ctrl-C stops runs after their current iteration, the second one immediately.
 
-    The first one also stops at once while nothing asks for the request yet, such as while data is loaded.
-    A terminal that closes may send SIGHUP more than once, so that signal never stops at once.
+    The first one also stops immediately if no code checks the request yet, for example while data is loaded. A terminal
+    that closes may send SIGHUP more than once, so this signal never stops immediately.
     """
 
     def __init__(self, on_request: Callable[[], None] = lambda: None) -> None:
@@ -33,7 +33,7 @@ class StopRequest:
         """Handle a signal.
 
         Raises:
-            KeyboardInterrupt: this is the second signal, or nothing asks for the request yet.
+            KeyboardInterrupt: this is the second signal, or no code checks the request yet.
         """
         if number == HANGUP:
             leave_terminal()

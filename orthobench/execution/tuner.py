@@ -1,4 +1,4 @@
-"""Train the trials of a search until there are enough."""
+"""Train the trials of a search until it has the requested number of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_optuna() -> None:
     """Check that optuna is installed.
 
     Raises:
-        UsageError: it is not.
+        UsageError: optuna is not installed.
     """
     try:
         import optuna  # noqa: F401
@@ -34,8 +34,8 @@ class TuningResult:
     """The trials of a search.
 
     Attributes:
-        trials: in the order of their draws.
-        is_exhausted: the space has no further points.
+        trials: the trials, in the order in which they were drawn.
+        is_exhausted: whether every point of the space is a trial already.
     """
 
     tuning: Tuning
@@ -44,7 +44,7 @@ class TuningResult:
 
     @property
     def ranked(self) -> list[Trial]:
-        """The finished trials, the best first, then the others."""
+        """The finished trials, starting with the best one, followed by the others."""
         sign = 1 if self.tuning.search.metric.goal == "min" else -1
         finished = [trial for trial in self.trials if trial.state == "finished" and trial.best is not None]
         finished.sort(key=lambda trial: sign * (trial.best or 0.0))
@@ -63,7 +63,7 @@ class TuningResult:
 
 @dataclass(frozen=True)
 class Tuning:
-    """A search, and its number of trials with those of earlier calls."""
+    """A search, and the number of its trials, including trials of earlier calls."""
 
     search: Search
     trial_count: int
@@ -73,14 +73,14 @@ class Tuning:
         return self.search.trials(store)[: self.trial_count] if store else []
 
     def first_draws(self) -> Iterator[RunConfig]:
-        """Yield the runs that a search without results draws, one by one; nothing is recorded."""
+        """Yield the runs that a search without any results would draw, one by one; nothing is recorded."""
         trials: list[Trial] = []
         while len(trials) < self.trial_count and (trial := self.search.draw(trials, 1)):
             trials.append(trial)
             yield trial.config
 
     def pending(self, store: Store | None) -> list[SweepRun]:
-        """Return the runs still to train as far as known: results of earlier trials may change later draws."""
+        """Return the runs that are known to remain; the results of earlier trials may still change later draws."""
         trials = self.trials(store)
         while len(trials) < self.trial_count and (trial := self.search.draw(trials, 1)):
             trials.append(trial)
@@ -93,10 +93,10 @@ class Tuning:
         return TuningResult(self, trials, exhausted)
 
     def train(self, session: Session) -> TuningResult:
-        """Train trials in rounds, until there are enough or the session's budget is spent.
+        """Train trials in rounds, until there are enough or the budget of the session is spent.
 
-        Without a number of jobs in the options, a round has at most a fifth of all trials: later trials learn from
-        earlier rounds.
+        If the options give no number of jobs, a round has at most a fifth of all trials, so that later trials can learn
+        from earlier rounds.
 
         Raises:
             RunLockedError: another process runs this search.
@@ -116,16 +116,16 @@ class Tuning:
             checkpoints.clear()
         result = self.result(store)
         session.display.on_search_end(result)
-        store.tag([trial.key for trial in result.trials], options.tags)  # also the trials of earlier calls
+        store.tag([trial.key for trial in result.trials], options.tags)  # including the trials of earlier calls
         return result
 
     def _round(self, session: Session, size: int, attempted: set[str]) -> list[Job]:
-        """Return the next jobs: the pending trials, and the rest of a round that is drawn now."""
+        """Draw the rest of the current round, and return its jobs and those of earlier pending trials."""
         store = session.open_store
         trials = self.trials(store)
         pending = [trial for trial in trials if trial.is_pending and trial.key not in attempted]
         start = round_start(len(trials), size)
-        if not any(trial.number < start for trial in pending):  # else this round has to wait for their results
+        if not any(trial.number < start for trial in pending):  # otherwise this round must wait for their results
             facts = environment.describe(session.device)
             while len(trials) < min(start + size, self.trial_count) and (trial := self.search.draw(trials, size)):
                 self.search.record(trial, store, environment.digest(facts), facts)

@@ -1,8 +1,8 @@
 """The worker process of one run: `python -m orthobench.execution.worker`, started by `ProcessExecutor`.
 
-It reads a pickled `Job` from its input and writes the run's events and its outcome to its output, one JSON object a
-line. The end of the input asks the worker to stop, as SIGINT, SIGTERM and SIGHUP do. So the worker outlives its
-parent by at most one iteration.
+It reads a pickled `Job` from its input, and writes the events and the outcome of the run to its output, one JSON object
+per line. It stops when its input ends, or on SIGINT, SIGTERM or SIGHUP. So the worker outlives its parent by at most
+one iteration.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from orthobench.execution.signals import stop_signals
 from orthobench.training.events import Relay
 
 ITERATION_SECONDS = 0.2
-"""Time between two messages on iterations."""
+"""Time between two messages about iterations."""
 
 
 class PipeSink(Relay):
-    """A sink that writes events to the parent process. If the parent is gone, the run is asked to stop."""
+    """A sink that writes events to the parent process. If the parent has died, it asks the run to stop."""
 
     def __init__(self, channel: TextIO, stop: threading.Event) -> None:
         self.channel, self.stop = channel, stop
@@ -50,7 +50,7 @@ def main() -> None:
     for number in stop_signals():
         signal.signal(number, lambda *_: stop.set())
     channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # a plugin's prints are no messages
+    os.dup2(2, 1)  # what a plugin prints must not look like a message
     logging.basicConfig(format="%(message)s")
     logging.getLogger("orthobench").setLevel(logging.INFO)
     job = pickle.load(sys.stdin.buffer)
