@@ -1,6 +1,6 @@
-"""A SLURM cluster: groups of runs are the tasks of few array jobs, which submitit submits.
+"""A SLURM cluster: groups of runs are the tasks of a few array jobs, which submitit submits.
 
-This module speaks with SLURM; `orthobench.execution.slurm_executor` decides what is submitted and when.
+This module talks to SLURM; `orthobench.execution.slurm_executor` decides what to submit and when.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The runs of a sweep: grids, sweep files, papers, searches. A sweep is the set of its runs, each trained once."""
+"""Plan which runs to train: grids, sweep files, papers, searches. A sweep is the set of its runs, each trained once."""
 
 MAX_SEEDS = 10_000
-"""The largest number of seeds; more is taken for a typing error."""
+"""The largest number of seeds; a larger one is treated as a typing error."""

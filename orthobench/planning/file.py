@@ -1,4 +1,4 @@
-"""A sweep in a TOML file: the task, models, settings, grid and seeds of `orthobench sweep`.
+"""A sweep in a TOML file, with the task, models, settings, grid and seeds of `orthobench sweep`.
 
 task = "adding"
 models = ["scornn"]
@@ -63,11 +63,11 @@ class SweepFile(BaseModel):
     )
 
     def overrides(self) -> dict[str, str]:
-        """Return the settings of every run, as text."""
+        """Return the settings that all runs share, as text."""
         return {name: text(value) for name, value in self.settings.items()}
 
     def axes(self) -> list[Axis]:
-        """Return the grid's axes.
+        """Return the axes of the grid.
 
         Raises:
             UsageError: an axis is empty or repeats a value.
@@ -79,7 +79,7 @@ def read_file(path: Path) -> SweepFile:
     """Read a sweep file.
 
     Raises:
-        UsageError: the file cannot be read, is no TOML, or has an invalid entry; one line with the remedy.
+        UsageError: the file cannot be read, is not TOML, or has an invalid entry; the message gives the fix.
     """
     content = read_toml(path)
     for key in content:
@@ -92,13 +92,13 @@ def read_file(path: Path) -> SweepFile:
 
 
 def schema() -> str:
-    """Return the JSON schema of sweep files, as in docs/sweep.schema.json."""
+    """Return the JSON schema of sweep files, which docs/sweep.schema.json contains."""
     content = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | SweepFile.model_json_schema()
     return json.dumps(content, indent=2)
 
 
 def _explain(error: ValidationError) -> str:
-    """Describe the first error, with the values that are valid."""
+    """Describe the first error, and list the valid values."""
     problem = error.errors()[0]
     key, *rest = problem["loc"]
     within = () if key == "match_parameters" else rest[:1]  # pydantic adds the type that it tried

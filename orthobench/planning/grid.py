@@ -1,9 +1,9 @@
-"""Grids: the values of one setting, or of several bound together, and every combination of such axes.
+"""Grids: axes that give values to one setting, or to several that change together, and all combinations of such axes.
 
-learning_rate=1e-3,1e-4             these values.
-hidden_size=128..512:x2             128, 256, 512: times two while not above 512.
-sequence_length=100..400:+100       100, 200, 300, 400. Ranges and single values may be mixed.
-(n,rho)=(170,17),(360,36)           Two points, each with both values.
+learning_rate=1e-3,1e-4             these values
+hidden_size=128..512:x2             128, 256, 512: doubled as long as it is at most 512
+sequence_length=100..400:+100       100, 200, 300, 400; ranges and single values can be mixed
+(n,rho)=(170,17),(360,36)           two points, each with both values
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from orthobench.errors import UsageError
 from orthobench.settings import text
 
 MAX_POINTS = 10_000
-"""The largest number of values in a range; more is taken for a typing error."""
+"""The largest number of values in a range; a larger one is treated as a typing error."""
 MAX_DIGITS = 400
-"""The largest exponent of a number in a range, and the most characters; floats end at 1e308."""
+"""The largest exponent and the largest length of a number in a range; floats end at 1e308."""
 
 TUPLE = r"\(([^()]*)\)"
 NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
@@ -43,8 +43,8 @@ class Axis:
         """Check the names and the points.
 
         Raises:
-            UsageError: there is no point, a name or value is empty, a name or point occurs twice, or a point has
-                another number of values than there are names.
+            UsageError: there is no point, a name or value is empty, a name or point occurs twice, or a point does not
+                have as many values as there are names.
         """
         shown = self.names[0] if len(self.names) == 1 else f"({','.join(self.names)})"
         if not all(self.names) or _repeated(self.names):
@@ -64,7 +64,9 @@ def _repeated(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def read_grid(grid: Mapping[str, str | Sequence[Any]]) -> list[Axis]:
-    """Read the axes of a sweep file or a Python call: a text as above, a list of values, or a list of bound values.
+    """Read the axes of a sweep file or a Python call.
+
+    Each is a text as above, a list of values, or a list of points for several settings.
 
     Raises:
         UsageError: an axis is empty or repeats a value.
@@ -90,7 +92,7 @@ def parse_axis(key: str, value: str) -> Axis:
 
 
 def combinations(axes: Sequence[Axis]) -> list[dict[str, str]]:
-    """Return every combination; the last axis varies fastest. Without axes there is one, the empty combination.
+    """Return all combinations; the last axis varies fastest. Without axes, the only combination is empty.
 
     Raises:
         UsageError: two axes have the same setting.
@@ -122,7 +124,7 @@ def _listed(names: tuple[str, ...], entries: Sequence[Any]) -> Axis:
 
 
 def _values(key: str, part: str) -> Iterator[str]:
-    """Yield a single value, or the values of a range `first..last:xFACTOR` or `first..last:+STEP`."""
+    """Yield a single value, or all values of a range `first..last:xFACTOR` or `first..last:+STEP`."""
     match = re.fullmatch(RANGE, part)
     if match is None:
         if re.match(rf"{NUMBER}\s*\.\.", part):
@@ -139,7 +141,7 @@ def _values(key: str, part: str) -> Iterator[str]:
     falls = times and 0 < change < 1 and value >= end > 0
     if not (rises or falls):
         raise UsageError(f"grid '{key}={part}' does not lead from {first} to {last}")
-    pointed = "." in first + last + ("" if times else step)  # 1.0 may be a share where 1 is a count
+    pointed = "." in first + last + ("" if times else step)  # 1.0 can be a share while 1 is a count
     for _ in range(MAX_POINTS):
         yield _number(value, pointed)
         value = value * change if times else value + change
@@ -149,12 +151,12 @@ def _values(key: str, part: str) -> Iterator[str]:
 
 
 def _decimal(key: str, part: str, text: str) -> Decimal:
-    """Return a number of a range.
+    """Parse a number of a range.
 
     Raises:
         UsageError: it has more digits or a larger exponent than any setting.
     """
-    with suppress(InvalidOperation):  # of an exponent that is no number for decimal
+    with suppress(InvalidOperation):  # an exponent that decimal cannot represent
         value = Decimal(text[: MAX_DIGITS + 1])
         if len(text) <= MAX_DIGITS and -MAX_DIGITS <= value.adjusted() <= MAX_DIGITS:
             return value
@@ -162,7 +164,7 @@ def _decimal(key: str, part: str, text: str) -> Decimal:
 
 
 def _number(exact: Decimal, pointed: bool) -> str:
-    """Format a number in the usual notation, to twelve digits; `pointed` adds a decimal point to a whole number."""
+    """Format a number with twelve digits in plain notation; `pointed` adds a decimal point to a whole number."""
     value = Context(prec=12).plus(exact).normalize()
     if value == value.to_integral_value() and abs(value) < 10**15:
         return f"{int(value)}.0" if pointed else str(int(value))

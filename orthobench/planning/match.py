@@ -1,4 +1,4 @@
-"""Choose hidden sizes with which the models of a sweep have equal parameter counts, as the papers compare them."""
+"""Choose hidden sizes that give the models of a sweep equal parameter counts, as in the comparisons of the papers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from orthobench.spec import RunConfig, resolve
 from orthobench.task import SyntheticSettings
 
 TOLERANCE = 0.05
-"""The largest distance of a count from the target, as a part of the target."""
+"""The largest allowed difference between a count and the target, as a fraction of the target."""
 FIRST_SIZE, LARGEST_SIZE, LARGEST_ON_CPU = 64, 2**20, 2**11
-"""Hidden sizes: the search begins at the first and ends at a limit, which is lower for models made on the CPU."""
+"""Hidden sizes: where the search begins, and its limits; the lower limit holds for models built on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class MatchedSize:
 
     @property
     def deviation(self) -> float:
-        """The count's distance from the target, as a part of the target; negative below it."""
+        """The difference between count and target, as a fraction of the target; negative if the count is smaller."""
         return self.parameters / self.target - 1
 
 
 @dataclass(frozen=True)
 class MatchedRuns:
-    """The runs of a sweep with their chosen hidden sizes, and each size once."""
+    """The runs of a sweep with the chosen hidden sizes, and a list that contains each size once."""
 
     runs: list[SweepRun]
     sizes: list[MatchedSize]
@@ -56,16 +56,16 @@ def with_equal_parameters(
     requested: str | int,
     counter: Counter | None = None,
 ) -> MatchedRuns:
-    """Resolve the runs of a sweep again, with hidden sizes of equal parameter counts.
+    """Resolve the runs of a sweep again, with hidden sizes that give equal parameter counts.
 
-    Settings that are tied to the hidden size follow it, as for `-s hidden_size=N`.
+    Settings that depend on the hidden size follow it, as with `-s hidden_size=N`.
 
     Args:
         runs: the runs of a grid, from `resolve_grid`.
         overrides: the settings of all runs.
-        requested: a count such as 15000, "15k" or "1.5M"; or a model of the sweep, which keeps its own settings and
-            whose count is the target at every point of the grid.
-        counter: counts with the tasks of earlier calls.
+        requested: a count such as 15000, "15k" or "1.5M", or a model of the sweep. The model keeps its own settings,
+            and its count is the target at every point of the grid.
+        counter: a counter, which reuses the tasks of earlier calls.
 
     Raises:
         UsageError: the hidden size is set or in the grid, the count or model is invalid, or a model has no hidden size
@@ -100,13 +100,13 @@ def with_equal_parameters(
 
 
 def check_can_match(model: str, model_class: type[Model], names: Iterable[str]) -> None:
-    """Check that the hidden size of a model can be chosen.
+    """Check that the hidden size of a model is free to be chosen.
 
     Args:
-        names: the settings that the user sets, or that are in the grid.
+        names: the settings that the user sets or that are in the grid.
 
     Raises:
-        UsageError: the hidden size is one of them, or the model has none.
+        UsageError: the hidden size is one of these settings, or the model has no hidden size.
     """
     if "hidden_size" in {SHORT_NAMES.get(name, name) for name in names}:
         raise UsageError("hidden_size is set or in the grid, and matching parameters chooses it: leave one of them out")
@@ -115,7 +115,7 @@ def check_can_match(model: str, model_class: type[Model], names: Iterable[str]) 
 
 
 def target_count(requested: str | int, models: Sequence[str]) -> int | None:
-    """Return a number of parameters, such as that in "15k"; None for the name of a model.
+    """Parse a number of parameters, such as "15k"; return None for the name of a model.
 
     Raises:
         UsageError: it is neither.
@@ -135,7 +135,7 @@ def target_count(requested: str | int, models: Sequence[str]) -> int | None:
 
 
 class Counter:
-    """Counts the parameters of runs' models. A task is made once for its settings."""
+    """A counter of the parameters of models. It builds each task only once per combination of settings."""
 
     def __init__(self) -> None:
         self.signatures: dict[str, Signature] = {}
@@ -143,28 +143,29 @@ class Counter:
     def count(self, config: RunConfig) -> int:
         """Return the parameter count of a run's model.
 
-        The model is made without memory on the device "meta". If its code reads numbers, it is made on the CPU.
+        The model is built on the device "meta", which takes no memory. If its code reads numbers, it is built on the
+        CPU instead.
 
         Raises:
-            OrthobenchError: the task's data is missing, or the model cannot be made.
+            OrthobenchError: the data of the task is missing, or the model cannot be built.
         """
         signature = self._signature(config)
         settings, generator = config.model_settings, torch.Generator()
         try:
             with torch.device("meta"):
                 return config.model_class.build(settings, signature, generator).parameter_count()
-        except Exception:  # code of plugins raises any error on tensors without numbers
+        except Exception:  # a plugin may raise any error on tensors without numbers
             if settings.hidden_size > LARGEST_ON_CPU:
                 raise UsageError(f"{config.spec.model} is too large to be counted: name fewer parameters") from None
         try:
             return config.model_class.build(settings, signature, generator).parameter_count()
         except OrthobenchError:
             raise
-        except Exception as error:  # code of plugins raises any error
+        except Exception as error:  # a plugin may raise any error
             raise UsageError(f"{config.spec.model} cannot be made: {one_line(error)}") from error
 
     def _signature(self, config: RunConfig) -> Signature:
-        """Return the signature of a run's task; generated data has one sequence, which changes no shape."""
+        """Return the signature of a run's task, with a single sequence of generated data, which changes no shape."""
         settings, condition = config.task_settings, config.spec.condition
         if condition not in self.signatures:
             if isinstance(settings, SyntheticSettings):
@@ -177,13 +178,13 @@ class Counter:
 def _choose(
     catalog: Catalog, config: RunConfig, overrides: Mapping[str, object], preset: Preset, target: int, counter: Counter
 ) -> tuple[RunConfig, MatchedSize]:
-    """Return a run with the hidden size whose count is nearest to the target.
+    """Choose the hidden size whose count is nearest to the target, and return the run with it.
 
     Raises:
-        UsageError: no size can be made, or the nearest count is too far away.
+        UsageError: the model cannot be built with any size, or the nearest count is too far away.
     """
     spec = config.spec
-    counter.count(config)  # shows errors that no hidden size repairs
+    counter.count(config)  # raises errors that no hidden size can avoid
 
     def resized(size: int) -> RunConfig:
         return resolve(catalog, spec.task, spec.model, {**overrides, "hidden_size": size}, preset, spec.seed)
@@ -209,10 +210,11 @@ def _choose(
 
 
 def _search(count: Callable[[int], int | None], target: int) -> dict[int, int]:
-    """Return the counts at some hidden sizes, among them that nearest to the target if counts grow with the size.
+    """Return the counts for some hidden sizes, including the nearest to the target if counts grow with the size.
 
-    First the size is doubled or halved past the target: models that accept few sizes accept powers of two. Then the
-    sizes between are narrowed down, by interpolation in the root of the count, which is nearly linear.
+    First, the size is doubled or halved until the count passes the target, because models that accept only some sizes
+    accept powers of two. Then the interval is narrowed by interpolating the square root of the count, which is nearly
+    linear in the size.
     """
     counts: dict[int, int] = {}
 

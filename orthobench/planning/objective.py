@@ -1,10 +1,11 @@
 """The objective of a search, and the median rule that prunes its runs.
 
-The median rule prunes a run by its best value up to an evaluation. It prunes if that value is worse than the median of
-the finished runs' best values up to the same evaluation. Source: Golovin and others, Google Vizier, KDD 2017.
+The median rule compares the best value of a run up to an evaluation with the best values of the finished runs up to the
+same evaluation. It prunes the run if its value is worse than their median. Source: Golovin et al., Google Vizier, KDD
+2017.
 
-optuna's MedianPruner is the same rule, and a test compares the two. It is not used here: workers apply the rule, and
-optuna is an extra that they may lack.
+optuna's MedianPruner implements the same rule, and a test compares the two. It is not used here because workers apply
+the rule, and optuna is an optional dependency that they may lack.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from orthobench.metric import Goal
 from orthobench.store import Run, Status
 
 MIN_FINISHED = 5
-"""Number of finished runs before the rule prunes any run."""
+"""The number of finished runs that the rule needs before it prunes a run."""
 GRACE = 0.25
-"""Share of a run's iterations in which it is not pruned: many tasks begin with a plateau."""
+"""The share of a run's iterations during which it is not pruned, because many tasks begin with a plateau."""
 
 
 class Row(Protocol):
@@ -35,9 +36,9 @@ class Row(Protocol):
 
 
 def objective_values(rows: Sequence[Row]) -> tuple[str, list[float]]:
-    """Return the split that a search judges a run by, and the metric's finite values on it, in order.
+    """Return the split by which a search judges a run, and the finite values of the metric on it, in order.
 
-    The split is "valid" where the task has a validation split, else "test".
+    The split is "valid" if the task has a validation split, else "test".
 
     Args:
         rows: the rows of the run's metric.
@@ -53,7 +54,7 @@ def best_so_far(values: Sequence[float], goal: Goal) -> list[float]:
 
 
 def was_pruned(run: Run) -> bool:
-    """Return whether a search has pruned the run."""
+    """Tell whether a search has pruned the run."""
     return run.status == Status.INTERRUPTED and (run.message or "").startswith("pruned")
 
 
@@ -62,14 +63,14 @@ class Median:
     """The median rule.
 
     Attributes:
-        finished: for each finished run, the best value up to each evaluation.
+        finished: the best value up to each evaluation, for each finished run.
     """
 
     finished: tuple[tuple[float, ...], ...]
     goal: Goal
 
     def should_prune(self, values: Sequence[float]) -> bool:
-        """Return whether a run with these values, one per evaluation, is worse than the median."""
+        """Tell whether a run with these values, one per evaluation, is worse than the median."""
         reached = [bests[len(values) - 1] for bests in self.finished if len(bests) >= len(values) > 0]
         if len(self.finished) < MIN_FINISHED or not reached:
             return False

@@ -1,4 +1,4 @@
-"""The runs of a paper's tables and figures, at full size or smaller."""
+"""The runs of a paper's tables and figures, at full size or scaled down."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def select_experiments(paper: Paper, kind: str = "", name: str | None = None) ->
 
     Args:
         kind: "table" or "figure".
-        name: its number ("1"), or its whole name; None for the whole paper.
+        name: the number ("1") or the whole name; None for the whole paper.
 
     Raises:
-        UsageError: the paper has none of this name.
+        UsageError: the paper has no table or figure of this name.
     """
     if name is None:
         return paper.experiments()
@@ -47,10 +47,10 @@ def restrict(
     models: Sequence[str] | None = None,
     where: Mapping[str, Any] | None = None,
 ) -> list[Experiment]:
-    """Return the experiments of a paper, or those of a table or figure with these models and settings.
+    """Return the experiments of a paper, table or figure that have these models and settings.
 
     Args:
-        where: values or lists of alternatives by setting; `task` and `model` count as settings.
+        where: for each setting a value or a list of alternatives; `task` and `model` count as settings.
 
     Raises:
         UsageError: the paper has no such table, figure, model or setting, or both a table and a figure are named.
@@ -81,12 +81,12 @@ def _described(experiment: Experiment) -> dict[str, Any]:
 
 
 def built_in_models(catalog: Catalog) -> list[str]:
-    """Return the names of this project's models, in alphabetical order."""
+    """Return the names of the built-in models in alphabetical order."""
     return sorted(plugin.name for plugin in catalog if plugin.kind == "model" and plugin.is_built_in)
 
 
 def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[SweepRun]:
-    """Return the runs of a figure's small version; none if its study computes."""
+    """Return the runs of the small version of a figure; an empty list if its study computes without training."""
     assert artifact.small is not None
     if artifact.study:
         runs = find_study(artifact.study).runs("quick", built_in_models(catalog))
@@ -104,7 +104,7 @@ def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[Sweep
 
 
 def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the variant of every paper's experiment, and the reasons of those that cannot run; by their identity."""
+    """Return the variants of all papers' experiments, and why the other experiments cannot run, by their identities."""
     keys, reasons = {}, {}
     for paper in papers():
         for experiment in paper.experiments():
@@ -124,12 +124,12 @@ def resolve_experiments(
     scale: float = 1.0,
     settings: Mapping[str, Any] | None = None,
 ) -> list[SweepRun]:
-    """Return the runs of these experiments, seed by seed; each once.
+    """Return the runs of these experiments, each once, seed by seed.
 
     Args:
-        scale: factor on the settings `SCALED`. The result is recorded in each run's settings, so a scaled run is
-            another variant and never the paper's.
-        settings: settings in place of the experiments' own, which also give another variant.
+        scale: factor on the settings in `SCALED`. The scaled values are part of a run's settings, so a scaled run is
+            another variant and never counts as a run of the paper.
+        settings: settings that override the experiments, which also gives another variant.
 
     Raises:
         UsageError: the scale is not in (0, 1], or an experiment needs an unknown plugin or setting.
@@ -155,7 +155,7 @@ def resolve_experiments(
 
 
 def _told_apart(runs: Sequence[SweepRun]) -> list[SweepRun]:
-    """Return the runs; where a model has several with the same text, it also has the settings that differ."""
+    """Return the runs; if several runs of a model have the same label, add the settings in which they differ."""
     alike: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for run in runs:
         alike.setdefault(_shown(run), []).append(run.config.spec.settings)
@@ -172,7 +172,7 @@ def _shown(run: SweepRun) -> tuple[str, str, str]:
 
 
 def _smaller(full: RunConfig, scale: float) -> dict[str, Any]:
-    """Return the settings that the scale changes."""
+    """Return the scaled values of the settings that the scale changes."""
     if scale == 1:
         return {}
     settings = full.spec.settings

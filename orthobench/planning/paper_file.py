@@ -1,4 +1,4 @@
-"""An ordered list of papers' runs in a TOML file: what `orthobench reproduce --file` trains.
+"""An ordered list of runs of papers in a TOML file, which `orthobench reproduce --file` trains.
 
 [[runs]]
 paper = "helfrich2018"
@@ -7,14 +7,14 @@ models = ["scornn", "full_urnn"]
 where = { sequence_length = 1000 }
 seeds = 5
 
-[[runs]] # a trial: other settings than the paper's
+[[runs]] # a trial with settings that differ from the paper
 paper = "helfrich2018"
 figure = "2"
 models = ["lstm"]
 settings = { learning_rate = 1e-2, max_iterations = 2000 }
 tags = ["rates"]
 
-[[runs]] # the paper's length, with the settings of the best trial
+[[runs]] # a run of full length, with the settings of the best trial
 paper = "helfrich2018"
 figure = "2"
 models = ["lstm"]
@@ -58,11 +58,11 @@ EXPECTED = {
 Name = Annotated[str, Field(min_length=1)]
 Values = dict[Name, str | bool | int | float]
 Find = Callable[[Sequence[str]], Sequence[Run]]
-"""Returns the records of the runs with these keys, of those that a database has."""
+"""Returns the stored records of the runs with these keys."""
 
 
 class PaperRuns(BaseModel):
-    """Runs of one paper; the same words as the options of `orthobench reproduce`."""
+    """Runs of one paper; the fields are named like the options of `orthobench reproduce`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -80,7 +80,7 @@ class PaperRuns(BaseModel):
         """Return the runs, seed by seed.
 
         Args:
-            chosen: the settings of the best trial.
+            chosen: the settings of the best trial, if the entry uses them.
 
         Raises:
             UsageError: the paper has no such table, figure, model or setting.
@@ -92,18 +92,18 @@ class PaperRuns(BaseModel):
 
 
 def runs_in(path: Path, catalog: Catalog, find: Find = lambda keys: ()) -> list[SweepRun]:
-    """Return the runs of a file in its order, each once.
+    """Return the runs of a file, each once, in the order of the file.
 
-    An entry that takes the settings of the best trial has no runs before all its trials have a result.
+    An entry that uses the settings of the best trial has no runs until all its trials have results.
 
     Args:
         find: finds the results of trials.
 
     Raises:
-        UsageError: the file cannot be read, is no TOML, or has an invalid entry; the line names the entry.
+        UsageError: the file cannot be read, is not TOML, or has an invalid entry, which the message names.
     """
     runs: dict[str, SweepRun] = {}
-    trials: dict[str, list[tuple[Values, list[str]]]] = {}  # by tag: settings, and the keys of their runs
+    trials: dict[str, list[tuple[Values, list[str]]]] = {}  # by tag: settings, and the keys of the runs with them
     for number, entry in enumerate(_entries(path), 1):
         try:
             chosen = None
@@ -125,10 +125,10 @@ def runs_in(path: Path, catalog: Catalog, find: Find = lambda keys: ()) -> list[
 
 
 def _best(trials: Sequence[tuple[Values, Sequence[str]]], find: Find) -> Values | None:
-    """Return the settings whose runs have the best mean of their best values; None while a run has no result.
+    """Return the settings whose runs have the best mean of their best values; None as long as a run has no result.
 
     Raises:
-        UsageError: all trials have diverged without a value.
+        UsageError: all trials have diverged without any value.
     """
     scores: list[tuple[float, Values]] = []
     for settings, keys in trials:

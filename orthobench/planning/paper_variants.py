@@ -1,8 +1,8 @@
-"""The variant of every paper's experiment, for commands that read results and need no torch.
+"""The variants of all papers' experiments, for commands that read results and do not need torch.
 
-An experiment's settings can be resolved only by the classes of its task and its model, which load torch. The result
-follows from the code alone. So the user's cache folder keeps it with the hash of the code. After a change of the code,
-another process resolves the experiments again.
+Resolving the settings of an experiment takes the classes of its task and its model, which load torch. The result
+depends on the code alone, so it is cached in the user's cache folder under the hash of the code. After a change of the
+code, another process resolves the experiments again.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from orthobench.store import atomic
 
 
 def paper_variants() -> dict[str, str]:
-    """Return the variant of each paper's experiment that can run, by the experiment's identity."""
-    if "torch" in sys.modules:  # then it takes a third of a second
+    """Return the variants of the papers' experiments that can run, by the identity of the experiment."""
+    if "torch" in sys.modules:  # then resolving takes a third of a second
         return resolve_variants()
     file = platformdirs.user_cache_path("orthobench") / "paper-variants.json"
     variants = _read(file)
     if variants is None:
         variants = _resolved_elsewhere()
         content = {"code": code_hash(), "variants": variants}
-        with suppress(OSError, StorageError):  # without a cache the next report takes longer
+        with suppress(OSError, StorageError):  # without a cache, only the next report takes longer
             file.parent.mkdir(parents=True, exist_ok=True)
             atomic.write_bytes(file, json.dumps(content).encode())
     return variants
 
 
 def resolve_variants() -> dict[str, str]:
-    """Return the same as `paper_variants`, from the classes themselves."""
+    """Compute the result of `paper_variants` from the classes of the plugins."""
     from orthobench.planning.paper import variant_keys
     from orthobench.plugins import Catalog
 
@@ -45,7 +45,7 @@ def resolve_variants() -> dict[str, str]:
 
 
 def _read(file: Path) -> dict[str, str] | None:
-    """Return the variants in a file that this code has written; None without such a file."""
+    """Return the variants from a file that this version of the code has written; None if there is no such file."""
     try:
         content = json.loads(file.read_text("utf-8"))
         variants: dict[str, str] = content["variants"]
@@ -55,7 +55,7 @@ def _read(file: Path) -> dict[str, str] | None:
 
 
 def _resolved_elsewhere() -> dict[str, str]:
-    """Return the variants from another process; from this one where that process cannot start or fails."""
+    """Compute the variants in another process, or in this one if the other process cannot start or fails."""
     command = [sys.executable, "-P", "-m", __name__]
     try:
         done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True)

@@ -1,4 +1,4 @@
-"""The runs of a sweep, and the state of each in the database."""
+"""The runs of a sweep and their states in the database."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class PlannedRun:
 
     Attributes:
         settings: the settings that distinguish the run from the others, as text.
-        existing_run: its record, if it was started before.
-        is_locked: another process trains it now.
-        continues: it has diverged and is to continue.
+        existing_run: the record of the run, if it was started before.
+        is_locked: whether another process trains the run now.
+        continues: whether the run has diverged and should continue.
         older_run: for a missing run, a result with the same settings and an older version of a plugin.
     """
 
@@ -51,7 +51,7 @@ class PlannedRun:
 
     @property
     def state(self) -> str:
-        """The run's status; "missing" without a record, "stale" with an older result only, "running" if locked."""
+        """The status; "missing" without a record, "stale" with only an older result, "running" if it is locked."""
         if self.is_locked:
             return "running"
         if self.existing_run is None:
@@ -61,7 +61,7 @@ class PlannedRun:
 
     @property
     def change(self) -> str:
-        """The difference between a stale run and its older result; empty for other runs."""
+        """What differs between a stale run and its older result; empty for other runs."""
         if self.older_run is None:
             return ""
         spec, before = self.config.spec, self.older_run.spec
@@ -97,7 +97,7 @@ def resolve_grid(
     seeds: Sequence[int],
     preset: Preset,
 ) -> list[SweepRun]:
-    """Return the runs of a grid, seed by seed: a sweep that is cut short has then compared every model.
+    """Return the runs of a grid, seed by seed, so that a sweep that is cut short has already compared all models.
 
     Raises:
         UsageError: a name or value is invalid, or two points of the grid are the same run.
@@ -137,7 +137,7 @@ def plan(
     checkpoints: Path | str,
     on_divergence: OnDivergence = "stop",
 ) -> list[PlannedRun]:
-    """Return the runs with their states. Without a store all are missing."""
+    """Look up the state of each run. Without a store, all runs are missing."""
     runs = list(runs)
     keys = [config.spec.key for config, _ in runs]
     existing = {run.key: run for run in store.runs(keys=keys)} if store else {}
@@ -155,10 +155,10 @@ def plan(
 
 
 def _older_run(config: RunConfig, others: Iterable[Run]) -> Run | None:
-    """Return the newest result of this run under earlier versions of its plugins.
+    """Return the newest result of this run with earlier versions of its plugins.
 
-    The seed is the same and neither version is newer. The settings that both have are the same. Settings that a plugin
-    has gained since must be at their defaults here.
+    The result has the same seed and no newer version. The settings that both runs have must be equal, and settings that
+    a plugin has gained since then must have their default values here.
     """
     spec = config.spec
     results = [
@@ -176,12 +176,12 @@ def _older_run(config: RunConfig, others: Iterable[Run]) -> Run | None:
 
 
 def _number(version: str) -> int:
-    """Return a version's number, without the revision of a plugin file."""
+    """Return the number of a version, without the revision of a plugin file."""
     return int(version.partition("+")[0])
 
 
 def _means_the_same(settings: Settings, recorded: dict[str, Any]) -> bool:
-    """Return whether the settings that an earlier version recorded mean the same as these."""
+    """Tell whether the settings that an earlier version recorded mean the same as these settings."""
     group = type(settings)
     now, before = (identity(group.neutral() | values) for values in (settings.canonical(), recorded))
     shared = now.keys() & before.keys()
@@ -189,5 +189,5 @@ def _means_the_same(settings: Settings, recorded: dict[str, Any]) -> bool:
         return False
     try:
         return shared == now.keys() or group.read({name: now[name] for name in shared}) == settings
-    except UsageError:  # the shared settings are invalid without an added one
+    except UsageError:  # the shared settings are invalid without a newer one
         return False

@@ -1,9 +1,11 @@
-"""Requests: the words of a command for a run, as a hash. A finished run is found by its request without torch.
+"""Requests: hashes of the words that ask for a run. With its request, a finished run is found without torch.
 
-Settings can be resolved only by the classes of models, which need torch. A request needs no class: equal requests to
-the same code are resolved to the same run. So a request is the hash of the words and of the whole code, and the
-database keeps the last request of each run. The seed is no part of it. Other code gives other requests, and the run is
-then resolved in the usual way. So is a run whose settings name a file or folder: the words say nothing of its content.
+Resolving settings takes the classes of models, which need torch. A request avoids this, because the same words and the
+same code always resolve to the same run. A request is therefore the hash of the words and of the whole code, and the
+database stores the last request of each run. The seed is not part of it.
+
+Different code gives different requests, and the run is then resolved in the usual way. A run whose settings name a file
+or folder is also resolved in this way, because the words do not determine the content of the file.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ from orthobench.settings import CHECKSUM, text
 
 PACKAGES = ("orthobench", "orthobench.models", "orthobench.tasks", "orthobench.probes")
 SOURCES = (".py", ".toml")
-"""Files on which the resolution of settings depends: code and the papers' records."""
+"""Suffixes of the files on which the resolution of settings depends: code and the records of the papers."""
 
 
 def request_of(catalog: Catalog, task: str, model: str, settings: Mapping[str, Any], preset: Preset) -> str | None:
     """Return the request for a run, without its seed; None if the words do not determine the run.
 
-    They do not if a plugin is not built in, since its code may change, or if a setting names a file or folder.
+    This is the case if a plugin is not built in, because its code may change, or if a setting names a file or folder.
 
     Args:
         settings: the user's settings, as values or as text.

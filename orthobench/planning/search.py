@@ -1,13 +1,14 @@
-"""A search: trials are drawn one after another, on the results of earlier trials.
+"""A search: trials are drawn one after another, each from the results of earlier trials.
 
-A trial is an ordinary run. A record in the database, written before the run starts, has its drawn settings and its key.
-All else is read from the runs, so a search that was cut off anywhere resumes. Each draw has its own seed, derived from
-the search's key and the trial's number, and depends on earlier trials alone. Trials that train at the same time form a
-round: they are drawn on the results of earlier rounds, so the order in which they end has no effect.
+A trial is an ordinary run. A record in the database, written before the run starts, contains the drawn settings and the
+key of the run. Everything else is read from the runs, so a search can resume wherever it was interrupted. Each draw has
+its own seed, derived from the key of the search and the number of the trial, and depends only on earlier trials. Trials
+that train at the same time form a round. They are drawn from the results of earlier rounds, so the order in which they
+end has no effect.
 
 Points come from optuna's tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011). It draws the first ten at
-random and later ones where good trials are denser than bad ones. Diverged and pruned trials count as bad. `objective`
-has the rule that prunes.
+random, and later ones where good trials are denser than bad ones. Diverged and pruned trials count as bad. The rule
+that prunes is in `objective`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 DRAWS = 20
-"""Number of draws by the sampler before all points are listed."""
+"""The number of draws from the sampler before all points are enumerated."""
 
 State = Literal["finished", "diverged", "pruned", "failed", "interrupted", "missing"]
 
@@ -46,10 +47,10 @@ class Trial:
     """A point of the search and the state of its run.
 
     Attributes:
-        number: counts from 0.
+        number: the number of the trial, counted from 0.
         settings: the drawn settings, as text.
-        split: the split that judges the run: "valid" where the task has a validation split, else "test".
-        bests: the best value of the task's metric on that split, up to each evaluation.
+        split: the split by which the run is judged: "valid" if the task has a validation split, else "test".
+        bests: the best value of the task's metric on this split, up to each evaluation.
     """
 
     number: int
@@ -66,7 +67,7 @@ class Trial:
 
     @property
     def is_pending(self) -> bool:
-        """Whether its run still has to train."""
+        """Whether the run of the trial still has to train."""
         return self.state in ("missing", "interrupted", "failed")
 
     @property
@@ -77,10 +78,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Search:
-    """A search of settings for a model on a task. All trials have seed 0.
+    """A search for settings of a model on a task. All trials have seed 0.
 
     Attributes:
-        match_parameters: a parameter count, or the model that has it: the hidden size of each trial is chosen for it.
+        match_parameters: a parameter count, or the model that has it. The hidden size of each trial is chosen to match.
     """
 
     catalog: Catalog
@@ -97,8 +98,8 @@ class Search:
         """Check the names.
 
         Raises:
-            UsageError: a task, model or setting is unknown, a setting is both fixed and searched, or the hidden size is
-                to be chosen and is one of them.
+            UsageError: a task, model or setting is unknown, a setting is both fixed and searched, or the hidden size
+                should match a count but is also given or searched.
         """
         if both := sorted(set(self.overrides) & set(self.space.names)):
             raise UsageError(f"{', '.join(both)} is both set and in the grid: leave one out")
@@ -118,12 +119,12 @@ class Search:
 
     @property
     def metric(self) -> Metric:
-        """Return the metric that is optimised."""
+        """The metric that the search optimises."""
         return self.task_class.main_metric()
 
     @property
     def key(self) -> str:
-        """The search's name; the number of trials is no part of it."""
+        """The key of the search, which does not depend on the number of trials."""
         matching = {} if self.match_parameters is None else {"match_parameters": self.match_parameters}
         return digest(
             {
@@ -139,7 +140,7 @@ class Search:
 
     @property
     def _name(self) -> str:
-        """The name of its records in the database."""
+        """The name of the search's records in the database."""
         return f"search {self.key}"
 
     def resolve(self, settings: Mapping[str, str]) -> RunConfig:
@@ -151,10 +152,10 @@ class Search:
         return resolve(self.catalog, self.task, self.model, {**self.overrides, **settings}, self.preset)
 
     def _point(self, drawn: dict[str, str]) -> tuple[dict[str, str], RunConfig]:
-        """Return the settings of a draw, with the hidden size where it is chosen, and their run.
+        """Return the settings of a draw, including the hidden size if it is chosen, and the run with them.
 
         Raises:
-            UsageError: as for `resolve`, or no hidden size has the parameter count.
+            UsageError: as for `resolve`, or no hidden size gives the parameter count.
         """
         if self.match_parameters is None:
             return drawn, self.resolve(drawn)
@@ -171,11 +172,11 @@ class Search:
         return own.settings, own.config
 
     def trials(self, store: Store) -> list[Trial]:
-        """Return the trials so far in the order of their draws, without those whose settings now mean another run."""
+        """Return the trials in the order of their draws, except trials whose settings now resolve to another run."""
         points: dict[str, tuple[dict[str, str], RunConfig]] = {}
         for record in store.benchmarks(self._name):
             settings = record.results["chosen"]
-            with suppress(UsageError):  # the settings' meaning or limits may have changed since
+            with suppress(UsageError):  # the meaning or limits of settings may have changed
                 config = self.resolve(settings)
                 if config.spec.key == record.results["run"]:
                     points.setdefault(config.spec.key, (settings, config))
@@ -205,17 +206,17 @@ class Search:
         return ends.get(run.status, "interrupted")
 
     def rule(self, trial: Trial, trials: Sequence[Trial], round_size: int) -> Median | None:
-        """Return the rule that prunes a trial, over the finished trials of earlier rounds; None without pruning."""
+        """Return the rule that prunes a trial, from the finished trials of earlier rounds; None without pruning."""
         if not self.prune:
             return None
         earlier = trials[: round_start(trial.number, round_size)]
         return Median(tuple(_whole_course(other) for other in earlier if other.state == "finished"), self.metric.goal)
 
     def draw(self, trials: Sequence[Trial], round_size: int) -> Trial | None:
-        """Draw the next trial; None if every point is a trial already.
+        """Draw the next trial; return None if every point is already a trial.
 
         Raises:
-            UsageError: no point can run; the message has the reason for one of them.
+            UsageError: no point can run; the message gives the reason for one of them.
         """
         known = {trial.key for trial in trials}
         problem = None
@@ -237,7 +238,7 @@ class Search:
         store.add_benchmark(self._name, results, environment_digest, environment)
 
     def _draws(self, trials: Sequence[Trial], round_size: int) -> Iterator[dict[str, str]]:
-        """Yield points of the sampler; then, if their number is finite, all points."""
+        """Yield points from the sampler and then, if their number is finite, all points."""
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -247,7 +248,7 @@ class Search:
         past += [self._as_optuna(replace(trial, state="missing", bests=[])) for trial in trials[ended:]]
         for attempt in range(DRAWS):
             seed = seeds.derive(0, "search", self.key, len(trials), attempt) % 2**32
-            # the constant liar: a running trial counts as a bad one, so its neighbours wait
+            # The constant liar: running trials count as bad, so that the sampler does not draw points near them.
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
             study = optuna.create_study(
                 sampler=sampler, direction="minimize" if self.metric.goal == "min" else "maximize"
@@ -257,7 +258,7 @@ class Search:
         yield from self.space.shuffled(seeds.derive(0, "search", self.key, len(trials)))
 
     def _as_optuna(self, trial: Trial) -> FrozenTrial:
-        """Return a trial in optuna's form."""
+        """Convert a trial to a trial of optuna."""
         from optuna.trial import TrialState, create_trial
 
         finished = TrialState.COMPLETE if trial.bests else TrialState.PRUNED
@@ -272,7 +273,7 @@ class Search:
 
 
 def _whole_course(trial: Trial) -> tuple[float, ...]:
-    """Return the best value of a finished trial up to each evaluation; one that solved its task keeps its last."""
+    """Return the best value of a finished trial up to each evaluation, continued at its last value if it stopped."""
     bests, run = tuple(trial.bests), trial.run
     if run is None or run.solved_at is None or not bests:
         return bests
@@ -281,5 +282,5 @@ def _whole_course(trial: Trial) -> tuple[float, ...]:
 
 
 def round_start(number: int, round_size: int) -> int:
-    """Return the number of the first trial in the round of this trial."""
+    """Return the number of the first trial in the round that contains this trial."""
     return number - number % round_size

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 DIGITS = 3
-"""Significant digits of a drawn number; they keep command lines short."""
+"""Significant digits of a drawn number; few digits keep command lines short."""
 MAX_POINTS = 10_000
-"""The largest number of points that are tried before a space counts as exhausted."""
+"""The number of points that are tried before a space counts as exhausted."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The points of a grid axis. A point's value is its text: `v`, or `v,w` for settings that are bound together."""
+    """The points of a grid axis. The value of a point is text: `v`, or `v,w` for settings that change together."""
 
     axis: Axis
 
@@ -55,7 +55,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers between two ends, both included; whole numbers if both ends are whole, as in 64..256."""
+    """All numbers from one end to another, both included; only whole numbers if both ends are whole, as in 64..256."""
 
     name: str
     low: float
@@ -80,7 +80,7 @@ class Range:
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def settings(self, value: float) -> dict[str, str]:
-        """Return the value as text, rounded and within the ends."""
+        """Return the value as text, rounded and clipped to the range."""
         if self.whole:
             return {self.name: str(value)}
         return {self.name: str(min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high))}
@@ -90,10 +90,10 @@ class Range:
 
 
 class Space:
-    """The axes, ordered by name: the order on the command line changes no draw."""
+    """The axes, sorted by name so that their order on the command line does not change the draws."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        """Read the axes and ranges, `key=value` each.
+        """Read the axes and ranges; each text is `key=value`.
 
         Raises:
             UsageError: there is no axis, a text is neither an axis nor a range, or a setting occurs twice.
@@ -120,20 +120,20 @@ class Space:
         return math.prod(counts) if len(counts) == len(values) else None
 
     def distributions(self) -> dict[str, BaseDistribution]:
-        """Return optuna's distributions, by axis."""
+        """Return the distributions for optuna, by axis."""
         return {name: axis.distribution() for name, axis in self.axes.items()}
 
     def settings(self, drawn: Mapping[str, float | str]) -> dict[str, str]:
-        """Return the settings of a draw from the distributions, as text."""
+        """Convert a draw from the distributions to settings, as text."""
         pairs = [axis.settings(drawn[name]) for name, axis in self.axes.items()]  # type: ignore[arg-type]
         return {name: value for pair in pairs for name, value in pair.items()}
 
     def values(self, settings: Mapping[str, str]) -> dict[str, float | str]:
-        """Return the draw from the distributions with these settings."""
+        """Convert settings to the draw from the distributions that gives them."""
         return {name: axis.value(settings) for name, axis in self.axes.items()}
 
     def shuffled(self, seed: int) -> Iterator[dict[str, str]]:
-        """Yield the points in random order, at most `MAX_POINTS`; none if an axis is a range of real numbers."""
+        """Yield at most `MAX_POINTS` points in random order; nothing if an axis is a range of real numbers."""
         size = self.size or 0
         for index in random.Random(seed).sample(range(size), min(size, MAX_POINTS)):
             drawn: dict[str, float | str] = {}
