@@ -1,6 +1,6 @@
-"""Papers as data: each experiment's settings and printed results, one TOML file per paper.
+"""Papers as data: the settings and published results of each experiment, one TOML file per paper.
 
-The settings are defaults of runs. The report shows the printed results next to the measured ones.
+The settings are defaults of runs. The report shows the published results next to the measured ones.
 """
 
 from orthobench.papers.aggregation import Aggregation as Aggregation

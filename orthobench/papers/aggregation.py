@@ -1,4 +1,4 @@
-"""How a printed number was made of runs: over how many seeds, scaled or not, chosen by what."""
+"""How a published value was computed from runs: over how many seeds, scaled or not, and by which evaluation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Selection = Literal["curve", "last", "final", "early_stopped", "best_test", "bes
 
 
 class Aggregation(BaseModel):
-    """What a paper says of its numbers; a part that no source states is None.
+    """What a paper says about how it computed its numbers; a field that no source states is None.
 
-    A measured number is made in the same way. Where nothing is stated it is the mean over all seeds.
+    A measured number is computed in the same way. If nothing is stated, it is the mean over all seeds.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,19 +39,19 @@ class Aggregation(BaseModel):
         return self
 
     def upon(self, lower: Aggregation) -> Aggregation:
-        """Return this record with the parts that it leaves open taken from a lower one."""
+        """Return this record with its missing fields filled in from a lower one."""
         own = {name: value for name, value in self if value is not None}
         return Aggregation(**{**dict(lower), **own})
 
     @property
     def words(self) -> str:
-        """Return what is stated, such as "best of 3, scaled"; empty where nothing is."""
+        """The stated fields in words, such as "best of 3, scaled"; empty if nothing is stated."""
         parts = [self.over_seeds(self.seeds)] if self.over or self.seeds else []
         parts += ["scaled"] if self.scaled else []
         parts += [f"{self.deviation} deviation"] if self.deviation in ("sample", "population") else []
         return ", ".join(parts)
 
     def over_seeds(self, seeds: int | None) -> str:
-        """Return how seeds make the number, such as "best of 3"."""
+        """Describe how the number is computed over seeds, for example "best of 3"."""
         over = self.over or "mean"
         return over if seeds is None else "one seed" if seeds == 1 else f"{over} of {seeds}"

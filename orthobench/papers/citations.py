@@ -1,6 +1,7 @@
 """The papers behind each model and task, as BibTeX.
 
-`references.bib` has the entries, `citations.csv` the keys of each model, task and data set, the defining paper first.
+`references.bib` contains the entries. `citations.csv` lists the keys for each model, task and data set, starting with
+the paper that defines it.
 """
 
 from __future__ import annotations
@@ -32,5 +33,5 @@ def citations() -> dict[tuple[str, str], tuple[str, ...]]:
 
 
 def cited(kind: str, name: str) -> tuple[str, ...]:
-    """Return the keys of the papers behind a "model", "task" or "dataset"; none for a plugin from outside."""
+    """Return the keys of the papers behind a "model", "task" or "dataset"; nothing for an external plugin."""
     return citations().get((kind, name), ())

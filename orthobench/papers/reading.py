@@ -1,4 +1,4 @@
-"""Read the papers: one TOML file each, beside this module."""
+"""Read the papers from the TOML files next to this module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def papers() -> tuple[Paper, ...]:
 
 
 class _Decimal(float):
-    """A number that knows how the file writes it: 0.920 and not 0.92."""
+    """A number that remembers its digits in the file, for example 0.920 and not 0.92."""
 
     def __new__(cls, text: str) -> Self:
         number = super().__new__(cls, text)
@@ -32,7 +32,7 @@ class _Decimal(float):
 
 
 def _with_digits(node: Any) -> Any:
-    """Return the tables of a file with plain numbers; a table with a `value` also has the `digits` of the file."""
+    """Return the tables of a file with plain numbers; a table with a `value` also gets its `digits` in the file."""
     if isinstance(node, dict):
         digits = {"digits": node["value"].text} if isinstance(node.get("value"), _Decimal) else {}
         return {name: _with_digits(value) for name, value in node.items()} | digits
@@ -42,10 +42,10 @@ def _with_digits(node: Any) -> Any:
 
 
 def find_paper(key: str) -> Paper:
-    """Return the paper of this key.
+    """Return the paper with this key.
 
     Raises:
-        UsageError: the key is unknown; the message names the nearest.
+        UsageError: the key is unknown; the message gives the nearest one.
     """
     known = {paper.key: paper for paper in papers()}
     if key not in known:
@@ -55,7 +55,7 @@ def find_paper(key: str) -> Paper:
 
 @cache
 def studies() -> tuple[Study, ...]:
-    """Return the studies of all papers, each with its paper's citation and names of models."""
+    """Return the studies of all papers, each with the citation of the paper and its names for models."""
     return tuple(
         study.model_copy(update={"source": paper.citation, "names": paper.names})
         for paper in papers()
@@ -64,10 +64,10 @@ def studies() -> tuple[Study, ...]:
 
 
 def find_study(name: str) -> Study:
-    """Return the study of this name.
+    """Return the study with this name.
 
     Raises:
-        UsageError: no paper has it; the message names the nearest.
+        UsageError: no paper has such a study; the message gives the nearest name.
     """
     by_name = {study.name: study for study in studies()}
     if name not in by_name:
@@ -76,5 +76,5 @@ def find_study(name: str) -> Study:
 
 
 def experiments(task: str, model: str) -> list[Experiment]:
-    """Return every paper's experiments with this model on this task, by the papers' priority."""
+    """Return the experiments of all papers with this model on this task, by the priority of the papers."""
     return [experiment for paper in papers() for experiment in paper.experiments(task, model)]

@@ -1,4 +1,4 @@
-"""The records of a paper's TOML file: tables and figures, experiments with their settings, and printed results."""
+"""The records of a paper's TOML file: tables and figures, experiments with their settings, and published results."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PRINTED_TASKS = {
     "fitzhugh_nagumo": "FitzHugh-Nagumo",
     "ptb": "Penn Treebank",
 }
-"""Tasks as the papers write them."""
+"""The names of tasks in the papers."""
 
 
 class Printed(Record):
-    """A printed result: a value in the metric's unit (accuracies as fractions), a curve, or an outcome in words.
+    """A published result: a value in the metric's unit (accuracies as fractions), a curve, or an outcome in words.
 
-    A number that no source has any more is `lost`. Outcomes and curves are those of figures and logs.
+    A number that no source contains any more is `lost`. Outcomes and curves come from figures and logs.
     """
 
     metric: str
@@ -50,12 +50,12 @@ class Printed(Record):
 
     @property
     def number(self) -> str:
-        """Return the value with all its printed digits; empty without a value."""
+        """The value with all its published digits; empty without a value."""
         return "" if self.value is None else self.digits or f"{self.value:g}"
 
     @property
     def text(self) -> str:
-        """Return the result as printed: the number with its error, or the outcome in words."""
+        """The result as published: the number with its error, or the outcome in words."""
         if self.lost:
             return "lost"
         number = self.number or self.outcome or (f"curve of {len(self.curve)} points" if self.curve else "")
@@ -63,7 +63,7 @@ class Printed(Record):
 
 
 class Column(Record):
-    """A column of a table, with the metric and the settings of its results."""
+    """A column of a table, with the metric and the settings of the results in it."""
 
     label: str
     metric: str
@@ -75,7 +75,7 @@ class Column(Record):
 
 
 class Small(Record):
-    """A version of a figure that takes a minute or two: models with the quick preset, or its study's quick version."""
+    """A small version of a figure, which takes a minute or two: models with the quick preset, or a quick study."""
 
     models: list[str] = []
     settings: dict[str, Any] = Field({}, description="settings that override the preset's")
@@ -83,10 +83,10 @@ class Small(Record):
 
 
 class Artifact(Record):
-    """A table or figure: its name in experiments, its form (`shows`) and its claims.
+    """A table or figure: the name by which experiments refer to it, its kind (`shows`) and its claims.
 
-    With `shows` = "study" it consists of the named study of the paper, and of no experiments. Other tables and figures
-    may name a study as well.
+    With `shows` = "study", it consists of a study of the paper instead of experiments. Other tables and figures may
+    name a study in addition.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Artifact(Record):
 
 
 class Protocol(Record):
-    """Settings that all of a paper's experiments on a task share."""
+    """Settings that all experiments of a paper on a task share."""
 
     task_settings: dict[str, Any] = {}
     training: dict[str, Any] = {}
@@ -124,7 +124,7 @@ class Protocol(Record):
 
 
 class Experiment(Record):
-    """A model on a task as a paper ran it; its settings include the paper's protocol for the task."""
+    """A model on a task as a paper trained it; its settings include the paper's protocol for the task."""
 
     artifact: str = Field(description="its table or figure, such as 'figure 2'")
     task: str
@@ -157,28 +157,28 @@ class Experiment(Record):
     @field_validator("task_settings", "model_settings", "training")
     @classmethod
     def _read_none(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Read "none" as None: TOML has no null."""
+        """Read "none" as None, because TOML has no null."""
         return {name: None if value == "none" else value for name, value in settings.items()}
 
     def differences(self, settings: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Return the settings of a run that differ from the experiment's: by name, the run's value and the paper's."""
+        """Return the settings in which a run differs from the experiment: by name, its value and the paper's value."""
         return {
             name: (settings.get(name), value) for name, value in self.settings.items() if settings.get(name) != value
         }
 
     def has(self, settings: Mapping[str, Any]) -> bool:
-        """Return whether the experiment has all these settings."""
+        """Tell whether the experiment has all these settings."""
         return all(self.settings.get(name) == value for name, value in settings.items())
 
     @property
     def label(self) -> str:
-        """Return the label of its row in a table."""
+        """The label of the experiment's row in a table."""
         size, name = self.model_settings.get("hidden_size"), self.name or self.model
         return self.row or (name if size is None else f"{name}, n = {size}")
 
     @property
     def panel(self) -> str:
-        """Return the part of a figure in which it stands: the sequence length, or the task with its order of pixels."""
+        """The panel of a figure to which it belongs: the sequence length, or the task with its order of pixels."""
         if length := self.task_settings.get("sequence_length"):
             return f"T = {length}"
         kind = "permuted " if self.task_settings.get("permuted") else ""
@@ -186,33 +186,33 @@ class Experiment(Record):
 
     @property
     def identity(self) -> str:
-        """Return a text that identifies the experiment among those of all papers."""
+        """A text that identifies the experiment among the experiments of all papers."""
         parts = [self.paper, self.artifact, self.row, self.task, self.model, self.settings]
         return json.dumps(parts, sort_keys=True)
 
     def aggregation_of(self, printed: Printed, artifact: Artifact) -> Aggregation:
-        """Return how one of its results was made: as the result says, else the experiment, else the table or figure."""
+        """Return how a result was computed, according to the result, else the experiment, else the table or figure."""
         own = Aggregation(selection=self.selection if "selection" in self.model_fields_set else None)
         whole = printed.aggregation.upon(self.aggregation).upon(own).upon(artifact.aggregation)
         return whole.upon(Aggregation(selection=self.selection))
 
     def printed_in(self, artifact: str) -> list[Printed]:
-        """Return its results that are printed in this table or figure."""
+        """Return the results of the experiment that were published in this table or figure."""
         return [printed for printed in self.printed if (printed.artifact or self.artifact) == artifact]
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the settings of task, model and training together; their names do not overlap."""
+        """The settings of task, model and training together; their names do not overlap."""
         return {**self.task_settings, **self.model_settings, **self.training}
 
     @property
     def lent(self) -> dict[str, Any]:
-        """Return the settings that a run takes from it."""
+        """The settings that a run takes from the experiment by default."""
         return self.settings | self.common if self.own_data else self.settings
 
 
 class Elsewhere(Record):
-    """A printed result without an experiment here, with the reason; the report shows it alone."""
+    """A published result without an experiment in this file, and the reason; the report shows only the result."""
 
     artifact: str
     label: str
@@ -236,7 +236,7 @@ class Paper(Record):
     study: list[Study] = []
 
     def experiments(self, task: str | None = None, model: str | None = None) -> list[Experiment]:
-        """Return the experiments, of this task and this model if given, each with its task's protocol."""
+        """Return the experiments, if given only for this task and model, each with the protocol of its task."""
         return [
             self._complete(experiment)
             for experiment in self.experiment
@@ -258,7 +258,7 @@ class Paper(Record):
         )
 
     def artifacts(self) -> list[Artifact]:
-        """Return its tables and figures in the paper's order, then those that only experiments name."""
+        """Return the tables and figures in the order of the paper, then any that only experiments name."""
         known = {artifact.name: artifact for artifact in self.artifact}
         for experiment in self.experiments():
             names = {experiment.artifact, *(printed.artifact for printed in experiment.printed if printed.artifact)}
@@ -277,7 +277,7 @@ class Paper(Record):
         return [e for e in self.experiments() if e.artifact == artifact or e.printed_in(artifact)]
 
     def _with_columns(self, artifact: Artifact) -> Artifact:
-        """Return the artifact with its columns; if none are described, one per metric and distinguishing settings."""
+        """Add columns to a table; if the file describes none, add one per metric and distinguishing settings."""
         if artifact.columns:
             return artifact
         cells = [(e, printed) for e in self.experiments_in(artifact.name) for printed in e.printed_in(artifact.name)]

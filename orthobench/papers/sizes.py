@@ -1,4 +1,4 @@
-"""The models' sizes as the papers print them: what a parameter count is held against."""
+"""The model sizes that the papers print, with which parameter counts are compared."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ UNITS = {"k": 1_000, "M": 1_000_000}
 
 
 class Size(BaseModel):
-    """One row: a model at the task's numbers of inputs and outputs, and the count as printed, such as "16k".
+    """A row: a model with the numbers of inputs and outputs of the task, and the published count, such as "16k".
 
-    `embedding` is the number of parameters that the paper counts beside the model. A note explains why the model's
-    own count differs from the printed one; `count` then is the model's own count.
+    `embedding` is the number of parameters that the paper counts in addition to the model. If the count of the model
+    here differs from the published one, a note explains why, and `count` is the count of the model here.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -37,14 +37,14 @@ class Size(BaseModel):
         return None if value == "" else value
 
     def agrees(self, count: int) -> bool:
-        """Whether a count comes out as printed, at the printed digits."""
+        """Tell whether a count agrees with the published one to the published digits."""
         number, unit = self.printed[:-1], UNITS[self.printed[-1]]
         digits = len(number.partition(".")[2])
         return round((count + self.embedding) / unit, digits) == float(number)
 
 
 def sizes() -> Iterator[Size]:
-    """All rows, paper by paper."""
+    """Yield all rows, paper by paper."""
     with files("orthobench.papers").joinpath("sizes.csv").open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             yield Size.model_validate(row)

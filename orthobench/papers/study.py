@@ -1,4 +1,4 @@
-"""A study of a paper: what happens inside models, with the runs or the computation that it needs."""
+"""A study of a paper about what happens inside models, with the runs or the computation that it needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StudyRun(Record):
 
 
 class StudyRuns(Record):
-    """Runs of a study that share a task: each of the models with each of the `points`."""
+    """Runs of a study that share a task: every model with every one of the `points`."""
 
     preset: Preset
     figure: str
@@ -41,7 +41,7 @@ class StudyRuns(Record):
         """Return the runs, model by model.
 
         Args:
-            all_models: the names of this project's models.
+            all_models: the names of all built-in models.
         """
         return [
             StudyRun(
@@ -59,7 +59,8 @@ class StudyRuns(Record):
 class Study(Record):
     """A study: trained runs, a computation, or a benchmark.
 
-    `finding` says what the paper's figure shows; `assumptions` say what it leaves open and what is taken here.
+    `finding` says what the figure of the paper shows. `assumptions` say what the paper leaves open and which choices
+    were taken here.
     """
 
     name: str
@@ -79,14 +80,14 @@ class Study(Record):
     names: dict[str, str] = Field({}, description="the paper's names of models, by their names here")
 
     def runs(self, preset: Preset, all_models: Sequence[str] = ()) -> list[StudyRun]:
-        """Return the runs at the paper's sizes, or in the quick version.
+        """Return the runs at the sizes of the paper, or of the quick version.
 
         Args:
-            all_models: the names of this project's models, for studies of all of them.
+            all_models: the names of all built-in models, for studies that use all of them.
         """
         return [run for group in self.run if group.preset == preset for run in group.runs(all_models)]
 
     @property
     def record(self) -> str:
-        """Return the name of its records in the database."""
+        """The name of the study's records in the database."""
         return self.benchmark or f"study {self.name}"

@@ -11,7 +11,7 @@ from orthobench.papers import Experiment, papers
 
 @dataclass(frozen=True)
 class PaperValue:
-    """One value of a setting and the tables and figures of the papers that use it, such as "helfrich2018 table 1"."""
+    """A value of a setting, and the tables and figures of papers that use it, such as "helfrich2018 table 1"."""
 
     value: Any
     sources: tuple[str, ...]
@@ -25,11 +25,11 @@ SETTINGS: dict[str, Callable[[Experiment], dict[str, Any]]] = {
 
 
 def paper_values(kind: Literal["task", "model", "training"], name: str = "") -> dict[str, list[PaperValue]]:
-    """Return by setting the distinct values that papers used, in the order of the papers.
+    """Return, for each setting, the distinct values that papers used, in the order of the papers.
 
     Args:
         kind: the group of settings.
-        name: the task or the model; the settings of training are those of all experiments.
+        name: the task or the model; not used for settings of training, which come from all experiments.
     """
     sources: dict[str, dict[str, tuple[Any, dict[str, list[str]]]]] = {}
     for paper in papers():

@@ -1,4 +1,4 @@
-"""Plugins: tasks, models and probes, which are built in, installed, or in single files."""
+"""Plugins: tasks, models and probes that are built in, installed, or in single files."""
 
 from orthobench.plugins.catalog import KINDS, Catalog, Plugin, PluginError, PluginKind, registered_names
 from orthobench.plugins.sources import Sources

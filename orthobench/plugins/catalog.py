@@ -1,6 +1,7 @@
-"""Find tasks, models and probes: built in, installed by other packages (entry points), and in single files.
+"""Find tasks, models and probes: built-in ones, entry points of installed packages, and single files.
 
-Listing names imports no plugin. A plugin that cannot be loaded is listed with the reason and stops nothing else.
+Listing names does not import any plugin. A plugin that cannot be loaded is listed with the reason, and does not affect
+other plugins.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ REQUIRED: dict[PluginKind, tuple[str, ...]] = {
     "model": ("title", "paper", "Settings"),
     "probe": ("title", "paper"),
 }
-"""The class attributes without a default, by kind."""
+"""The class attributes that a plugin has to define, by kind."""
 BUILT_IN = "built in"
 LOCAL = "orthobench_local"
-"""The package of the modules that plugin files become."""
+"""The package to which the modules of plugin files belong."""
 
 
 class PluginError(Exception):
-    """A plugin cannot be used; the message is the reason."""
+    """A plugin cannot be used; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Plugin:
     """A task, model or probe by name.
 
-    `load` imports it and raises PluginError with the reason if that fails. `sources` returns the source code of a
-    loaded plugin; None for a plugin that is built in, whose version number identifies it. `file` is the file of a
-    plugin that is built in.
+    `load` imports the plugin, and raises PluginError with the reason if this fails. `sources` returns the source code
+    of a loaded plugin; it is None for a built-in plugin, which its version number identifies. `file` is the file of a
+    built-in plugin.
     """
 
     kind: PluginKind
@@ -64,14 +65,14 @@ class Catalog:
     """All plugins of one process, by kind and name.
 
     Args:
-        files: the user's plugin files; their sources where another process has read them.
+        files: the user's plugin files, or their sources if another process has read them.
 
     Attributes:
-        broken: installed plugins whose name is taken, each with the reason.
+        broken: installed plugins whose name is already taken, each with the reason.
         files: the sources of the user's plugin files.
 
     Raises:
-        UsageError: a plugin file cannot be used, or a name in it is taken.
+        UsageError: a plugin file cannot be used, or defines a name that is already taken.
     """
 
     def __init__(self, files: Iterable[Path | Sources] = ()) -> None:
@@ -101,7 +102,7 @@ class Catalog:
         """Return the plugin of this kind and name.
 
         Raises:
-            UsageError: no plugin has this name, and the message has the nearest names; or several have it.
+            UsageError: no plugin has this name, in which case the message lists the nearest names, or several have it.
         """
         for other, _ in self.broken:
             if (other.kind, other.name) == (kind, name):
@@ -115,7 +116,7 @@ class Catalog:
             raise unknown(kind, name, self.names(kind)) from None
 
     def find_any(self, name: str) -> Plugin:
-        """Return the plugin of this name, of any kind; "model/lstm" also names the kind.
+        """Return the plugin of this name, whatever its kind; "model/lstm" also names the kind.
 
         Raises:
             UsageError: no plugin has this name, or several have it.
@@ -144,17 +145,17 @@ class Catalog:
             raise UsageError(f"{kind} '{name}' ({plugin.origin}) cannot be used: {error}") from error
 
     def probes(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the probe classes of a run by name: the default probes and the named ones.
+        """Return the probe classes of a run by name: the default probes, and the probes in `names`.
 
         Raises:
-            UsageError: a named probe is unknown, cannot be loaded, or is a default probe.
+            UsageError: a probe in `names` is unknown, cannot be loaded, or is a default probe.
         """
         selected = {name: self.load("probe", name) for name in names}
         for name, probe in selected.items():
             if probe.default:
                 raise UsageError(f"probe '{name}' is in every run: leave it out")
         for name in self.names("probe"):
-            with suppress(PluginError):  # `orthobench plugins` lists the reason; runs work without the probe
+            with suppress(PluginError):  # runs work without it; `orthobench plugins` shows the reason
                 probe = self.find("probe", name).load()
                 if probe.default:
                     selected[name] = probe
@@ -165,7 +166,7 @@ class Catalog:
 
 
 def registered_names(kind: PluginKind, plugin_class: type) -> list[str]:
-    """Return the names under which a class is a plugin; none for a class that is neither installed nor in a file."""
+    """Return the names under which a class is a plugin; an empty list if it is neither installed nor in a file."""
     package, _, module = plugin_class.__module__.rpartition(".")
     if package in (LOCAL, f"orthobench.{kind}s"):
         return [getattr(plugin_class, "name", module)]
@@ -182,7 +183,7 @@ def _built_in(kind: PluginKind) -> Iterator[Plugin]:
             "(`git config core.symlinks true`, then `git checkout .`)"
         ) from error
     for module in pkgutil.iter_modules(package.__path__):
-        if module.name.startswith("_"):  # a base class beside the plugins
+        if module.name.startswith("_"):  # a base class of plugins
             continue
         path = f"{package.__name__}.{module.name}"
         yield Plugin(
@@ -208,12 +209,12 @@ def _installed(kind: PluginKind, points: Any) -> Iterator[Plugin]:  # EntryPoint
 
 def _load_installed(kind: PluginKind, point: EntryPoint) -> Any:
     plugin_class = _checked(kind, _guarded(point.load))
-    _guarded(lambda: installed_sources(point))  # as they are now, at the import
+    _guarded(lambda: installed_sources(point))  # read them now, at the import
     return plugin_class
 
 
 def _each_once(files: Iterable[Path | Sources]) -> tuple[Sources, ...]:
-    """Return the sources of plugin files; a file that is named twice counts once."""
+    """Return the sources of plugin files; a file that is given twice counts once."""
     by_path: dict[Path, Sources] = {}
     for file in files:
         sources = file if isinstance(file, Sources) else read_plugin_file(file)
@@ -222,7 +223,7 @@ def _each_once(files: Iterable[Path | Sources]) -> tuple[Sources, ...]:
 
 
 def _serve_imports(files: Iterable[Sources]) -> None:
-    """Make the modules beside plugin files importable.
+    """Make the modules next to plugin files importable.
 
     Raises:
         UsageError: two files import different modules of the same name.
@@ -240,7 +241,7 @@ def _serve_imports(files: Iterable[Sources]) -> None:
 
 
 def _from_file(sources: Sources) -> Iterator[Plugin]:
-    """Yield the tasks, models and probes of a file, each with the name in its attribute `name`, or of the file.
+    """Yield the tasks, models and probes in a file; their names come from the attribute `name`, or from the file.
 
     Raises:
         UsageError: the file cannot be run, defines no plugin, or defines two of the same kind and name.
@@ -280,15 +281,15 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
 
 
 def _check_imports(file: Path, content: bytes) -> None:
-    """Refuse relative imports, such as those of a copied model: a plugin file is in no package.
+    """Refuse relative imports, for example in a copied model, because a plugin file does not belong to a package.
 
     Raises:
-        UsageError: the file has one; the line has the absolute import.
+        UsageError: the file has a relative import; the message gives the absolute one.
     """
     try:
         nodes = list(ast.walk(ast.parse(content)))
     except (SyntaxError, ValueError):
-        return  # the import explains the error
+        return  # importing the file will explain the error
     for node in nodes:
         if not isinstance(node, ast.ImportFrom) or not node.level:
             continue
@@ -325,7 +326,7 @@ def _guarded(load: Callable[[], Any]) -> Any:
         return load()
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a script may end in sys.exit, or raise an error of its own
+    except BaseException as error:  # a script may call sys.exit, or raise any error
         raise PluginError(f"{type(error).__name__}: {error}") from error
 
 
@@ -335,7 +336,7 @@ def _import(path: str) -> ModuleType:
 
 
 def _derived(kind: PluginKind, module: ModuleType) -> list[type]:
-    """Return the classes of this kind that a module defines, also incomplete ones."""
+    """Return the classes of this kind that a module defines, including incomplete ones."""
     base = _base(kind)
     return [
         value
@@ -364,7 +365,7 @@ def _checked(kind: PluginKind, cls: Any) -> Any:
     """Return the class if it is a complete plugin of this kind.
 
     Raises:
-        PluginError: it has another base, or lacks a method or an attribute.
+        PluginError: the class has another base class, or lacks a method or an attribute.
     """
     base = _base(kind)
     if not (inspect.isclass(cls) and issubclass(cls, base)):

@@ -1,4 +1,4 @@
-"""Import modules from source code in memory: the code that runs is the code that was hashed, on every machine."""
+"""Import modules from source code in memory, so that every machine runs exactly the code that was hashed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 
 class MemoryLoader(importlib.abc.SourceLoader):
-    """The loader of one module; it neither reads nor writes compiled files, whose times may be too coarse.
+    """A loader of one module. It ignores compiled files, because their time stamps may be too coarse to detect edits.
 
     Args:
-        path: the module's file, which need not exist on this machine.
+        path: the file of the module, which need not exist on this machine.
     """
 
     def __init__(self, path: Path, content: bytes) -> None:
@@ -30,16 +30,16 @@ class MemoryLoader(importlib.abc.SourceLoader):
 
 
 class PluginFinder:
-    """The finder of the modules beside plugin files, by full name.
+    """A finder of the modules next to plugin files, by full name.
 
-    A folder without `__init__.py` is a namespace package, whose path is None here.
+    A folder without `__init__.py` is a namespace package, for which the path is None.
     """
 
     def __init__(self) -> None:
         self.modules: dict[str, tuple[Path, bytes] | None] = {}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the spec of a module beside a plugin file; None for any other module."""
+        """Return the spec of a module next to a plugin file; None for any other module."""
         if name not in self.modules:
             return None
         module = self.modules[name]
@@ -57,7 +57,7 @@ def spec_in_memory(name: str, path: Path, content: bytes) -> ModuleSpec:
 
 
 def serve(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Make the modules of a folder importable, given by relative path; copies that are imported are forgotten."""
+    """Make the modules of a folder, given by relative path, importable; already imported copies are forgotten."""
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     split = [(Path(path).with_suffix("").parts, folder / path, content) for path, content in contents.items()]
@@ -82,7 +82,7 @@ def run_file(name: str, path: Path, content: bytes) -> ModuleType:
 
 
 def installed_elsewhere(name: str, folder: Path) -> str:
-    """Return the location of an importable module of this name outside of the folder; empty if there is none."""
+    """Return the location of an importable module of this name outside the folder; "" if there is none."""
     for finder in sys.meta_path:
         spec = None if finder is _FINDER else _find(finder, name)
         if spec is not None and spec.origin is not None:
@@ -96,7 +96,7 @@ def _find(finder: Any, name: str) -> ModuleSpec | None:
 
 
 def location_of(module: str) -> tuple[str, Path] | None:
-    """Return the outermost package with a file of its own that holds a module, and this file; None without a file."""
+    """Return the outermost package that contains a module and has its own file, with this file; None without a file."""
     names: Sequence[str] = module.split(".")
     for length in range(1, len(names) + 1):
         spec = importlib.util.find_spec(".".join(names[:length]))

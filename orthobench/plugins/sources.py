@@ -1,6 +1,7 @@
-"""The source code of plugins that are not built in: it is part of a run's identity, and is kept with the run.
+"""The source code of plugins that are not built in, which is part of the identity of a run and stored with the run.
 
-A plugin file has the modules beside it that it imports. An installed plugin has all modules of its distribution.
+For a plugin file, it includes the modules next to it that it imports. For an installed plugin, it includes all modules
+of its distribution.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from orthobench.errors import UsageError
 from orthobench.plugins.loading import installed_elsewhere, location_of
 
 INSTALLED_FOLDERS = ("site-packages", "dist-packages")
-"""Folders in which modules of many distributions lie side by side."""
+"""Names of folders that contain the modules of many distributions."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class Sources:
     """The Python files of a plugin that is not built in.
 
     Attributes:
-        contents: by path relative to the plugin's folder, the plugin file first.
-        path: the plugin file as the user named it; empty for an installed plugin.
+        contents: the files by path relative to the plugin's folder, the plugin file first.
+        path: the plugin file as the user gave it; empty for an installed plugin.
         distribution: the name of the installed distribution; empty for a plugin file.
         version: the version of the distribution.
     """
@@ -42,12 +43,12 @@ class Sources:
 
     @property
     def origin(self) -> str:
-        """The file's path, or the distribution's name and version."""
+        """The path of the file, or the name and version of the distribution."""
         return self.path or f"{self.distribution} {self.version}".strip()
 
     @property
     def folder(self) -> Path:
-        """The absolute path of the plugin file's folder."""
+        """The absolute path of the folder that contains the plugin file."""
         return Path(self.path).absolute().parent
 
     @property
@@ -57,17 +58,17 @@ class Sources:
 
     @property
     def imported(self) -> dict[str, bytes]:
-        """The contents of the modules beside the plugin file that it imports."""
+        """The contents of the modules next to the plugin file that it imports."""
         return {name: content for name, content in self.contents.items() if name != Path(self.path).name}
 
     @property
     def imported_names(self) -> list[str]:
-        """The names of the modules and packages beside the plugin file that it imports."""
+        """The names of the modules and packages next to the plugin file that it imports."""
         return sorted({PurePosixPath(name).parts[0].removesuffix(".py") for name in self.imported})
 
     @property
     def revision(self) -> str:
-        """The sources' hash, which is added to the plugin's version: 8 hexadecimal digits."""
+        """The hash of the sources, which becomes part of the plugin's version: 8 hexadecimal digits."""
         if self.path and len(self.contents) == 1:
             (content,) = self.contents.values()
             return hash_of(content)[:8]
@@ -75,7 +76,7 @@ class Sources:
         return hash_of(json.dumps(identity, sort_keys=True).encode())[:8]
 
     def facts(self) -> dict[str, Any]:
-        """Return the record for a run's environment: the origin, the revision, and the hash of each file."""
+        """Return the entry for the environment of a run: the origin, the revision, and the hash of each file."""
         installed = {"distribution": self.distribution, "version": self.version}
         return {**({"path": self.path} if self.path else installed), "revision": self.revision, "files": self._hashes()}
 
@@ -88,15 +89,15 @@ class Sources:
 
 
 def hash_of(content: bytes) -> str:
-    """Return the SHA-256 of a file's content in hexadecimal digits."""
+    """Compute the SHA-256 of a file's content in hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
 def read_plugin_file(file: Path) -> Sources:
-    """Read a plugin file, and the modules beside it that it imports.
+    """Read a plugin file, and the modules next to it that it imports.
 
     Raises:
-        UsageError: a file cannot be read, or a module's name is also that of an installed module.
+        UsageError: a file cannot be read, or an installed module has the same name as one of these modules.
     """
     try:
         contents = _with_imports(file.absolute().parent, {file.name: file.read_bytes()})
@@ -112,11 +113,11 @@ def read_plugin_file(file: Path) -> Sources:
 
 
 _AT_IMPORT: WeakKeyDictionary[ModuleType, Sources] = WeakKeyDictionary()
-"""By imported module, its distribution's files as they were then: a later edit does not change the code in memory."""
+"""The files of an imported module's distribution at the import, because later edits do not change code in memory."""
 
 
 def installed_sources(point: EntryPoint) -> Sources:
-    """Return the sources of an entry point whose module is imported.
+    """Return the sources of an entry point whose module has been imported.
 
     Raises:
         OSError: a file cannot be read.
@@ -130,7 +131,7 @@ def installed_sources(point: EntryPoint) -> Sources:
 
 
 def _recorded(distribution: Distribution) -> dict[str, bytes]:
-    """Return the modules in a distribution's list of files; none if it is installed as an editable project."""
+    """Return the modules in the file list of a distribution; nothing if it is installed in editable mode."""
     direct_url = json.loads(distribution.read_text("direct_url.json") or "{}")
     if direct_url.get("dir_info", {}).get("editable"):
         return {}
@@ -140,7 +141,7 @@ def _recorded(distribution: Distribution) -> dict[str, bytes]:
 
 
 def _package_files(module: str) -> dict[str, bytes]:
-    """Return the files of a module's package, and of the modules beside it that it imports."""
+    """Return the files of a module's package, and the modules next to it that it imports."""
     name, root = location_of(module) or ("", Path())
     if not root.is_file():
         return {}
@@ -150,7 +151,7 @@ def _package_files(module: str) -> dict[str, bytes]:
 
 
 def _with_imports(folder: Path, contents: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return files and the modules of their folder that they import, directly or through each other."""
+    """Return the files, and the modules of their folder that they import directly or indirectly."""
     reached, waiting = dict(contents), list(contents.values())
     seen = {"orthobench", *sys.stdlib_module_names}
     while waiting:
@@ -164,10 +165,10 @@ def _with_imports(folder: Path, contents: Mapping[str, bytes]) -> dict[str, byte
 
 
 def _imported(content: bytes) -> set[str]:
-    """Return the first names of all modules that a file imports, at its top or inside a function."""
+    """Return the top-level names of all modules that a file imports, at its top or inside a function."""
     try:
         nodes = list(ast.walk(ast.parse(content)))
-    except (SyntaxError, ValueError):  # the import of the file reports it
+    except (SyntaxError, ValueError):  # importing the file will report it
         return set()
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]

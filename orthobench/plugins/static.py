@@ -1,6 +1,6 @@
-"""Read the settings of plugins from their source code, without importing it: imports load torch, which takes seconds.
+"""Read the settings of plugins from their source code; importing the code would load torch, which takes seconds.
 
-The shell's completion uses this. A class whose code this reader does not understand has no settings here.
+Shell completion uses this. If this module does not understand the code of a class, it finds no settings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from orthobench.plugins.catalog import Catalog, PluginKind
 
 TRAINING = "orthobench.task"
-"""The module whose class `TrainingSettings` has the settings of training."""
+"""The module whose class `TrainingSettings` defines the settings of training."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SettingName:
 
 
 def plugin_settings(catalog: Catalog, kind: PluginKind, name: str) -> dict[str, SettingName]:
-    """Return the settings of a built-in plugin by name; none for another one."""
+    """Return the settings of a built-in plugin by name; nothing for any other plugin."""
     file = catalog.find(kind, name).file
     if file is None:
         return {}
@@ -45,7 +45,7 @@ def training_settings() -> dict[str, SettingName]:
 
 @dataclass(frozen=True)
 class _Module:
-    """The classes of a file, and for each imported name the module that defines it."""
+    """The classes of a file, and the defining module of each imported name."""
 
     classes: dict[str, ast.ClassDef]
     imports: dict[str, str]
@@ -66,7 +66,7 @@ def _module(file: Path) -> _Module:
 
 @cache
 def _file_of(module: str, importer: Path | None = None) -> Path | None:
-    """Return the file of a module of this package, without importing it or a package around it.
+    """Return the file of a module of this package, without importing it or its parent packages.
 
     Args:
         importer: the file that imports the module, for a relative import.
@@ -81,7 +81,7 @@ def _file_of(module: str, importer: Path | None = None) -> Path | None:
 
 
 def _spec_of(module: str) -> ModuleSpec | None:
-    """Return the spec of a module; `find_spec` alone would import the package around it."""
+    """Return the spec of a module; plain `find_spec` would import its parent package."""
     package = module.rpartition(".")[0]
     if not package or package in sys.modules:
         return find_spec(module)
@@ -90,7 +90,7 @@ def _spec_of(module: str) -> ModuleSpec | None:
 
 
 def _find_class(file: Path, name: str) -> tuple[Path, ast.ClassDef] | None:
-    """Return a class by its name in a file, and the file that defines it."""
+    """Find a class by its name in a file, and return it with the file that defines it."""
     module = _module(file)
     if name in module.classes:
         return file, module.classes[name]
@@ -103,7 +103,7 @@ def _bases(node: ast.ClassDef) -> list[str]:
 
 
 def _settings_class(file: Path, name: str) -> tuple[Path, str] | None:
-    """Return the file and the name of the class that a plugin's class names as `Settings`, perhaps in a base."""
+    """Return file and name of the class that a plugin's class, or one of its base classes, uses as `Settings`."""
     pair = _find_class(file, name)
     if pair is None:
         return None
@@ -129,7 +129,7 @@ def _settings_class(file: Path, name: str) -> tuple[Path, str] | None:
 
 
 def _fields(file: Path, name: str) -> dict[str, SettingName]:
-    """Return the annotated fields of a class and its bases, those of the bases first."""
+    """Return the annotated fields of a class and of its base classes, starting with the base classes."""
     pair = _find_class(file, name)
     if pair is None:
         return {}
@@ -154,7 +154,7 @@ def _description(value: ast.expr | None) -> str:
 
 
 def _values(annotation: ast.expr) -> tuple[str, ...]:
-    """Return the words of a `Literal` annotation, and those of a truth value."""
+    """Return the words of a `Literal` annotation, or the words for a truth value."""
     if isinstance(annotation, ast.Name) and annotation.id == "bool":
         return ("true", "false")
     if not isinstance(annotation, ast.Subscript) or ast.unparse(annotation.value) != "Literal":

@@ -1,4 +1,4 @@
-"""Read the title of a built-in plugin from its file: importing the file would load torch, which takes seconds."""
+"""Read the title of a built-in plugin from its file; importing the file would load torch, which takes seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def written_attributes(file: Path) -> dict[str, Any]:
-    """Return the constants that the class with a `title` assigns in its body; none if no class or several have one."""
+    """Return the constants in the body of the only class with a `title`; nothing if no class or several have one."""
     classes = [node for node in ast.parse(file.read_bytes()).body if isinstance(node, ast.ClassDef)]
     titled = [names for names in ({**dict(_constants(node))} for node in classes) if "title" in names]
     return titled[0] if len(titled) == 1 else {}
