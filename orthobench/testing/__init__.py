@@ -5,8 +5,8 @@
     def test_my_model():
         assert problems("model", MyModel) == []
 
-or without writing a test: `orthobench plugins --plugin my_model.py --check`. The functions in
-`orthobench.testing.model`, `.task` and `.probe` are the checks.
+Without writing a test, use `orthobench plugins --plugin my_model.py --check`. The checks are the functions in
+`orthobench.testing.model`, `.task` and `.probe`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def problems(kind: PluginKind, plugin: Any) -> list[str]:
     """Return a line for each check that a task, model or probe class fails.
 
     Raises:
-        MissingDataError: the data of a task is missing, so it cannot be checked.
+        MissingDataError: the data of a task is missing, so the task cannot be checked.
     """
     failures = []
     for check in CHECKS[kind]:

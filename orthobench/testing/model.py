@@ -31,12 +31,12 @@ def _inputs(time: int = TIME) -> torch.Tensor:
 
 
 def settings_have_names_of_their_own(model_class: Any) -> None:
-    """No setting has the name of a training setting."""
+    """No setting has the same name as a training setting."""
     require_apart(model_class.Settings.model_fields, TrainingSettings.model_fields, "the training")
 
 
 def outputs_have_the_signatures_shape(model_class: Any) -> None:
-    """[B, p] for readout "last", [T, B, p] for "all", finite; the last of "all" is "last"."""
+    """Outputs are finite and [B, p] for readout "last", [T, B, p] for "all"; the last step of "all" equals "last"."""
     last, _ = _make(model_class, "last")(_inputs())
     everything, _ = _make(model_class, "all")(_inputs())
     require(last.shape == (BATCH, OUTPUTS), f"readout last gives {list(last.shape)}, not {[BATCH, OUTPUTS]}")
@@ -81,7 +81,7 @@ def padding_changes_nothing(model_class: Any) -> None:
 
 
 def the_final_state_continues_a_sequence(model_class: Any) -> None:
-    """Two halves of a sequence give the outputs of the whole: the second half starts from the first's final state."""
+    """Two halves give the outputs of the whole sequence if the second one starts from the final state of the first."""
     model = _make(model_class)
     whole, _ = model(_inputs())
     first, state = model(_inputs()[:3])
@@ -90,7 +90,7 @@ def the_final_state_continues_a_sequence(model_class: Any) -> None:
 
 
 def settings_name_known_optimizers(model_class: Any) -> None:
-    """A setting that names an optimiser accepts the known names alone."""
+    """A setting that names an optimiser accepts only known names."""
     for name in model_class.Settings.model_fields:
         try:
             settings = model_class.Settings.read({"hidden_size": HIDDEN, name: UNKNOWN})
@@ -103,7 +103,7 @@ def settings_name_known_optimizers(model_class: Any) -> None:
 
 
 def _optimizers(model_class: Any, settings: Any) -> set[str]:
-    """Return the names of the optimisers of a model with these settings; none if no model has them."""
+    """Return the optimisers of a model with these settings; an empty set if the model refuses the settings."""
     try:
         return {str(group.optimizer) for group in _make(model_class, settings=settings).parameter_groups()}
     except Exception:  # a plugin may refuse the settings with any error
@@ -111,7 +111,7 @@ def _optimizers(model_class: Any, settings: Any) -> set[str]:
 
 
 def random_numbers_come_from_the_generator(model_class: Any) -> None:
-    """The same generator gives the same model, another gives another, and no global generator is used."""
+    """The same generator gives the same model, another one gives another model, and no global generator is used."""
     with no_global_draws("__init__"):
         first, second, third = (_make(model_class, seed=seed).state_dict() for seed in (1, 1, 2))
     model = _make(model_class)
@@ -147,7 +147,7 @@ def the_gradient_is_traced(model_class: Any) -> None:
 
 
 def matrices_are_square_and_orthogonal(model_class: Any) -> None:
-    """Recurrent matrices are square; those of an orthogonal model are orthogonal, before and after five steps."""
+    """Recurrent matrices are square; in an orthogonal model they are orthogonal before and after five steps."""
     model = _make(model_class)
     optimizers = [make_optimizer(g.optimizer, g.parameters, 10 * g.learning_rate) for g in model.parameter_groups()]
     for _ in range(6):
@@ -166,14 +166,14 @@ def matrices_are_square_and_orthogonal(model_class: Any) -> None:
 
 
 def the_state_dict_is_complete(model_class: Any) -> None:
-    """A model loaded with another's state_dict gives its outputs, bit for bit."""
+    """A model that loads the state_dict of another one gives the same outputs, bit for bit."""
     source, target = _make(model_class, seed=1), _make(model_class, seed=2)
     target.load_state_dict(source.state_dict())
     require(torch.equal(source(_inputs())[0], target(_inputs())[0]), "the state_dict is not the whole model")
 
 
 def cells_can_be_stacked(model_class: Any) -> None:
-    """Two blocks of the cell have the signature's shapes, continue a sequence, and train every parameter."""
+    """Two blocks of the cell have the shapes of the signature, continue a sequence, and train every parameter."""
     settings = model_class.Settings.read({"hidden_size": HIDDEN, "layers": 2, "block": "residual"})
     last, _ = _make(model_class, "last", settings=settings)(_inputs())
     model = _make(model_class, settings=settings)

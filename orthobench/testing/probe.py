@@ -14,7 +14,7 @@ BATCH = 3
 
 
 def _context(model_name: str = "lstm") -> ProbeContext:
-    """Return a small model on the adding problem; an LSTM has two states and no matrix of a step."""
+    """Return a small model on the adding problem; an LSTM has two states and no recurrent matrix."""
     catalog = Catalog()
     task_class, model_class = catalog.load("task", "adding"), catalog.load("model", model_name)
     settings = task_class.Settings.read({"sequence_length": 6, "train_size": BATCH, "test_size": BATCH})
@@ -30,7 +30,7 @@ def _entries(result: ProbeResult) -> dict[str, list[float]]:
 
 
 def values_are_finite_numbers(probe_class: Any) -> None:
-    """The result of an LSTM or of a plain RNN has numbers, and all are finite."""
+    """The result for an LSTM or a plain RNN contains numbers, and all of them are finite."""
     results = [_entries(probe_class()(_context(model_name))) for model_name in ("lstm", "rnn")]
     require(any(results), "its result is empty")
     for name, numbers in (entry for entries in results for entry in entries.items()):
@@ -39,7 +39,7 @@ def values_are_finite_numbers(probe_class: Any) -> None:
 
 
 def the_same_context_gives_the_same_result(probe_class: Any) -> None:
-    """The same context gives the same numbers twice, from one object of the class or two."""
+    """The same context gives the same numbers twice, from one instance of the class and from two."""
     context, probe = _context(), probe_class()
     first = _entries(probe(context))
     require(first == _entries(probe(context)), "the second result differs")
@@ -47,7 +47,7 @@ def the_same_context_gives_the_same_result(probe_class: Any) -> None:
 
 
 def the_model_is_left_alone(probe_class: Any) -> None:
-    """Parameters, gradients, mode and the global generators are as before."""
+    """The probe does not change parameters, gradients, mode and the global generators."""
     context = _context()
     before = {name: value.clone() for name, value in context.model.state_dict().items()}
     with no_global_draws("the probe"):
@@ -64,7 +64,7 @@ def the_schedule_is_a_number_of_epochs(probe_class: Any) -> None:
 
 
 def names_begin_with_the_probes(probe_class: Any) -> None:
-    """Every result is named after the probe, such as `heat_map/h`: in a run, no two probes have the same name."""
+    """Every result is named after its probe, such as `heat_map/h`, because the probes of a run have different names."""
     contexts = (_context("lstm"), _context("rnn"))
     names = [name.partition(" ")[2] for context in contexts for name in _entries(probe_class()(context))]
     prefixes = registered_names("probe", probe_class) or [name.partition("/")[0] for name in names[:1]]

@@ -1,4 +1,4 @@
-"""Raise the checks' messages."""
+"""Requirements that raise the messages of the checks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import torch
 
 
 def require(holds: bool, otherwise: str) -> None:
-    """Raise AssertionError with the message `otherwise` unless `holds`; unlike `assert`, also under `python -O`."""
+    """Raise AssertionError with the message `otherwise` unless `holds`, even under `python -O`, unlike `assert`."""
     if not holds:
         raise AssertionError(otherwise)
 
 
 def require_apart(names: Iterable[str], taken: Iterable[str], whose: str) -> None:
-    """Require that names of settings differ from `taken`, since a user sets all kinds of settings in one list."""
+    """Require that names of settings differ from `taken`, because users give all kinds of settings in one list."""
     both = set(names) & set(taken)
     require(not both, f"the settings {', '.join(sorted(both))} are also {whose}'s: rename them")
 
 
 @contextmanager
 def no_global_draws(where: str) -> Iterator[None]:
-    """Require that a block leaves the global generators of torch, numpy and Python unchanged."""
+    """Require that the `with` block leaves the global generators of torch, numpy and Python unchanged."""
     before = _global_states()
     yield
     changed = [name for name, state in _global_states().items() if state != before[name]]

@@ -14,7 +14,7 @@ from orthobench.plugins import Catalog
 
 @dataclass(frozen=True)
 class CountedSize:
-    """A printed size and the parameter count of the model here."""
+    """A published size, and the parameter count of the model here."""
 
     size: Size
     count: int
@@ -25,7 +25,7 @@ class CountedSize:
 
 
 def count_printed_sizes(catalog: Catalog) -> list[CountedSize]:
-    """Return every size that a paper prints, with the count of the model at its settings.
+    """Return every published size, with the parameter count of the model here for the same settings.
 
     Raises:
         UsageError: a model cannot be loaded.

@@ -16,7 +16,7 @@ BATCH = 5
 
 
 def _settings(task_class: Any) -> Any:
-    """The quick settings, with as little data as they allow."""
+    """Return the quick settings, with as little data as they allow."""
     fields = task_class.Settings.model_fields
     values = {name: value for name, value in task_class.quick.items() if name in fields}
     small = {name: 2 * BATCH for name in ("train_size", "validation_size", "test_size") if name in fields}
@@ -34,7 +34,7 @@ def _first(split: Any) -> Batch:
 
 
 def _zeros(task: Task, batch: Batch) -> torch.Tensor:
-    """Return outputs of the signature's shape for a batch."""
+    """Return zeros in the shape that the signature prescribes for the outputs of a batch."""
     answers = 1 if batch.positions is None else len(batch.positions)
     steps, size = batch.inputs.shape[:2]
     return torch.zeros(task.signature.output_shape(steps, size, answers))
@@ -45,9 +45,9 @@ def _noise(task: Task, batch: Batch) -> torch.Tensor:
 
 
 def _columns(task: Task, outputs: torch.Tensor, start: int, batch: Batch) -> torch.Tensor:
-    """Return of outputs for many examples those for the examples of a batch, from number `start` on.
+    """Select, from outputs for many examples, the outputs for the examples of a batch, which begins at `start`.
 
-    The batch may have fewer steps or answers: a task may cut the padding that no sequence of the batch needs.
+    The batch may have fewer steps or answers, because a task may cut padding that no sequence of the batch needs.
     """
     size = batch.inputs.shape[1]
     if outputs.dim() == 2:
@@ -56,7 +56,7 @@ def _columns(task: Task, outputs: torch.Tensor, start: int, batch: Batch) -> tor
 
 
 def settings_have_names_of_their_own(task_class: Any) -> None:
-    """No setting is called as one of the training or common model settings, and presets set only what exists."""
+    """No setting is named like a training setting or a common model setting, and presets use only existing settings."""
     require_apart(task_class.Settings.model_fields, TrainingSettings.model_fields, "the training")
     require_apart(task_class.Settings.model_fields, ModelSettings.model_fields, "every model")
     strange = set(task_class.protocol) - set(TrainingSettings.model_fields)
@@ -65,7 +65,7 @@ def settings_have_names_of_their_own(task_class: Any) -> None:
 
 
 def batches_fit_the_signature(task_class: Any) -> None:
-    """Inputs have the signature's form, and a batch has its examples in the requested order."""
+    """Inputs have the shape in the signature, and a batch contains its examples in the requested order."""
     task = _make(task_class)
     for split in filter(None, (task.train, task.validation, task.test)):
         require(len(split) >= BATCH, f"a split holds {len(split)} examples")
@@ -116,7 +116,7 @@ def _check_lengths(task: Task, batch: Batch) -> None:
 
 
 def the_seed_makes_the_data(task_class: Any) -> None:
-    """The same seed gives the same data, training and test data differ, and no global generator is used."""
+    """The same seed gives the same data, training data differs from test data, and no global generator is used."""
     with no_global_draws("__init__"):
         task, twin = _make(task_class), _make(task_class)
     with no_global_draws("batch"):
@@ -140,7 +140,7 @@ def the_loss_can_be_minimised(task_class: Any) -> None:
 
 
 def metrics_add_up(task_class: Any) -> None:
-    """The task's metrics are measured and have baselines; every one is the same in one batch or in two."""
+    """The metrics of the task are measured and have baselines, and one batch gives the same values as two."""
     task, settings = _make(task_class), _settings(task_class)
     names = [metric.name for metric in task_class.metrics]
     require(bool(names), "no metric is declared: set metrics = (Metric(...), ...), the main one first")
@@ -149,7 +149,7 @@ def metrics_add_up(task_class: Any) -> None:
     outputs = _noise(task, batch)
 
     def measured(ranges: list[tuple[int, int]]) -> dict[str, float]:
-        """Return the metrics over these parts of the batch, each from a first example to before another."""
+        """Return the metrics over these ranges of examples, whose ends are excluded."""
         totals = []
         for start, end in ranges:
             part = task.test.batch(torch.arange(start, end))
@@ -171,7 +171,7 @@ def padding_does_not_count(task_class: Any) -> None:
     """The loss and the metrics do not depend on the outputs after the end of a sequence."""
     task = _make(task_class)
     if task.signature.readout != "all":
-        return  # the model reads valid steps alone
+        return  # the model reads only valid steps
     for split in filter(None, (task.train, task.test)):
         batch = _first(split)
         if batch.lengths is None:
@@ -196,7 +196,7 @@ def _is_near(value: float, other: float) -> bool:
 
 
 def the_score_by_length_is_the_metric(task_class: Any) -> None:
-    """The mean score is the metric, lengths of training are within the declared ones, and bins keep the order."""
+    """The mean score is the metric, training lengths are among the declared ones, and bins preserve the order."""
     name = task_class.length_metric
     if name is None:
         return
@@ -220,7 +220,7 @@ def the_score_by_length_is_the_metric(task_class: Any) -> None:
 
 
 def streams_have_columns(task_class: Any) -> None:
-    """If the task carries the state, its splits can be read in columns; the first does not depend on the others."""
+    """If the task carries the state, its splits can be read in columns, and the first one is independent of others."""
     if not task_class.carries_state:
         return
     task = _make(task_class)
