@@ -1,4 +1,4 @@
-"""The command line: one thin module a command, which imports what it needs only when it runs."""
+"""The command line: one thin module per command, which imports what it needs only when the command runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUPS = {
     "Trained models": ("evaluate", "export"),
     "Plugins, data and machine": ("plugins", "data", "db", "bench", "doctor"),
 }
-"""The commands as the help lists them."""
+"""The commands in the order of the help."""
 FIRST_STEPS = """First steps:
 
   orthobench run adding scornn --preset quick                  # train one model: a minute or two
@@ -35,9 +35,9 @@ FIRST_STEPS = """First steps:
 """
 
 SPELLED = "orthobench.spelled"
-"""The name of the handler of letters that an encoding lacks."""
+"""The name of the error handler for characters that an encoding lacks."""
 SPELLINGS = {"±": "+-", "–": "-", "—": "-", "…": "...", "×": "x", "≤": "<=", "≥": ">=", "→": "->", "‖": "||"}
-"""Signs of tables, and their spelling in ASCII; each other letter that an encoding lacks becomes a question mark."""
+"""Symbols in tables and their ASCII spellings; any other character that an encoding lacks becomes a question mark."""
 
 
 def _spell(error: UnicodeError) -> tuple[str, int]:
@@ -50,7 +50,7 @@ codecs.register_error(SPELLED, _spell)
 
 @cache
 def load(name: str) -> Any:
-    """Return a command, after its module is imported."""
+    """Import the module of a command, and return the command."""
     module = import_module(f"orthobench.cli.{name}")
     if (group := getattr(module, "app", None)) is None:
         group = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -61,7 +61,7 @@ def load(name: str) -> Any:
 
 
 class Modules(Mapping[str, Any]):
-    """The commands by name. A command is imported when it is looked up, so a run imports no other command."""
+    """The commands by name. A command is imported when it is looked up, so `run` does not import other commands."""
 
     def __iter__(self) -> Iterator[str]:
         return (name for names in GROUPS.values() for name in names)
@@ -98,7 +98,7 @@ class Commands(Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # once more would print a traceback from the interpreter's end
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would print a traceback at interpreter exit
             typer.echo("stopped", err=True)
             raise typer.Exit(130) from None
 
@@ -137,12 +137,12 @@ def _options(
 
 def main() -> None:
     """Run the command line: bad input gets one line and exit code 2, an interrupted run exit code 130."""
-    # Threads that spin while idle hold cores: those of OpenMP after each operation of torch, and those of OpenBLAS in
-    # NumPy and SciPy, which slow down small products such as eigenvalues a hundred times.
+    # Idle threads that spin occupy cores: OpenMP threads after each operation of torch, and OpenBLAS threads in NumPy
+    # and SciPy, which slow down small computations such as eigenvalues by a factor of a hundred.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # an encoding without some letter never ends a command
+        if isinstance(stream, io.TextIOWrapper):  # a character that the encoding lacks must not end a command
             stream.reconfigure(errors=SPELLED)
     with harmless_output():
         _run_command()
@@ -173,7 +173,7 @@ def _run_command() -> None:
 
 
 def _message(error: typer.TyperException) -> str:
-    """Return the message of an error in the arguments."""
+    """Return the message for an error in the arguments."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     message = error.format_message().replace("Value error, ", "")
     if option and context is not None and not getattr(error, "possibilities", None) and _takes_settings(context):

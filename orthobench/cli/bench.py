@@ -10,7 +10,7 @@ import typer
 from orthobench.cli.options import DEFAULT_DATABASE, DataFolder, Device, Json, WrittenDatabase
 
 SLOW = 2.0
-"""Models that take more than this multiple of scoRNN's seconds are listed with the reason."""
+"""Models that take more than this multiple of scoRNN's time are listed with the reason."""
 
 
 def command(
@@ -211,7 +211,7 @@ def tasks_table(results: dict[str, Any]) -> Any:
 
 
 def notes(results: dict[str, Any]) -> list[str]:
-    """Return the lines below the table: implementations left out, memory, load of the machine."""
+    """Return the lines below the table about missing implementations, memory and the load of the machine."""
     lines = []
     for group in results["shapes"]:
         name = group["shape"]["name"]

@@ -14,7 +14,7 @@ from orthobench.options import RunOptions
 from orthobench.planning import MAX_SEEDS
 
 COLUMNS = {"name", "task", "model", "preset"}
-"""What conditions select the runs of a baseline by, beside their settings."""
+"""The names by which conditions can select the runs of a baseline, in addition to their settings."""
 
 
 @filtered("task", "model", "preset")

@@ -1,4 +1,4 @@
-"""`orthobench compare a.db b.db`: two databases beside each other."""
+"""`orthobench compare a.db b.db`: compare two databases."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ COLUMNS = (
 
 
 def are_databases(selections: Sequence[str]) -> bool:
-    """Return whether the words name databases and not selections of runs.
+    """Tell whether the words name databases instead of selections of runs.
 
     Raises:
-        UsageError: only some of them do, or there are not two.
+        UsageError: only some of the words name databases, or there are not exactly two.
     """
     from orthobench.errors import UsageError
 
@@ -53,7 +53,7 @@ def compare_two(
     """Compare two databases, and print the result as text, JSON or CSV.
 
     Raises:
-        UsageError: the options contradict each other, both names are one database, or nothing can be compared.
+        UsageError: the options contradict each other, both names mean the same database, or nothing can be compared.
     """
     from orthobench.analysis.compare_databases import Side, compare_databases
     from orthobench.cli import records
@@ -99,7 +99,7 @@ def _record(compared: DatabaseComparison, names: Sequence[str], value: str) -> d
 
 
 def _rows(compared: DatabaseComparison, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row for each match, and for each variant that only one database has."""
+    """Return a row for each match, and for each variant that only one database contains."""
     rows: list[dict[str, Any]] = []
     for match, p in zip(compared.matches, compared.adjusted(), strict=True):
         contrast, result = match.contrast, match.contrast.result

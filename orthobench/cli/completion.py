@@ -12,12 +12,12 @@ from typing import Any
 import typer
 
 HELP_WIDTH = 60
-"""The largest width of a help: typer wraps longer ones, and fish takes each line as a word."""
+"""The largest width of a help text, because typer wraps longer ones and fish treats each line as a word."""
 NEWEST = 500
 """The largest number of runs that a completion reads."""
 
 Choice = str | tuple[str, str]
-"""A word, perhaps with its help."""
+"""A word, optionally with its help text."""
 
 
 def _starting(choices: Iterable[Choice], incomplete: str) -> list[Choice]:
@@ -42,7 +42,7 @@ def model_list(incomplete: str) -> list[Choice]:
 
 
 def settings(context: typer.Context, incomplete: str) -> list[Choice]:
-    """Return `NAME=` for the settings of the command's task and models, or `NAME=VALUE` where the values are known."""
+    """Return `NAME=` for the settings of the command's task and models, or `NAME=VALUE` if the values are known."""
     from orthobench.plugins import Catalog, PluginKind
     from orthobench.plugins.static import plugin_settings, training_settings
 
@@ -52,7 +52,7 @@ def settings(context: typer.Context, incomplete: str) -> list[Choice]:
     words = [*context.args, *(name or "" for name in named), *(context.params.get("models") or ())]
     for word in [
         word for text in words for word in str(text).split(",")
-    ]:  # an incomplete option leaves words in `args`
+    ]:  # after an incomplete option, words are left in `args`
         for kind in kinds:
             if word in catalog.names(kind):
                 known |= plugin_settings(catalog, kind, word)
@@ -63,9 +63,9 @@ def settings(context: typer.Context, incomplete: str) -> list[Choice]:
 
 
 def runs(context: typer.Context, incomplete: str) -> list[Choice]:
-    """Return the keys of the newest runs in the database that `--db` names, with what they are.
+    """Return the keys of the newest runs in the database given by `--db`, each with a description.
 
-    A server's database is not asked: its driver and the network are too slow for a completion.
+    A database on a server is not queried, because its driver and the network are too slow for completion.
     """
     from orthobench.store.connect import connect
 
@@ -97,7 +97,7 @@ def papers(incomplete: str) -> list[Choice]:
 
 
 def column(name: str) -> Callable[[str], list[Choice]] | None:
-    """Return the completion of a filter's value."""
+    """Return the function that completes the values of a filter."""
     return {"task": tasks, "model": models, "status": _statuses, "preset": _presets}.get(name)
 
 

@@ -1,4 +1,4 @@
-"""Consoles for tables and live displays: texts are printed as they are, without markup and control characters."""
+"""Consoles for tables and live displays, which print text without interpreting markup or control characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orthobench.execution.output import harmless
 
 
 class Console(rich.console.Console):
-    """A console of rich that styles what the program styles, and nothing that a text asks for."""
+    """A rich console that applies the styles of the program, and ignores markup in the text that it prints."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, highlight=False, emoji=False, **options)

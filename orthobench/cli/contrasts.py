@@ -1,4 +1,4 @@
-"""Write the comparison of two selections of runs: as a record, or in words."""
+"""Describe the comparison of two selections of runs as a record or in words."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def record_of(contrast: Contrast, p: float | None, value: str) -> dict[str, Any]
 
 
 def result_lines(contrast: Contrast, p: float | None, value: str) -> list[str]:
-    """Return the result of a comparison in words."""
+    """Describe the result of a comparison in words."""
     from orthobench.cli.records import cell
 
     result = contrast.result

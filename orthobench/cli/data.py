@@ -120,5 +120,5 @@ def verify(
 
 
 def _load_torch() -> None:
-    """Load torch before a folder is filled, because Ctrl-C during its import ends the process at once."""
+    """Load torch before writing to a folder, because Ctrl-C during the import of torch ends the process at once."""
     import torch  # noqa: F401

@@ -212,7 +212,7 @@ def merge(
     check_writable(db)
     root = checkpoint_root(db)
     with ExitStack() as opened:
-        # Open all sources first: a wrong last name must not leave a half-merged database.
+        # Open all sources first, so that a wrong name at the end does not leave a half-merged database.
         stores = [opened.enter_context(reading(location)) for location in sources]
         for source in stores:
             refuse(source.engine)

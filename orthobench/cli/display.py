@@ -1,4 +1,4 @@
-"""The command line's display of sessions: plans and searches on stdout, progress on stderr."""
+"""The display of sessions on the command line: plans and searches on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 SHOWN_TRIALS = 10
 LEFT_TO_ANOTHER = 3
-"""The exit code of a sweep with runs that another process has not finished."""
+"""The exit code of a sweep if another process is still training some of its runs."""
 
 
 class JobLines(JobsDisplay):
-    """Displays jobs that train in this process, one after the other."""
+    """A display of jobs that train in this process, one after another."""
 
     def __init__(self) -> None:
         self.refusals: set[str] = set()
@@ -51,7 +51,7 @@ class JobLines(JobsDisplay):
         if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
             self.print_line(f"{label} {outcome.ending}: {cause}")
         elif outcome.ending == Ending.REFUSED:
-            if cause not in self.refusals:  # a full disk concerns every run
+            if cause not in self.refusals:  # a full disk affects every run, but is reported once
                 self.print_line(f"{label} cannot be started: {cause}")
             self.refusals.add(cause)
         elif outcome.ending == Ending.PRUNED:
@@ -61,7 +61,7 @@ class JobLines(JobsDisplay):
 
 
 class JobRows(JobLines):
-    """Displays jobs that train at the same time."""
+    """A display of jobs that train at the same time."""
 
     def __init__(self, rows: SideBySide) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class JobRows(JobLines):
 
 
 class TerminalDisplay(Display):
-    """Displays a session on the terminal."""
+    """A display of a session on the terminal."""
 
     @contextmanager
     def open_jobs(self, count: int, in_this_process: bool) -> Iterator[JobsDisplay]:
@@ -126,7 +126,7 @@ class TerminalDisplay(Display):
 def resumable(
     display: TerminalDisplay | None = None, hint: str = "; the same command resumes"
 ) -> Iterator[TerminalDisplay]:
-    """Display a session. When the user stops it, end the command with code 130; a closed pipe does not stop it.
+    """Display a session. If the user stops it, end the command with code 130; a closed pipe does not stop it.
 
     Raises:
         typer.Exit: the user stopped the session.
@@ -151,10 +151,10 @@ def report_failures(failed: int, total: int) -> None:
 
 
 def report_sweep(result: SweepResult) -> None:
-    """End the command with code 1 if runs failed, else with code 3 if runs are left to another process.
+    """End the command with code 1 if runs failed, else with code 3 if another process is still training runs.
 
     Raises:
-        typer.Exit: runs failed, or are left.
+        typer.Exit: runs failed, or another process is still training some.
     """
     report_failures(len(result.failed), len(result.plan.runs))
     if result.left:
@@ -228,7 +228,7 @@ def _estimate_cells(estimate: Estimate | None) -> list[str]:
 
 
 def _range(fastest: float, slowest: float | None) -> str:
-    """Return a time, and where comparable runs differ the longest one: 4m 10s to 7m."""
+    """Format a time, with the longest one if comparable runs differ, for example "4m 10s to 7m"."""
     from orthobench.execution.budget import show_duration
 
     low, high = show_duration(fastest), show_duration(slowest or fastest)
@@ -236,7 +236,7 @@ def _range(fastest: float, slowest: float | None) -> str:
 
 
 def _in_words(totals: Totals) -> str:
-    """Return the number of runs, their time and their memory in one line."""
+    """Describe the number of runs, their time and their memory in one line."""
     from rich.filesize import decimal
 
     from orthobench.execution.budget import show_duration

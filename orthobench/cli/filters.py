@@ -22,22 +22,22 @@ SHORT_FORMS = {
     "tag": ("NAME", "Restrict to runs with this tag"),
     "status": ("STATUS", "Restrict to this status: running, finished, diverged, failed or interrupted"),
 }
-"""By column, the placeholder and the help of its option."""
+"""The placeholder and the help text of each option, by column."""
 
 
 @dataclass(frozen=True)
 class Filters:
-    """The filters that a command was given: values by column, and the texts of `--where`."""
+    """The filters that the user gave to a command: values by column, and the texts of `--where`."""
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
     where: Sequence[str] = ()
 
     def texts(self) -> list[str]:
-        """Return the filters as texts such as "task=adding"."""
+        """Return the filters as strings such as "task=adding"."""
         return [*(f"{name}={value}" for name, value in self.columns.items() if value is not None), *self.where]
 
     def conditions(self, **columns: str | int | None) -> Conditions:
-        """Return the conditions of the filters, and of more values by column.
+        """Return the conditions of the filters, and of further values by column.
 
         Raises:
             UsageError: a text is not a condition, or two conditions have the same key.
@@ -51,10 +51,10 @@ NO_FILTERS = Filters()
 
 
 def filtered(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command the filters as options, in place of its parameter `filters`.
+    """Return a decorator that replaces the parameter `filters` of a command by the options for the filters.
 
     Args:
-        names: the columns with an option of their own; all of `SHORT_FORMS` if none is named.
+        names: the columns that get their own option; if empty, all columns in `SHORT_FORMS`.
     """
     selected = names or tuple(SHORT_FORMS)
 
@@ -67,7 +67,7 @@ def filtered(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
 
 def _options(names: Sequence[str]) -> list[inspect.Parameter]:
-    """Return the parameters of these filters and of `--where`, as typer reads them."""
+    """Return the parameters for these filters and for `--where`, in the form that typer reads."""
     kinds: dict[str, Any] = {}
     for name in names:
         metavar, text = SHORT_FORMS[name]

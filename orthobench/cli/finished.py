@@ -1,4 +1,4 @@
-"""Answer `run` and `sweep` from the database where all runs are finished: resolving settings would load torch."""
+"""Answer `run` and `sweep` from the database if all runs are finished, because resolving settings would load torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def answer_run(task: str, model: str, settings: Mapping[str, str], preset: Preset, seed: int, db: str) -> bool:
-    """Print the result of a run that the same command asked for before; return False if there is none."""
+    """Print the result of a run for which an earlier command used the same words; return False if there is none."""
     from orthobench.cli.summaries import describe
     from orthobench.planning.requests import request_of
     from orthobench.store.lookup import stored_results
@@ -38,7 +38,7 @@ def answer_sweep(
     seeds: int,
     db: str,
 ) -> bool:
-    """Print the results of a sweep's runs that the same words asked for before; return False if one has no result.
+    """Print the results of a sweep if earlier commands asked for all its runs; return False if a result is missing.
 
     Raises:
         UsageError: the grid is invalid.
@@ -51,7 +51,7 @@ def answer_sweep(
 
     catalog, points = Catalog(), combinations(read_grid(grid))
     if settings.keys() & points[0].keys():
-        return False  # the usual way refuses it
+        return False  # the usual code path reports the error
     requests = [
         (request_of(catalog, task, model, {**settings, **point}, preset), point)
         for model in dict.fromkeys(models)
@@ -63,5 +63,5 @@ def answer_sweep(
         return False
     runs = [(results[request, seed], point) for request, seed, point in points_by_seed]
     print_states([RunState(run.key, run.task, run.model, point, run.seed, run.status) for run, point in runs])
-    print_summary(variants([cast("Run", run) for run, _ in runs]))  # variants read columns alone
+    print_summary(variants([cast("Run", run) for run, _ in runs]))  # variants only read columns
     return True

@@ -1,4 +1,4 @@
-"""Commands whose options are given once, unless they collect values: no value of the user's is dropped unseen."""
+"""Commands that refuse to take an option twice, unless it collects values, so that no value is silently dropped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orthobench.errors import UsageError
 
 
 class Command(TyperCommand):
-    """A command that refuses an option with one value that is given twice."""
+    """A command that refuses to take an option with a single value twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         refuse_twice(self, ctx, args)
@@ -19,7 +19,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands that refuses one of its own options that is given twice."""
+    """A group of commands that refuses to take one of its own options twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         refuse_twice(self, ctx, args)
@@ -27,12 +27,12 @@ class Group(TyperGroup):
 
 
 def refuse_twice(command: Any, ctx: Any, args: list[str]) -> None:
-    """Refuse an option that takes one value, or none, and is given twice.
+    """Check that each option that takes at most one value is given at most once.
 
     Raises:
-        UsageError: there is such an option; the line names it.
+        UsageError: an option is given twice; the message names it.
     """
-    if ctx.resilient_parsing:  # the shell's completion
+    if ctx.resilient_parsing:  # shell completion
         return
     *_, parameters = command.make_parser(ctx).parse_args(args=list(args))
     for parameter, count in Counter(parameters).items():

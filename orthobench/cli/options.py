@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they stand for."""
+"""Options that several commands share, and the values that they stand for."""
 
 from __future__ import annotations
 
@@ -106,11 +106,11 @@ def _check_destinations(texts: list[str] | None) -> list[str] | None:
 
 
 CALLBACKS: dict[str, Callable[..., Any]] = {"data_folder": _use_data_folder, "log_to": _check_destinations}
-"""What the command line does with an option as soon as it has read it."""
+"""Functions that the command line calls as soon as it has read an option."""
 
 
 def flag(name: str) -> Any:
-    """Return an option of the records as typer takes it: the metadata of a parameter's type."""
+    """Return an option of the records in the form that typer expects, as metadata of a parameter's type."""
     option = OPTIONS[name][1]
     return typer.Option(
         *(option.flags or (f"--{name.replace('_', '-')}",)),
@@ -129,10 +129,10 @@ PluginFiles = Annotated[list[Path] | None, flag("plugins")]
 
 
 def with_options(record: type[RunOptions], *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command the fields of a record, in place of its parameter `options`.
+    """Return a decorator that replaces the parameter `options` of a command by options for the fields of a record.
 
     Args:
-        names: the fields with an option; all if none is named.
+        names: the fields that get an option; if empty, all fields.
     """
 
     def parameter(name: str) -> inspect.Parameter:
@@ -150,7 +150,7 @@ def with_options(record: type[RunOptions], *names: str) -> Callable[[Callable[..
 
 
 def _read(record: type[RunOptions], texts: Mapping[str, Any]) -> RunOptions:
-    """Return the record of the values that the command line was given.
+    """Build the record from the values that the user gave on the command line.
 
     Raises:
         UsageError: a value is invalid, or the options contradict each other.
@@ -174,9 +174,9 @@ def with_parameters(
     """Return a decorator that replaces one parameter of a command by several.
 
     Args:
-        name: the command's parameter.
-        parameters: the parameters in its place.
-        read: returns the value of the command's parameter from theirs, by name.
+        name: the parameter of the command to replace.
+        parameters: the parameters that replace it.
+        read: computes the value of the replaced parameter from their values, which are given by name.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -198,7 +198,7 @@ def with_parameters(
 
 
 def print_help(context: typer.Context) -> None:
-    """Print the help of a group of commands that is called without one."""
+    """Print the help of a group of commands if no command is given."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -222,7 +222,7 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
     """Refuse an unknown task or model before torch is loaded, which takes seconds.
 
     Raises:
-        UsageError: a name is unknown. With plugin files nothing is checked here: only torch can load them.
+        UsageError: a name is unknown. With plugin files, nothing is checked here, because loading them needs torch.
     """
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
@@ -240,9 +240,9 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
 
 
 def asks_for_results_alone(context: typer.Context, *known: str) -> bool:
-    """Return whether the user gave no parameter but the known ones, from which stored results follow.
+    """Tell whether the user gave only the known parameters, which determine the stored results.
 
-    Any other one, such as a tag or a device, changes a finished run or is checked on this machine.
+    Any other parameter, such as a tag or a device, changes a finished run or has to be checked on this machine.
     """
     sources = {name: context.get_parameter_source(name) for name in context.params if name not in known}
     return all(source is None or source.name == "DEFAULT" for source in sources.values())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 WIDTH = 120
 PAPER_VALUES = 6
-"""Values of a setting that a table lists at most; --json has all of them."""
+"""The largest number of values of a setting that a table lists; --json has all of them."""
 
 
 def command(
@@ -79,10 +79,10 @@ def _identity(entry: Plugin) -> dict[str, Any]:
 
 
 def _listed(entry: Plugin, check: bool, in_full: bool) -> dict[str, Any]:
-    """Return a plugin as one record of the list, with the reason where it cannot be used.
+    """Return the record of a plugin for the list, with the reason if it cannot be used.
 
     Args:
-        in_full: also return what only the loaded plugin has, such as the names of its settings.
+        in_full: also load the plugin to return, for example, the names of its settings.
     """
     from orthobench.plugins import PluginError
     from orthobench.plugins.titles import written_attributes
@@ -112,12 +112,12 @@ def _listed(entry: Plugin, check: bool, in_full: bool) -> dict[str, Any]:
 
 
 def _use(entry: Plugin, written: dict[str, Any]) -> dict[str, Any]:
-    """Return whether every run has the probe; nothing for a task or model."""
+    """Return an entry that says whether every run has the probe; nothing for a task or model."""
     return {"default": written.get("default", False)} if entry.kind == "probe" else {}
 
 
 def _explanation(catalog: Catalog, name: str) -> dict[str, Any]:
-    """Return what a task, model, probe or `training` is, with its settings.
+    """Describe a task, model, probe or `training`, with its settings.
 
     Raises:
         UsageError: no plugin has this name, several kinds have it, or the plugin cannot be loaded.

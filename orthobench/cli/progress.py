@@ -1,7 +1,7 @@
 """Display the progress of runs and downloads: live on a terminal, as plain lines elsewhere.
 
-A live row fits one line of the terminal. A wide terminal shows everything. Below `WIDE` columns the row has no bar and
-no settings. Below `MEDIUM` columns it has the run and its metric alone.
+A live row fits on one line of the terminal. A wide terminal shows everything, below `WIDE` columns the row has neither
+bar nor settings, and below `MEDIUM` columns it shows only the run and its metric.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 WIDE, MEDIUM = 120, 60
-"""Columns of a terminal."""
+"""Widths of terminals, in columns."""
 
 
 def is_live() -> bool:
-    """Return whether stderr is a terminal that can move its cursor."""
+    """Tell whether stderr is a terminal that can move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
@@ -35,10 +35,10 @@ def short_label(label: str) -> str:
 
 
 class LiveDisplay:
-    """A context that holds the rows of a live display.
+    """A context manager with the rows of a live display.
 
     Attributes:
-        live: whether there are rows; else lines are printed, and there is no `bar`.
+        live: whether the display has rows; otherwise lines are printed, and there is no `bar`.
     """
 
     live: bool
@@ -55,7 +55,7 @@ class LiveDisplay:
 
 
 class Progress(LiveDisplay, EventSink):
-    """A sink that displays one run; as a context it holds the live display."""
+    """A sink that displays one run; as a context manager it opens the live display."""
 
     def __init__(self, label: str, live: bool | None = None) -> None:
         self.label = label
@@ -111,13 +111,13 @@ class Progress(LiveDisplay, EventSink):
             print(f"{short_label(self.label)}: final metrics {done}/{total}", file=sys.stderr)
 
     def _rate(self, iteration: int) -> float:
-        """Return the iterations per second of this process."""
+        """Compute the iterations per second of this process."""
         spent = time.monotonic() - self.start_time
         return (iteration - self.first_iteration) / spent if spent > 0 and self.first_iteration else 0.0
 
 
 def _bar() -> Bar:
-    """Return a live table with one row per run, of columns that fit the terminal."""
+    """Create a live table with one row per run, and with columns that fit the terminal."""
     from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
     from rich.table import Column
@@ -140,17 +140,17 @@ def _bar() -> Bar:
 
 
 def add_row(bar: Bar, label: str, total: int | None = None, **fields: str) -> TaskID:
-    """Add a row to a live table; `fields` are the texts of its columns at first."""
+    """Add a row to a live table; `fields` are the initial texts of its columns."""
     texts: dict[str, Any] = dict.fromkeys(("position", "result", "value", "baseline"), "") | fields
     return bar.add_task(label, total=total, short=short_label(label), **texts)
 
 
 @contextmanager
 def busy(text: str, shown: bool = True) -> Iterator[None]:
-    """Show on stderr what the command does until the context ends: a spinner on a terminal, a line elsewhere.
+    """Show on stderr what the command does in the `with` block: with a spinner on a terminal, else with a line.
 
     Args:
-        shown: False where the command can only end in an error, whose line then stands alone.
+        shown: False if the command can only end in an error, so that only the error is shown.
     """
     if not shown:
         yield
@@ -168,9 +168,9 @@ def busy(text: str, shown: bool = True) -> Iterator[None]:
 
 
 class SideBySide(LiveDisplay):
-    """Displays runs that train at the same time; as a context it holds the live display.
+    """A display of runs that train at the same time; as a context manager it opens the live display.
 
-    A terminal shows a row for all runs and a row for each run under way, below the lines of the runs that have ended.
+    A terminal shows a row for all runs and a row for each running one, below the lines of the runs that have ended.
     """
 
     def __init__(self, runs: int) -> None:
@@ -207,7 +207,7 @@ class SideBySide(LiveDisplay):
             self.bar.update(self.all, completed=self.ended, **self._ended_of(self.runs))
 
     def _ended_of(self, runs: int) -> dict[str, Any]:
-        """Return the texts of the row of all runs; a wide row has a position, a narrower one has not."""
+        """Return the texts for the row of all runs; only a wide row shows the position."""
         text = f"{self.ended} of {runs} ended"
         is_wide = self.bar.console.width >= WIDE
         return {"position" if is_wide else "result": text, "value": text}
@@ -220,7 +220,7 @@ def _clock(seconds: float) -> str:
 
 
 class Downloads:
-    """Displays downloads; as a context it holds the live display."""
+    """A display of downloads; as a context manager it opens the live display."""
 
     def __init__(self) -> None:
         from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -247,7 +247,7 @@ class Downloads:
         self.bar.stop()
 
     def report(self, name: str, done: int, total: int) -> None:
-        """Show a file's progress, in bytes."""
+        """Show the progress of a file, in bytes."""
         if name not in self.rows:
             self.rows[name] = self.bar.add_task(name, total=total)
         self.bar.update(self.rows[name], completed=done)

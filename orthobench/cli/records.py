@@ -1,4 +1,4 @@
-"""Runs as plain records, and how tables and JSON are printed."""
+"""Runs as plain records, and functions that print tables and JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def console() -> Console:
-    """Return a console for tables; piped output is not wrapped."""
+    """Create a console for tables, which does not wrap piped output."""
     import sys
 
     from orthobench.cli.console import Console
@@ -41,7 +41,7 @@ def brief(run: Run, status: str) -> dict[str, Any]:
 
 
 def cell(value: Any) -> str:
-    """Return a value as a table shows it."""
+    """Format a value for a table."""
     if value is None:
         return "-"
     if isinstance(value, list):
@@ -52,7 +52,7 @@ def cell(value: Any) -> str:
 
 
 def some_lengths(lengths: Iterable[int], trained: Iterable[int]) -> list[int]:
-    """Return eight of many lengths: the shortest, the longest and those between. Those of training are added."""
+    """Select eight of many lengths, from the shortest to the longest, and add the lengths used in training."""
     tested = sorted(lengths)
     spread = {tested[number * (len(tested) - 1) // 7] for number in range(8)}
     return sorted(spread | {length for length in trained if length in tested})
@@ -70,7 +70,7 @@ def _harmless(text: str) -> str:
 
 
 def echo_log(location: str) -> None:
-    """Say on standard error that a copy of a SQLite file alone may lack rows, where its write-ahead log has some."""
+    """Warn on stderr that a copy of the SQLite file may lack rows if its write-ahead log contains some."""
     import typer
     from rich.filesize import decimal
 
@@ -89,5 +89,5 @@ def echo_log(location: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print strict JSON: numbers that are not finite become null."""
+    """Print strict JSON, in which numbers that are not finite become null."""
     print(dumps(value, indent=2, default=str))

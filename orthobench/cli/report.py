@@ -76,6 +76,6 @@ def command(
         where=filters.texts(),
     )
     if isinstance(written, str):
-        print(written, end="")  # typer would print UTF-8 in any encoding
+        print(written, end="")  # typer would print UTF-8 whatever the encoding
     else:
         typer.echo("\n".join(map(str, written if isinstance(written, list) else [written])))

@@ -1,4 +1,4 @@
-"""`orthobench reproduce`: the runs of a paper, or small versions of its figures with their claims."""
+"""`orthobench reproduce`: train the runs of a paper, or small versions of its figures with their claims."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def command(
 
 
 def _print_claims(result: SmallResult) -> None:
-    """Print the claims of all figures in a table."""
+    """Print a table of the claims of all figures."""
     from rich.table import Table
 
     from orthobench.analysis.statistics import FEWEST_SEEDS

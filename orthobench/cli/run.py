@@ -1,4 +1,4 @@
-"""`orthobench run`: one run."""
+"""`orthobench run`: train one run."""
 
 from __future__ import annotations
 

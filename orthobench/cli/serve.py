@@ -1,4 +1,4 @@
-"""`orthobench serve`: the page in a browser on this machine, renewed while runs train."""
+"""`orthobench serve`: show the page in a browser on this machine, and renew it while runs train."""
 
 from __future__ import annotations
 

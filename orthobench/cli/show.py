@@ -111,7 +111,7 @@ def command(
 
 
 def _length_lines(measured: ByLength) -> Iterator[str]:
-    """Yield a heading, and the last values at some lengths. The JSON output has all of them."""
+    """Yield a heading, and the last values at some lengths; the JSON output contains all lengths."""
     from orthobench.cli import records
 
     iteration, values = max(measured.values.items())
@@ -122,7 +122,7 @@ def _length_lines(measured: ByLength) -> Iterator[str]:
 
 
 def _weights_record(db: str, key: str, row: Weights) -> dict[str, Any]:
-    """Return a kept file with its whole path or URL, and whether it exists; None for a URL, which is not opened."""
+    """Return the record of a weights file, with its full path or URL and whether it exists (None for a URL)."""
     from orthobench.errors import UsageError, without_passwords
     from orthobench.weights.folder import exists, find
 
@@ -145,7 +145,7 @@ def _segment(segment: Segment) -> dict[str, Any]:
 
 
 def _segment_lines(segments: Sequence[Segment]) -> list[str]:
-    """Return a line for each segment, with the facts of its environment that differ between the segments."""
+    """Return a line for each segment, with the facts of its environment in which the segments differ."""
     environments = [segment.environment.flat_facts for segment in segments]
     names = dict.fromkeys(name for facts in environments for name in facts)
     changed = [name for name in names if len({str(facts.get(name)) for facts in environments}) > 1]
@@ -157,10 +157,10 @@ def _segment_lines(segments: Sequence[Segment]) -> list[str]:
 
 
 def _save_plugins(store: Store, facts: dict[str, Any], folder: Path) -> list[Path]:
-    """Write the files of a run's plugins into a folder, and return their paths.
+    """Write the plugin files of a run to a folder, and return their paths.
 
     Raises:
-        UsageError: the run has no such plugins, or another file has the name of one.
+        UsageError: the run has no such plugins, or a different file of the same name exists.
         StorageError: a file cannot be written.
     """
     from orthobench.errors import UsageError
@@ -191,14 +191,14 @@ def _plugin_files(facts: dict[str, Any]) -> list[str]:
 
 
 def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:
-    """Return the command that repeats the run, also after a change of the defaults."""
+    """Return a command that repeats the run even if the defaults change."""
     from orthobench.errors import shell_command
     from orthobench.papers import experiments
     from orthobench.settings import merged_settings, text
 
     settings = merged_settings(spec)
     papers = set().union(*(each.settings for each in experiments(spec["task"], spec["model"])))
-    if papers - settings.keys():  # the record leaves out neutral values; a paper's value would replace them
+    if papers - settings.keys():  # records omit neutral values, which a paper's value would replace
         settings = _neutral(spec) | settings
     words = [word for name, value in settings.items() for word in ("-s", f"{name}={text(value)}")]
     words += [word for file in plugin_files for word in ("--plugin", file)]
@@ -206,7 +206,7 @@ def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:
 
 
 def _neutral(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the neutral settings, which a record may leave out; nothing if the plugins are not installed."""
+    """Return the neutral settings, which a record may omit; nothing if the plugins are not installed."""
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.task import TrainingSettings

@@ -1,4 +1,4 @@
-"""`orthobench study`: a paper's study of the inside of models, with its figures."""
+"""`orthobench study`: run a paper's study of what happens inside models, and draw its figures."""
 
 from __future__ import annotations
 

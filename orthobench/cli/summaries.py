@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RunState(NamedTuple):
-    """A run of a sweep, and its state; `estimate` has the cells of time, memory and their source."""
+    """A run of a sweep and its state; `estimate` contains the table cells for time, memory and their source."""
 
     key: str
     task: str
@@ -31,7 +31,7 @@ class RunState(NamedTuple):
 
 
 def print_states(runs: Sequence[RunState]) -> None:
-    """Print every run with its state and estimate, and the number of runs by state.
+    """Print every run with its state and estimate, and then the number of runs by state.
 
     Settings that all runs of a task share are printed once, above the runs.
     """
@@ -56,7 +56,7 @@ def print_states(runs: Sequence[RunState]) -> None:
 
 
 def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
-    """Return for each task the settings that its runs have in common; a single run shares none."""
+    """Return the settings that the runs of each task have in common; a single run shares none."""
     shared: dict[str, dict[str, str]] = {}
     for run in runs:
         settings = shared.setdefault(run.task, dict(run.settings))
@@ -66,7 +66,7 @@ def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
 
 
 def print_summary(rows: list[Variant]) -> None:
-    """Print the results of each variant, over its seeds."""
+    """Print the results of each variant over its seeds."""
     from rich.table import Table
 
     headings = ("model", "seeds", "metric", "final [95 %]", "best [95 %]", "diverged", "parameters", "s/epoch")
@@ -86,7 +86,7 @@ def print_summary(rows: list[Variant]) -> None:
 
 
 def describe(run: Run | StoredResult) -> str:
-    """Return a run's result in one line."""
+    """Describe the result of a run in one line."""
     final, best, baseline = (cell(value) for value in (run.final_value, run.best_value, run.baselines[run.metric]))
     text = f"run {run.key} {run.status}: {run.metric} {final}, best {best}, baseline {baseline}"
     return f"{text} ({run.message})" if run.message and Status(run.status).is_final else text

@@ -1,4 +1,4 @@
-"""`orthobench sweep`: the runs of a grid or a sweep file, each once."""
+"""`orthobench sweep`: train the runs of a grid or a sweep file, each once."""
 
 from __future__ import annotations
 

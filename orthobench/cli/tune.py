@@ -1,4 +1,4 @@
-"""`orthobench tune`: search good settings of models."""
+"""`orthobench tune`: search for good settings of models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from orthobench.execution.tuner import TuningResult
 
 SEEDS = 5
-"""Number of seeds in the command for the best trial."""
+"""The number of seeds in the command that trains the best trial."""
 
 
 @with_options(SweepOptions)
@@ -101,7 +101,7 @@ def command(
 
 
 def _best_command(result: TuningResult, options: SweepOptions, db: str) -> str:
-    """Return the command that trains the best trial with more seeds; empty without a finished trial."""
+    """Return the command that trains the best trial with more seeds; "" without a finished trial."""
     from orthobench.errors import shell_command, without_passwords
     from orthobench.store.default import default_database
 
