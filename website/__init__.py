@@ -1,4 +1,4 @@
 """The documentation site: pages that are generated from the code, the papers and the results.
 
-`mkdocs.yml` names `hooks.py`, which adds these pages to the documents of `docs/`. Nothing of them is committed.
+`mkdocs.yml` names `hooks.py`, which adds these pages to the documents of `docs/`. The pages are not committed.
 """

@@ -1,4 +1,4 @@
-"""The pages of the Python API, which mkdocstrings fills from the docstrings."""
+"""The pages of the Python API, whose content mkdocstrings takes from the docstrings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTRACT = {
     "recurrence": "orthobench.recurrence.ops.plain",
     "GradientTrace": "orthobench.recurrence",
 }
-"""The names that a plugin uses, with their modules."""
+"""The names that plugins use, with their modules."""
 
 
 def api_pages() -> dict[str, str]:
@@ -60,11 +60,11 @@ def api_pages() -> dict[str, str]:
 
 
 def _owner(name: str) -> str:
-    """Return the full name under which the code defines a name of the package."""
+    """Return the full name of the object that the package exports under a name."""
     value = getattr(orthobench, name)
     return f"{value.__module__}.{value.__qualname__}"
 
 
 def _model(layer: str) -> str:
-    """Return the name of a layer's model."""
+    """Return the name of the model behind a layer."""
     return str(getattr(orthobench.nn, layer).model.__module__.rpartition(".")[2])

@@ -1,4 +1,4 @@
-"""The pages of the commands, from the declarations of the command line."""
+"""The pages of the commands, generated from the declarations of the command line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from orthobench.cli import GROUPS, app
 from website.markdown import escape, fenced, page, table
 
 EXTRA = re.compile(r"^(?P<help>.*?)\s*(?:\[(?P<extra>[^\[\]]*)\])?$", re.S)
-"""The last column of a help text: the meaning, then default, range and "required" in brackets."""
+"""The last column of a help text: the meaning, followed by default, range and "required" in brackets."""
 
 
 def command_pages() -> dict[str, str]:
-    """Return the index of the commands and one page for each, by path."""
+    """Return the index of the commands and a page for each of them, by path."""
     group: Any = typer.main.get_command(app)
     paths = {"commands/index.md": _index(group)}
     for name in (name for names in GROUPS.values() for name in names):
@@ -33,7 +33,7 @@ def _index(group: Any) -> str:
 
 
 def _command(name: str, command: Any, level: int = 2) -> Iterator[str]:
-    """Yield the parts of a page about a command; a group of commands has a section for each of them."""
+    """Yield the parts of the page about a command; a group has a section for each of its commands."""
     context = typer.Context(command, info_name=f"orthobench {name}")
     yield _help(command.help or "")
     if hasattr(command, "commands"):
@@ -48,12 +48,12 @@ def _command(name: str, command: Any, level: int = 2) -> Iterator[str]:
 
 
 def _help(text: str) -> str:
-    """Return a help text as Markdown, paragraph by paragraph."""
+    """Convert a help text to Markdown, paragraph by paragraph."""
     return "\n\n".join(escape(paragraph) for paragraph in re.split(r"\n\s*\n", text.strip()))
 
 
 def _parameters(command: Any, name: str) -> str:
-    """Return the table of a command's arguments and options."""
+    """Return a table of a command's arguments and options."""
     context = typer.Context(command, info_name=name)
     records = [record for param in command.params if (record := param.get_help_record(context)) is not None]
     rows = []

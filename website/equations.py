@@ -1,7 +1,7 @@
-"""Equations of the models: from the plain notation of a docstring to MathML, which browsers show without a script.
+"""Convert equations of models from the plain notation in docstrings to MathML, which browsers show without a script.
 
-A docstring's indented lines are its equations, such as `h_t = modReLU(W h_{t-1} + U x_t; b),   W = exp(A)`. Three
-blanks separate two of them. The translation goes token by token to LaTeX, and latex2mathml makes the MathML.
+The indented lines of a docstring are its equations, such as `h_t = modReLU(W h_{t-1} + U x_t; b),   W = exp(A)`. Three
+spaces separate two equations. They are translated to LaTeX token by token, and latex2mathml converts LaTeX to MathML.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TOKEN = re.compile(
 
 
 def docstring_parts(text: str) -> tuple[str, list[str], list[str]]:
-    """Return the first sentence of a docstring, its equations, and the other paragraphs, each on one line."""
+    """Split a docstring into its first sentence, its equations, and the other paragraphs, each on one line."""
     equations: list[str] = []
     paragraphs: list[str] = []
     for block in re.split(r"\n\s*\n", text.strip()):
@@ -61,20 +61,20 @@ def docstring_parts(text: str) -> tuple[str, list[str], list[str]]:
 
 
 def split_line(line: str) -> list[str]:
-    """Return the equations of a line: three blanks separate them, after a comma or semicolon."""
+    """Split a line into its equations, which three spaces after a comma or semicolon separate."""
     return [part.strip().rstrip(",;") for part in re.split(r"(?<=[,;])\s{3,}", line.strip())]
 
 
 def latex(equation: str) -> str:
-    """Return an equation in plain notation as LaTeX."""
+    """Convert an equation in plain notation to LaTeX."""
     joined = re.sub(r" \}\s+\\text\{ ", " ", "".join(_tokens(equation)))  # the words of a phrase
     return re.sub(r"(?<=[\w})]) +(?=\\operatorname)", r" \\, ", joined).strip()
 
 
 def mathml(equation: str) -> str:
-    """Return an equation in plain notation as a block of MathML."""
+    """Convert an equation in plain notation to a block of MathML."""
     markup = convert(latex(equation), display="block").replace("<mi>;</mi>", "<mo>;</mo>")
-    return re.sub(r"<mo>([A-Za-z]{2,})</mo>", r"<mi>\1</mi>", markup)  # an operator has blanks around it
+    return re.sub(r"<mo>([A-Za-z]{2,})</mo>", r"<mi>\1</mi>", markup)  # an operator would have spaces around it
 
 
 def _tokens(text: str) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _word(word: str) -> str:
 
 
 def _matrix(token: str) -> str:
-    """Return a matrix: rows in brackets, or a column whose entries a semicolon separates."""
+    """Return a matrix in LaTeX, from rows in brackets or from a column with semicolons between its entries."""
     rows = re.findall(r"\[([^\[\]]+)\]", token) if token.startswith("[[") else token[1:-1].split(";")
     cells = (" & ".join("".join(_tokens(cell.strip())) for cell in row.split(",")) for row in rows)
     return r"\begin{bmatrix}" + r" \\ ".join(cells) + r"\end{bmatrix}"

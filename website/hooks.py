@@ -1,4 +1,4 @@
-"""Add the generated pages and the documents outside `docs/` to the site, and mend the links between them."""
+"""Add the generated pages and the documents outside `docs/` to the site, and adapt the links between them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOW_TO = "How to"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Fill the navigation: folders of generated pages, and documents that `mkdocs.yml` does not name yet."""
+    """Complete the navigation with folders of generated pages and with documents that `mkdocs.yml` does not name."""
     nav: list[Any] = _expand(config.nav or [], pages.generated())
     named = _paths(nav)
     new = [name for name in links.documents() if name not in named and name not in pages.UNLISTED]
@@ -48,14 +48,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make the links of a document, which are true in a checkout, true on the site."""
+    """Adapt the links of a document, which work in a checkout, so that they work on the site."""
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation"]
     return links.for_site(site_escapes(markdown), page.file.src_uri)
 
 
 def _expand(nav: list[Any], generated: dict[str, str]) -> list[Any]:
-    """Return the navigation with the generated pages of a folder in place of its name, such as `models/`."""
+    """Replace the name of a folder in the navigation, such as `models/`, by the generated pages in the folder."""
     entries: list[Any] = []
     for entry in nav:
         if isinstance(entry, dict):
@@ -70,13 +70,13 @@ def _expand(nav: list[Any], generated: dict[str, str]) -> list[Any]:
 
 
 def _entry(path: str) -> Any:
-    """Return the entry of a generated page; a paper has its key, since its title is long."""
+    """Return the navigation entry of a generated page; a paper is listed by its key, because its title is long."""
     name = Path(path).stem
     return {name: path} if path.startswith("papers/") and name != "index" else path
 
 
 def _paths(nav: list[Any]) -> set[str]:
-    """Return the paths that a navigation names."""
+    """Return the paths in a navigation."""
     paths: set[str] = set()
     for entry in nav:
         value = next(iter(entry.values())) if isinstance(entry, dict) else entry

@@ -1,7 +1,7 @@
-"""Links of the documents: relative to the file in a checkout, to pages and copied files on the site.
+"""Convert the links in documents: in a checkout they are relative to the file, on the site they lead to pages.
 
-The site has the pages of `docs/` at its root. Documents outside `docs/` keep their path in the checkout. Other files of
-the checkout that a document links to are copied, so that the site needs no network.
+The pages of `docs/` are at the root of the site. Documents outside `docs/` keep their path in the checkout. Other files
+of the checkout to which a document links are copied to the site, so that it needs no network.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ OUTSIDE = (
     "benchmarks/RESULTS.md",
     "reports/REPRODUCTION.md",
 )
-"""Documents outside `docs/` that are pages of the site."""
+"""The documents outside `docs/` that become pages of the site."""
 HOME = "README.md"
-"""The document that is the site's first page, `index.md`."""
+"""The document that becomes the first page of the site, `index.md`."""
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 
 
 def documents() -> list[str]:
-    """Return the paths of the committed documents of `docs/` on the site."""
+    """Return the site paths of the committed documents in `docs/`."""
     return sorted(path.name for path in (ROOT / DOCS).glob("*.md"))
 
 
 def for_site(markdown: str, page: str) -> str:
-    """Return a document with its links as they are on the site.
+    """Convert the links of a document to links on the site.
 
     Args:
-        page: the document's path on the site.
+        page: the path of the document on the site.
     """
     return LINK.sub(lambda match: _on_site(match[1], page) + (match[2] or ""), markdown)
 
@@ -51,7 +51,7 @@ def _on_site(target: str, page: str) -> str:
 
 
 def _in_checkout(target: str, page: str) -> str | None:
-    """Return the path in the checkout of a file that a document links to; None for a generated page."""
+    """Return the path in the checkout of a file to which a document links; None for a generated page."""
     folder = dirname(page) if page in (*OUTSIDE, "index.md") else f"{DOCS}/{dirname(page)}"
     path = normpath(f"{folder or '.'}/{target}")
     return path if (ROOT / path).is_file() else None
@@ -59,7 +59,7 @@ def _in_checkout(target: str, page: str) -> str | None:
 
 @cache
 def linked_files() -> tuple[str, ...]:
-    """Return the files of the checkout, neither in `docs/` nor pages, that documents link to."""
+    """Return the files of the checkout to which documents link and which are neither in `docs/` nor pages."""
     linked = set()
     for page, file in {
         "index.md": ROOT / HOME,

@@ -1,4 +1,4 @@
-"""Markdown from values: escaped text, tables and pages."""
+"""Build Markdown: escaped text, tables and pages."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Iterable, Sequence
 
 
 def escape(text: str) -> str:
-    """Return text on one line whose characters are no markup, but for code between backticks."""
+    """Join text into one line and escape its markup, except for code between backticks."""
     parts = re.split(r"(`[^`]*`)", " ".join(str(text).split()))
     return "".join(part if number % 2 else _without_markup(part) for number, part in enumerate(parts))
 
 
 def _without_markup(text: str) -> str:
-    """Return text with entities in place of the characters that are markup; Markdown can escape only some of them."""
+    """Replace markup characters by entities, because Markdown can escape only some of them."""
     return re.sub(r"[\\*_\[\]<>|#&]", lambda match: f"&#{ord(match[0])};", text)
 
 
 def site_escapes(text: str) -> str:
-    """Return Markdown of other programs whose escapes the site's Markdown knows too."""
+    """Convert escapes that the site's Markdown does not support, in Markdown written for other programs."""
     return re.sub(r"\\([<|])", lambda match: f"&#{ord(match[1])};", text)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table whose cells are Markdown."""
+    """Build a table whose cells are Markdown."""
     lines = [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
     return "\n".join(lines) + "\n"
 
 
 def fenced(code: str, language: str = "sh") -> str:
-    """Return a block of code; unlike indented code it may follow a list."""
+    """Build a block of code, which can follow a list, unlike indented code."""
     return f"```{language}\n{code}\n```"
 
 
 def page(*parts: str) -> str:
-    """Return the parts, without those that are empty, with a blank line between them."""
+    """Join the parts that are not empty, with a blank line between them."""
     return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"

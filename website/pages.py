@@ -12,12 +12,12 @@ from website.plugins import plugin_pages
 
 WHOLE = "[One page](../reports/reference.html) has all runs, tables and figures, and needs no network."
 UNLISTED = ("package.md",)
-"""Documents that are no pages: the text for the package index."""
+"""Documents that do not become pages: the text for the package index."""
 
 
 @cache
 def generated() -> dict[str, str]:
-    """Return the content of the generated pages by path, in the order of the navigation."""
+    """Generate the pages, and return their content by path, in the order of the navigation."""
     return {
         "reference/index.md": page(
             "# Reference",

@@ -1,4 +1,4 @@
-"""The pages of the papers: printed beside measured, from the views of the report."""
+"""The pages of the papers, with published and measured values, from the views of the report."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ VERDICTS = (
 
 
 def paper_pages() -> dict[str, str]:
-    """Return the index of the papers and one page for each, by path."""
+    """Return the index of the papers and a page for each of them, by path."""
     views = everything().papers
     pages = {"papers/index.md": page("# Papers", VERDICTS, overview())}
     return pages | {f"papers/{view.paper.key}.md": _paper(view) for view in views}
 
 
 def overview(folder: str = "") -> str:
-    """Return a table with a row for each paper: what is measured and which claims held.
+    """Build a table with a row for each paper: what has been measured, and which claims held.
 
     Args:
-        folder: the path of the papers' pages from the page of the table, with a slash at its end.
+        folder: the path from the page with the table to the pages of the papers, with a slash at the end.
     """
     rows = []
     for view in everything().papers:
@@ -69,7 +69,7 @@ def _paper(view: PaperView) -> str:
 
 
 def _artifact(view: PaperView, part: ArtifactView) -> list[str]:
-    """Return the parts of a page about a table or figure."""
+    """Return the parts of a paper's page about a table or figure."""
     name = part.artifact.name[:1].upper() + part.artifact.name[1:]
     title = f"{name}: {part.artifact.title}" if part.artifact.title else name
     parts = [f"## {escape(title)}"]
@@ -93,6 +93,6 @@ def _artifact(view: PaperView, part: ArtifactView) -> list[str]:
 
 
 def _pending(claims: list[ClaimResult]) -> str:
-    """Return the claims that no run decides yet, folded away."""
+    """Return the claims that no run decides yet, in a collapsed block."""
     rows = "\n".join(f"    * {escape(result.claim.text)}" for result in claims)
     return f'??? note "{len(claims)} claims that no run decides yet"\n\n{rows}'

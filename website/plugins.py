@@ -1,4 +1,4 @@
-"""The pages of the models, the tasks, the probes and the settings of training, from the plugins themselves."""
+"""The pages of models, tasks, probes and the settings of training, generated from the plugins themselves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from website.markdown import escape, fenced, page, table
 CATALOG = Catalog()
 SETTING = ["setting", "default", "meaning and values", "in the papers"]
 SHOWN = 3
-"""Values of a setting that its cell shows at most; `orthobench plugins NAME` has more, with tables and figures."""
+"""The largest number of a setting's values in a cell; `orthobench plugins NAME` shows more, with their sources."""
 
 
 def plugin_pages() -> dict[str, str]:
@@ -49,25 +49,25 @@ def plugin_pages() -> dict[str, str]:
 
 
 def _doc(cls: Any) -> str:
-    """Return the docstring of the plugin's file, with that of its class where it has one of its own."""
+    """Return the docstring of the plugin's file, followed by the docstring of its class if it has its own."""
     own = inspect.getdoc(cls) if cls.__dict__.get("__doc__") else None
     parts = [sys.modules[cls.__module__].__doc__, own and own.partition("\nAttributes:")[0]]
     return "\n\n".join(part for part in parts if part)
 
 
 def _purpose(cls: Any) -> str:
-    """Return the first sentence about a plugin."""
+    """Return the first sentence of a plugin's docstring."""
     paragraph = re.sub(r" \([^()]*\)", "", docstring_parts(_doc(cls))[0])
     return escape(re.split(r"(?<=[.:])\s", re.sub(r"^[\w ,-]+: (?=\w)", "", paragraph), maxsplit=1)[0].rstrip(".:"))
 
 
 def prose(paragraph: str) -> str:
-    """Return a paragraph of a docstring as Markdown; numbers of discrepancies lead to their page."""
+    """Convert a paragraph of a docstring to Markdown; numbers of discrepancies become links to their page."""
     return re.sub(r"\bD-\d+\b", lambda match: f"[{match[0]}](../discrepancies.md)", escape(paragraph))
 
 
 def _settings(cls: Any, kind: Literal["task", "model", "training"], name: str) -> str:
-    """Return the table of a plugin's settings."""
+    """Build the table of a plugin's settings."""
     used = paper_values(kind, name)
     rows = []
     for setting in describe_settings(cls):
@@ -108,7 +108,7 @@ def _model(name: str, cls: Any) -> str:
 
 
 def _measured(model: str) -> list[str]:
-    """Return the parts about what was measured of a model."""
+    """Return the parts of a page about the measurements of a model."""
     parts = []
     numbers, claims = [], []
     for entry in results.decided():
@@ -186,16 +186,16 @@ def _escaped(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _baselines(cls: Any) -> dict[str, float]:
-    """Return the scores of the best predictor without memory; none where they depend on the data."""
+    """Return the scores of the best predictor without memory; nothing if they depend on data that is missing."""
     try:
         scores: dict[str, float] = cls.baselines(cls.Settings())
-    except OrthobenchError:  # the data set is not here
+    except OrthobenchError:  # the data set is missing
         return {}
     return scores
 
 
 def _blocks(doc: str) -> list[str]:
-    """Return a docstring as Markdown whose indented lines stay as they are."""
+    """Convert a docstring to Markdown, and keep its indented lines as they are."""
     blocks = re.split(r"\n\s*\n", doc.strip())
     return [fenced(dedent(block), "text") if block.startswith("    ") else prose(block) for block in blocks]
 

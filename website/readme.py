@@ -1,4 +1,4 @@
-"""The table of headline results in README.md, from the reference results: `python -m website.readme` writes it anew."""
+"""The table of headline results in README.md, which `python -m website.readme` updates from the reference results."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ END = "<!-- End of the table. -->"
 
 
 def headline_table() -> str:
-    """Return the table: a row for each measured number beside print, and for each part of a paper with claims.
+    """Build the table, with a row for each measured number that was published and for each artifact with claims.
 
-    Times of other machines are left out, and numbers that an earlier paper prints too.
+    Times on other machines are left out, and so are numbers that an earlier paper also prints.
     """
     rows: list[list[str]] = []
     seen: set[tuple[str, ...]] = set()
@@ -41,7 +41,7 @@ def headline_table() -> str:
 
 
 def in_words(claims: Sequence[ClaimResult]) -> str:
-    """Return how many claims held, and how many depend on the seed, with the share of each."""
+    """Describe how many claims held and how many depend on the seed, with the share of each."""
     confirmed = sum(claim.standing == "held" for claim in claims)
     shares = [str(claim.share) for claim in claims if claim.standing == "depends on the seed"]
     verb = "depends" if len(shares) == 1 else "depend"
@@ -49,7 +49,7 @@ def in_words(claims: Sequence[ClaimResult]) -> str:
 
 
 def _by_part() -> Iterator[tuple[str, list[Decided]]]:
-    """Yield each table or figure with decided results, in the papers' order."""
+    """Yield each table or figure with its decided results, in the order of the papers."""
     parts: dict[str, list[Decided]] = {}
     for entry in decided():
         parts.setdefault(f"{entry.paper.paper.key}, {entry.part.artifact.name}", []).append(entry)
@@ -57,7 +57,7 @@ def _by_part() -> Iterator[tuple[str, list[Decided]]]:
 
 
 def with_table(text: str) -> str:
-    """Return the text of README.md with the table of today."""
+    """Return the text of README.md with the updated table."""
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n\n{headline_table()}\n{END}{tail}"

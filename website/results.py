@@ -1,6 +1,6 @@
-"""What was measured: the runs of `results.db` beside the papers, and the values of the gate's baseline.
+"""The measurements: the runs of `results.db` compared with the papers, and the values in the baseline of the gate.
 
-The views are those of the report (`orthobench.reporting`), so the site and the report have the same numbers.
+The views come from the report (`orthobench.reporting`), so the site and the report show the same numbers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SPEED = ROOT / "benchmarks" / "RESULTS.md"
 
 @dataclass(frozen=True)
 class Everything:
-    """The conditions, papers and studies with what was measured of them."""
+    """The conditions, papers and studies, with their measurements."""
 
     conditions: list[Condition]
     papers: list[PaperView]
@@ -49,20 +49,20 @@ class Everything:
 
 @contextmanager
 def reference_results() -> Iterator[Store]:
-    """Open a copy of the reference results: a database of an older schema is upgraded when it is opened."""
+    """Open a copy of the reference results, because opening upgrades a database with an older schema."""
     with tempfile.TemporaryDirectory() as folder, open_store(shutil.copy(DATABASE, folder)) as store:
         yield store
 
 
 @cache
 def everything() -> Everything:
-    """Read the reference results once."""
+    """Read the reference results; later calls return the same object."""
     with reference_results() as store:
         return Everything(*load_views(store, Scope(), variant_keys(Catalog())[0]))
 
 
 def reference_page() -> Path:
-    """Return the file of the report on the reference results, written anew where `results.db` is newer."""
+    """Return the file of the report on the reference results, after rewriting it if `results.db` is newer."""
     if not PAGE.is_file() or PAGE.stat().st_mtime < DATABASE.stat().st_mtime:
         with reference_results() as store:
             write_html(store, PAGE, Scope(), variant_keys(Catalog())[0], ACCOUNT)
@@ -71,7 +71,7 @@ def reference_page() -> Path:
 
 @dataclass(frozen=True)
 class Decided:
-    """A measured number of a table, or a decided claim, with its paper."""
+    """A measured number of a table or a decided claim, with its paper."""
 
     paper: PaperView
     part: ArtifactView
@@ -99,7 +99,7 @@ LEARNED = ["task", "model", "parameters", "metric", *NUMBERS, "seeds finished", 
 
 
 def learned(model: str) -> list[list[str]]:
-    """Return the results of a model's runs, a row for each task and variant, as `LEARNED`."""
+    """Return a row with the columns `LEARNED` for each task and variant of a model's runs."""
     conditions = everything().conditions
     return [
         [
@@ -123,7 +123,7 @@ GATE = ["task", "settings", "metric", "mean", "standard deviation", "seeds"]
 
 
 def gate_values(model: str) -> list[list[str]]:
-    """Return the values of the gate's baseline for a model, as `GATE`; exact runs are left out."""
+    """Return rows with the columns `GATE` from the gate's baseline for a model; exact runs are left out."""
     rows = []
     for run in read_baseline(BASELINE).run:
         if run.model != model or run.exact:
@@ -140,7 +140,7 @@ def gate_values(model: str) -> list[list[str]]:
 
 @cache
 def time_per_step() -> dict[str, tuple[str, str]]:
-    """Return for each model the time of a training step with its unit, and its multiple of scoRNN's, as measured."""
+    """Return each model's measured time of a training step with its unit, and its ratio to the time of scoRNN."""
     section = SPEED.read_text("utf-8").partition("## Every model\n")[2].partition("\n## ")[0]
     head = re.search(r"\| model \| (m?s) a step \|", section)
     if head is None:
