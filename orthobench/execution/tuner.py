@@ -120,7 +120,7 @@ class Tuning:
         return result
 
     def _round(self, session: Session, size: int, attempted: set[str]) -> list[Job]:
-        """Draw the rest of the current round, and return its jobs and those of earlier pending trials."""
+        """Draw the rest of the current round, and return its jobs together with earlier pending ones."""
         store = session.open_store
         trials = self.trials(store)
         pending = [trial for trial in trials if trial.is_pending and trial.key not in attempted]

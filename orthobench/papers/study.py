@@ -15,7 +15,7 @@ class Record(BaseModel):
 
 
 class StudyRun(Record):
-    """A run of a study; `settings` override those of the task, the paper and the preset."""
+    """A run of a study; `settings` override the settings of the task, the paper and the preset."""
 
     figure: str
     task: str

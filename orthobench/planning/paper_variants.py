@@ -45,7 +45,7 @@ def resolve_variants() -> dict[str, str]:
 
 
 def _read(file: Path) -> dict[str, str] | None:
-    """Return the variants from a file that this version of the code has written; None if there is no such file."""
+    """Return the variants from a file that this version of the code has written; None without such a file."""
     try:
         content = json.loads(file.read_text("utf-8"))
         variants: dict[str, str] = content["variants"]
