@@ -51,6 +51,7 @@ class SlurmCluster:
         Raises:
             UsageError: submitit or SLURM is missing, SLURM refuses the options, or the machines cannot share the files.
         """
+        settings = read_settings(options.slurm)
         try:
             import submitit
         except ImportError as error:
@@ -62,7 +63,7 @@ class SlurmCluster:
                     "command on a login node of the cluster"
                 )
         self.submitit = submitit
-        self.options, self.threads, settings = options, options.threads or 1, read_settings(options.slurm)
+        self.options, self.threads = options, options.threads or 1
         self.group_minutes = options.group_minutes or 60.0
         requested = {"cpus_per_task": str(self.threads), "job_name": "orthobench", **settings.options}
         self.device: DeviceName = options.device

@@ -124,7 +124,7 @@ def test_the_programs_defaults_of_torch_change_no_result(surroundings):
 
     def results(database: str):
         run = ob.run(
-            "adding", "full_urnn", settings=SETTINGS, db=database, options=ob.ExecutionOptions(keep_weights="last")
+            "adding", "full_urnn", settings=SETTINGS, db=database, options=ob.RunOptions(keep_weights="last")
         )
         weights = ob.load_model(run, database).model.state_dict()
         return (

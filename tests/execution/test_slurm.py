@@ -26,7 +26,7 @@ from orthobench.store import Status, open_store
 from orthobench.training.checkpoint import CheckpointFolder
 
 SERVER = "postgresql://me@nowhere/results"
-ON_SLURM = SweepOptions(executor="slurm", checkpoints="s3://bucket")
+ON_SLURM = SweepOptions(executor="slurm", checkpoints="memory://bucket")
 
 
 def on_slurm(test):

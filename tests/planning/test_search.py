@@ -248,9 +248,6 @@ def test_a_dry_run_estimates_what_is_left(orthobench, command):
     ("arguments", "message"),
     [
         (["tune", "adding", "--models", "lstm"], "say what to search"),
-        (["sweep", "adding", "--models", "lstm", "--trials", "3"], "use `orthobench tune --trials 3`"),
-        (["sweep", "adding", "--models", "lstm", "--no-prune"], "use `orthobench tune --no-prune`"),
-        (["sweep", "adding", "--models", "lstm", "--search", "optuna"], "use `orthobench tune`"),
         (["tune", "adding", "--models", "lstm", "--seeds", "2"], "No such option: --seeds"),
         (["tune", "adding", "--models", "lstm", "--grid", "hiden_size=4..8"], "did you mean hidden_size"),
         (["tune", "adding", "--models", "lstm", "--grid", "epochs=1,2", "-s", "epochs=3"], "both set and"),

@@ -19,18 +19,20 @@ STRUCTS = ["problem", "slstm", "mlstm", "delta", "selective", "head_norm"]
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 @pytest.mark.parametrize("struct", STRUCTS)
-def test_the_fields_lie_where_the_compiler_puts_them(struct: str, tmp_path: Path) -> None:
+def test_the_fields_have_the_offsets_of_the_compiler(struct: str, tmp_path: Path) -> None:
     (file,) = (
         path
         for path in (*signatures.HEADERS, *signatures.SOURCES)
         if re.search(rf"^struct {struct} {{", path.read_text("utf-8"), re.M)
     )
     structure = signatures.structure(struct)
-    places = {
+    offsets = {
         f"offsetof(struct {struct}, {name})": getattr(structure, name).offset for name in signatures.fields(struct)
     }
-    places[f"sizeof(struct {struct})"] = ctypes.sizeof(structure)
-    checks = "".join(f'_Static_assert({place} == {number}, "{place}");\n' for place, number in places.items())
+    offsets[f"sizeof(struct {struct})"] = ctypes.sizeof(structure)
+    checks = "".join(
+        f'_Static_assert({expression} == {number}, "{expression}");\n' for expression, number in offsets.items()
+    )
     source = tmp_path / "probe.c"
     source.write_text(f'#include "{file}"\n#include <stddef.h>\n{checks}')
     command = ["cc", "-std=gnu11", "-w", "-fsyntax-only", f"-I{Path(signatures.__file__).parent}", str(source)]
@@ -39,11 +41,11 @@ def test_the_fields_lie_where_the_compiler_puts_them(struct: str, tmp_path: Path
 
 
 def test_a_signature_has_names_and_types() -> None:
-    found = signatures.signature("cross_entropy")
-    assert found.result is ctypes.c_double
-    assert list(found.parameters) == ["first", "last", "classes", "scale", "logits", "targets", "gradient"]
-    assert found.parameters["scale"].kind is ctypes.c_float
-    assert found.parameters["targets"].dtype is torch.int64
+    signature = signatures.signature("cross_entropy")
+    assert signature.result is ctypes.c_double
+    assert list(signature.parameters) == ["first", "last", "classes", "scale", "logits", "targets", "gradient"]
+    assert signature.parameters["scale"].kind is ctypes.c_float
+    assert signature.parameters["targets"].dtype is torch.int64
     assert signatures.signature("vector_length") == signatures.Signature(ctypes.c_int64, {})
 
 
