@@ -123,9 +123,7 @@ def test_the_programs_defaults_of_torch_change_no_result(surroundings):
     """A run has the numbers of its key whatever the notebook around it has set, and so has its model."""
 
     def results(database: str):
-        run = ob.run(
-            "adding", "full_urnn", settings=SETTINGS, db=database, options=ob.RunOptions(keep_weights="last")
-        )
+        run = ob.run("adding", "full_urnn", settings=SETTINGS, db=database, options=ob.RunOptions(keep_weights="last"))
         weights = ob.load_model(run, database).model.state_dict()
         return (
             run.final_value,
