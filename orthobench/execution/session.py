@@ -345,6 +345,8 @@ def open_session(
 def _cluster(executor: str) -> type[RayCluster | SlurmCluster]:
     """Return the class of an executor's cluster; its module is imported here, because most sessions need no cluster."""
     if executor == "slurm":
+        from orthobench.execution.slurm import SlurmCluster
+
         return SlurmCluster
     from orthobench.execution.ray import RayCluster
 
