@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Engine, delete, func, insert, select, update
+from sqlalchemy import Engine, delete, func, insert, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -325,7 +325,7 @@ class Store(Reader):
     @staticmethod
     def _series(session: Session, names: Set[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """Return the ids of series by split and name; new series are inserted."""
-        known = select(Series.split, Series.name, Series.id)
+        known = select(Series.split, Series.name, Series.id).where(tuple_(Series.split, Series.name).in_(names))
         ids = {(split, name): number for split, name, number in session.execute(known)}
         for split, name in sorted(names - ids.keys()):  # in one order, so that no two processes wait for each other
             row = Series(split=split, name=name)

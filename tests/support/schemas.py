@@ -50,7 +50,8 @@ def add_revision(folder: Path, put: Callable[[object, str, object], None] = seta
     migrations = folder / "migrations"
     shutil.copytree(open_module.MIGRATIONS, migrations, dirs_exist_ok=True)
     (migrations / "versions" / f"v{NEWER}_second.py").write_text(script)
+    modules = [importlib.import_module(f"orthobench.{name}") for name in USERS]  # all of them before any change
     put(open_module, "MIGRATIONS", migrations)
     put(open_module, "REVISIONS", [OLDER, NEWER])
-    for name in USERS:
-        put(importlib.import_module(f"orthobench.{name}"), "HEAD", NEWER)
+    for module in modules:
+        put(module, "HEAD", NEWER)
