@@ -2,8 +2,9 @@
 
 A block is a zlib stream with the preset dictionary `NAMES`. It begins with a line of JSON, which gives the length of
 each vector by its name, followed by the float32 numbers of all vectors. Each number is stored as the difference between
-its bits and its predecessor's bits, modulo 2^32, because neighbours in a vector are close. All highest bytes come first,
-then all second bytes, and so on, because the high bytes repeat. The encoding is lossless, also for NaN and infinities.
+its bits and its predecessor's bits, modulo 2^32, because neighbours in a vector are close. All highest bytes come
+first, then all second bytes, and so on, because the high bytes repeat. The encoding is lossless, also for NaN and
+infinities.
 """
 
 from __future__ import annotations

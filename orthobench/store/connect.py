@@ -1,8 +1,8 @@
 """Connections to SQLite files without SQLAlchemy, which takes a third of a second to load.
 
-SQLite writes new rows to the write-ahead log next to the file, so a copy of the file alone would lack them. SQLite moves
-them into the file when the last connection of all processes closes. Here every connection already does so before it
-closes, and every run when it ends; this is called folding the log.
+SQLite writes new rows to the write-ahead log next to the file, so a copy of the file alone would lack them. SQLite
+moves them into the file when the last connection of all processes closes. Here every connection already does so before
+it closes, and every run when it ends; this is called folding the log.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def faults_in(
 
 
 def _readable_columns(connection: Connection, table: Table) -> list[Column[Any]]:
-    """Return the columns to check: all of a server's table, but only the existing ones of a file with an older schema."""
+    """Return the columns to check: all of a server's table, or those that exist in a file with an older schema."""
     if connection.dialect.name != "sqlite":
         return list(table.columns) if "id" in table.columns else []
     stored = _stored_columns(connection, table)

@@ -71,12 +71,7 @@ def stored_results(database: str, requests: Iterable[str]) -> dict[tuple[str, in
                 for row in connection.execute(query, (*some, *final)):
                     result = StoredResult(**_decoded(dict(zip(columns, row, strict=True))))
                     results[result.request, result.seed] = result
-    except (
-        sqlite3.Error,
-        ValueError,
-        TypeError,
-        RecursionError,
-    ):  # opening the database the usual way explains the error
+    except (sqlite3.Error, ValueError, TypeError, RecursionError):  # the usual way of opening explains the error
         return {}
     return results
 

@@ -1,11 +1,11 @@
 """Merge databases from several machines: the result has each run and each environment once.
 
-Rows are equal if their unique columns are equal, such as an environment's digest or a run's key. Rows of a table without
-a unique constraint (benchmarks) are equal if all columns except the id are equal. If both databases have a run, the
-target's run stays, unless the source's run has more progress: finished ranks before diverged, diverged before
-interrupted, and more iterations before fewer. Measured rows (of tables with a run and an iteration) are replaced together
-with their run. Other rows of a run, such as its tags, are added. A merge is one transaction, and repeating it changes
-nothing.
+Rows are equal if their unique columns are equal, such as an environment's digest or a run's key. Rows of a table
+without a unique constraint (benchmarks) are equal if all columns except the id are equal. If both databases have a run,
+the target's run stays, unless the source's run has more progress: finished ranks before diverged, diverged before
+interrupted, and more iterations before fewer. Measured rows (of tables with a run and an iteration) are replaced
+together with their run. Other rows of a run, such as its tags, are added. A merge is one transaction, and repeating it
+changes nothing.
 """
 
 from __future__ import annotations

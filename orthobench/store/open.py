@@ -122,8 +122,8 @@ def reach(engine: Engine, location: str, work: Callable[[], T], stop_waiting: Ca
     If the server is lost during the work, wait for it and repeat the work. A server that never answered is an error.
 
     Args:
-        stop_waiting: if given, this command has used the server before, and waits for it even if it does not answer. The
-            wait ends when the function returns true.
+        stop_waiting: if given, this command has used the server before, and waits for it even if it does not answer.
+            The wait ends when the function returns true.
 
     Raises:
         UsageError: the database cannot be opened.

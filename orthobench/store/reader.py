@@ -199,8 +199,9 @@ class Reader:
     ) -> list[Run]:
         """Return the runs that match all filters, in the order of their start.
 
-        The number of SQL statements does not grow with the number of runs, which share the records of their environments.
-        With `brief` the runs lack `environment`, `metrics`, `baselines` and `seconds`, which a list does not show.
+        The number of SQL statements does not grow with the number of runs, which share the records of their
+        environments. With `brief` the runs lack `environment`, `metrics`, `baselines` and `seconds`, which a list does
+        not show.
         """
         query = select(Run).options(subqueryload(Run.tag_rows)).order_by(Run.id)
         if brief:

@@ -327,9 +327,7 @@ class Store(Reader):
         """Return the ids of series by split and name; new series are inserted."""
         known = select(Series.split, Series.name, Series.id)
         ids = {(split, name): number for split, name, number in session.execute(known)}
-        for split, name in sorted(
-            names - ids.keys()
-        ):  # always in the same order, so that two processes cannot wait for each other
+        for split, name in sorted(names - ids.keys()):  # in a fixed order, so that no two processes deadlock
             row = Series(split=split, name=name)
             try:
                 with session.begin_nested():
