@@ -113,5 +113,5 @@ class Call:
 
     @property
     def is_mapped(self) -> bool:
-        """Return whether the weight is the matrix that makes the weights of all steps from x."""
+        """Whether the weight is the matrix that makes the weights of all steps from x."""
         return self.operation.widths is not None and isinstance(self.weight, Tensor) and self.weight.dim() == 2

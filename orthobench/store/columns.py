@@ -1,4 +1,4 @@
-"""Metric values as columns, because reports read hundreds of thousands, and arrays need a tenth of the memory of rows."""
+"""Metric values as columns: reports read hundreds of thousands, and arrays need a tenth of the memory of rows."""
 
 from __future__ import annotations
 
