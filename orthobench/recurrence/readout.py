@@ -41,7 +41,7 @@ def read(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def joined(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return y = V h + c for the outputs `[T, B, n]` of a loop that `reads`, whose backward pass computes the gradient."""
+    """Return y = V h + c for the outputs `[T, B, n]` of a loop that `reads`; backward computes the gradient."""
     loop = kernels.source(states)
     recurrent, *tensors = loop.saved_tensors
     count = loop.width + len(loop.names)

@@ -1,8 +1,8 @@
-/* The problem of the delta rule, and its queries, keys and values: read, or made from their short convolution.
+/* The problem of the delta rule, and its queries, keys and values, which are read or computed from a short convolution.
  *
  * A unit is a head of a batch row. Its queries, keys and values of some steps are copied to rows of whole vectors. With
- * `taps` they are silu(convolution of x), and with `inputs` also x is made, from a few inputs of each step. So neither
- * passes through memory. Backward keeps the slopes of silu meanwhile. */
+ * `taps` they are silu(convolution of x), and with `inputs` x itself is also computed, from a few inputs of each step,
+ * so that neither passes through memory. Backward keeps the slopes of silu in the meantime. */
 #ifndef ORTHOBENCH_DELTA_H
 #define ORTHOBENCH_DELTA_H
 
@@ -95,7 +95,7 @@ INLINE void fill_part(const int taps, const int inputs, const struct delta *p, i
     }
 }
 
-#define WRITTEN 8 /* steps before their lines of dx are written that these are fetched */
+#define WRITTEN 8 /* how many steps before they are written the lines of dx are fetched */
 
 /* From the gradients of the rows of the steps [first, stop) those of x or of the weights. `later` [taps - 1, ld] has
  * dL/d(sum of the convolution) of the steps behind, the next one first. */

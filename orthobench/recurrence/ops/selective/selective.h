@@ -15,10 +15,10 @@
  * without them, y if nothing is read, starts without a backward pass, norms without a trace, absent gradients. */
 struct selective {
     int64_t steps, batch, width, size, rank, negative;
-    int64_t groups;       /* of batch rows, whose gradients of parameters are summed apart */
-    int64_t taps, inputs; /* 0 if x is no convolution, or no projection */
+    int64_t groups;       /* number of groups of batch rows, whose gradients of parameters are summed separately */
+    int64_t taps, inputs; /* 0 if x is not a convolution, or not a projection */
     const float *x;       /* [T, B, width], or with `inputs` u [T, B, inputs] */
-    const float *map;     /* P [rank + 2 size, width], which makes the weights from x */
+    const float *map;     /* P [rank + 2 size, width], which maps x to the weights */
     const float *rates;   /* A [size, width] */
     const float *step, *bias; /* W transposed [rank, width]; b [width] */
     const float *start;   /* [B, size, width] */
@@ -130,7 +130,7 @@ static void read_kept_weights(const struct chunk *chunk, int reads) {
     read_weights(chunk, reads, p->weight + chunk->at * numbers, p->batch * numbers);
 }
 
-/* Steps whose functions are made at once: one of them waits for itself most of its time. */
+/* Steps whose functions are computed together, because a single one mostly waits for its own results. */
 #define TURN 8
 
 /* Delta, Delta x and, unless `slopes` is NULL, the derivative of softplus, of a block at all steps of a chunk. `step`

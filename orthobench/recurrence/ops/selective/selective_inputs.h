@@ -45,7 +45,7 @@ static void place_inputs(struct chunk *chunk, const struct inputs *m) {
     chunk->ldx = p->taps ? padded(p->width) : p->batch * p->width;
 }
 
-/* Make a block of x of a chunk, if it is a convolution's. */
+/* Computes a block of x of a chunk, if x is a convolution. */
 INLINE void make_inputs(const struct chunk *chunk, int64_t col, const struct inputs *m) {
     if (!chunk->p->taps) return;
 #define CONVOLVE(TAPS, INPUTS) convolve(TAPS, INPUTS, chunk, col, m)

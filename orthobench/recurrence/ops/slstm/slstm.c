@@ -1,8 +1,8 @@
 /* sLSTM through time, in float32: exponential gates, a normaliser and a stabiliser, and recurrent weights within heads.
  *
  * The caller gives each thread a range of batch rows, and no thread waits. Tensors are contiguous and time major. A
- * head has d = features / heads units. Its weights are a matrix [4 d, d] of its own, with the gates i, f, z, o one
- * after another. So dL/dz of a row is [heads, 4, d] here, and x and dx are [4, features] as the caller has them. */
+ * head has d = features / heads units and its own matrix of weights [4 d, d], with the gates i, f, z, o one after
+ * another. Here dL/dz of a row is therefore [heads, 4, d], but x and dx are [4, features] as the caller has them. */
 #include <float.h>
 #include <math.h>
 
