@@ -240,8 +240,7 @@ INLINE void solve(struct chunk at, const struct scratch *m, float *e) {
     }
 }
 
-/* y += read u. A query uses no later correction, not even with a factor 0, so that a NaN cannot affect earlier steps.
- * */
+/* y += read u. A query uses no later correction, not even with a factor 0, so a NaN cannot affect earlier steps. */
 INLINE void add_readings(struct chunk at, const struct scratch *m) {
     const int64_t vp = at.vp, cp = at.cp;
     for (int64_t first = 0; first < at.steps; first += BLOCK) {
@@ -412,10 +411,17 @@ INLINE void load_reading_gradients(const struct delta *p, struct chunk at, struc
     }
 }
 
-/* The rows of a chunk and of their gradients, and S^T before and behind it. */
+/* The rows of a chunk, their gradients, and the memory around it. */
 struct view {
-    const float *q, *k, *v, *errors, *before, *after;
-    float *dq, *dk, *dv;
+    const float *q,    /* [steps, keys] */
+        *k,            /* [c, keys] */
+        *v,            /* [c, values] */
+        *errors,       /* [c, values] */
+        *before,       /* S^T before the chunk, [values, keys] */
+        *after;        /* S^T behind the chunk, [values, keys] */
+    float *dq,         /* [steps, keys] */
+        *dk,           /* [c, keys] */
+        *dv;           /* [c, values] */
 };
 
 /* dL/d(log decay) of each step. <dL/dS_t, S_t> loses v . de at a correction and has gained q . dq at a reading. */

@@ -97,8 +97,8 @@ INLINE void fill_part(const int taps, const int inputs, const struct delta *p, i
 
 #define WRITTEN 8 /* how many steps before they are written the lines of dx are fetched */
 
-/* From the gradients of the rows of the steps [first, stop) those of x or of the weights. `later` [taps - 1, ld] has
- * dL/d(sum of the convolution) of the steps behind, the next one first. */
+/* Computes the gradients of x or of the weights from the rows' gradients, steps [first, stop). `later` [taps - 1, ld]
+ * has dL/d(sum of the convolution) of the steps behind, the next one first. */
 INLINE void gradient_part(const int taps, const int inputs, const struct delta *p, int64_t row, int64_t first,
                           int64_t stop, struct part from, const float *slopes, float *later, int64_t ld) {
     const struct source source = source_of(p);
@@ -186,7 +186,7 @@ static void normalize(const struct delta *p, int64_t count, float *rows, float *
     }
 }
 
-/* The gradients of rows from those of their unit vectors. */
+/* Turns the gradients of unit vectors into the gradients of their rows. */
 static void gradients_of_units(const struct delta *p, int64_t count, float *gradients, const float *units,
                                const float *factors) {
     const int64_t length = padded(p->keys);

@@ -9,7 +9,7 @@
  * R is summed from the end, because a difference of two long sums would lose the small terms. */
 #include "mlstm.h"
 
-/* Numbers of each step of one head. `exponent` is i_t + R_t, and `largest` what m_T would be after the steps up to t.
+/* Numbers of each step of one head. `exponent` is i_t + R_t, and `largest` is m_T if only the steps up to t counted.
  * `closing` is 1 - sigmoid(f) or 1. `by_write` is dL/d(i_t) with m_T held. */
 struct series {
     float *exponent, *closing, *largest, *weight, *by_write;

@@ -145,7 +145,7 @@ int selective_forward(const struct selective *p, int64_t first, int64_t last) {
 
 enum { LEVELS = VL == 16 ? 4 : VL == 8 ? 3 : 2 };
 
-/* Lanes of two vectors for each level of a tree: vectors of 2^l sums each become one of 2^(l + 1) sums. */
+/* Lanes of two vectors for each level of a tree, which turns two vectors of 2^l sums into one of 2^(l + 1) sums. */
 struct halves {
     vi low[LEVELS], high[LEVELS];
 };

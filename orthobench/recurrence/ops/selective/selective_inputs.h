@@ -53,7 +53,7 @@ INLINE void make_inputs(const struct chunk *chunk, int64_t col, const struct inp
 #undef CONVOLVE
 }
 
-/* Of a convolution: the gradients dz of the taps - 1 steps behind a chunk, then of its first ones, [taps - 1, ld], the
+/* For a convolution: the gradients dz of the taps - 1 steps behind a chunk, then of its first ones, [taps - 1, ld], the
  * next step first; and sums [taps, ld], [ld] and [inputs, ld]. */
 struct inputs_gradients {
     float *later, *convolution, *bias, *projection;
