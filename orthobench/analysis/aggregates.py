@@ -1,4 +1,4 @@
-"""Make a number of the values over seeds in the way of a printed one: mean, median or best of k, scaled or not."""
+"""Aggregate values over seeds the way a published number was: mean, median or best of k, scaled or not."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Accuracy = TypeVar("Accuracy", float, "pd.Series", "NDArray[np.float64]")
 
 @dataclass(frozen=True)
 class Target:
-    """A printed number, and how far a measured one may lie from it and still agree.
+    """A published number, and how far a measured one may differ from it and still agree.
 
     Attributes:
-        margin: the largest distance, or the largest factor where errors span decades (`is_logarithmic`).
-        error: the number printed after ±; 0 without one.
+        margin: the largest distance, or the largest factor if errors span decades (`is_logarithmic`).
+        error: the number printed after ±, or 0 without one.
         low: the smallest value that the metric can have.
-        high: the largest one.
+        high: the largest value that the metric can have.
     """
 
     value: float = 0.0
@@ -47,7 +47,7 @@ class Target:
     high: float = math.inf
 
     def units(self, value: float) -> float:
-        """Return how many margins a value lies above the target."""
+        """Return by how many margins a value exceeds the target."""
         if not math.isfinite(value):
             return value
         if self.is_logarithmic:
@@ -61,7 +61,7 @@ class Target:
 
     @property
     def error_units(self) -> float:
-        """Return the printed error in margins; to first order where the scale is logarithmic."""
+        """The printed error in margins; to first order where the scale is logarithmic."""
         return self.error / (self.value * math.log(self.margin) if self.is_logarithmic else self.margin)
 
 
@@ -70,12 +70,12 @@ class Aggregate:
     """A number over seeds.
 
     Attributes:
-        n: seeds that make it.
+        n: the number of seeds.
         value: the mean, the median or the best of the values.
         low: lower end of the 90 % interval that decides the verdict; None without one.
-        high: upper end.
-        deviation: the standard deviation in the way of the printed one; None without one.
-        words: how it is made, where print states its own way; else empty.
+        high: upper end of the interval.
+        deviation: the standard deviation, computed as the published one was; None without one.
+        words: how the number was computed, if the paper says how it computed its own; otherwise empty.
     """
 
     n: int
@@ -87,7 +87,7 @@ class Aggregate:
 
     @property
     def interval(self) -> str:
-        """Return the 90 % interval as text; empty without one."""
+        """The 90 % interval as text; empty without one."""
         return "" if self.low is None or self.high is None else f"{self.low:.4g} to {self.high:.4g}"
 
     def __str__(self) -> str:
@@ -98,13 +98,14 @@ class Aggregate:
 def aggregate(
     values: Sequence[float], how: Aggregation, metric: Metric | None, target: Target = Target()
 ) -> tuple[Aggregate, Agreement] | None:
-    """Return the number that values over seeds make and whether it agrees with a target; None without a finite value.
+    """Aggregate values over seeds, and check whether the result agrees with a target; None without a finite value.
 
-    A mean is judged by `equivalence`, a median and a best of k by the bootstrap interval.
+    A mean is judged by `equivalence`, and a median or a best of k by its bootstrap interval.
 
     Args:
         values: in the order of the seeds, already scaled. A run without a value is infinite, on the worse side.
-        how: the printed number's way. The best of k is that of the first k seeds, and the others widen its interval.
+        how: how the published number was computed. The best of k is the best of the first k seeds, and the other seeds
+            only affect its interval.
     """
     sign = metric.sign if metric else 1.0
     chosen = list(values)[: how.seeds] if how.over == "best" else list(values)
@@ -140,10 +141,10 @@ def aggregate(
 def reason(
     values: Sequence[float], number: Aggregate, agreement: Agreement, how: Aggregation, printed: str, target: Target
 ) -> str:
-    """Return why a number over seeds agrees with a printed one or does not, in words.
+    """Explain why a number over seeds agrees with a published one or does not.
 
     Args:
-        printed: the number with all its digits.
+        printed: the published number with all its digits.
     """
     margin = f"× or ÷ {target.margin:g}" if target.is_logarithmic else f"± {target.margin:.2g}"
     is_mean = how.over not in ("best", "median")
@@ -164,17 +165,17 @@ def reason(
 
 
 def chance_level(baseline: float | None) -> float | None:
-    """Return the accuracy by chance that accuracies are scaled by, or None: unknown, or as good as an accuracy gets."""
+    """Return the chance accuracy by which accuracies are scaled, or None if it is unknown or already perfect."""
     return None if baseline is None or baseline >= 1 else baseline
 
 
 def scaled(value: Accuracy, chance: float) -> Accuracy:
-    """Return an accuracy, or several, as the share of the way from chance to 1: (a - chance) / (1 - chance)."""
+    """Rescale accuracies so that chance becomes 0 and 1 stays 1: (a - chance) / (1 - chance)."""
     return (value - chance) / (1 - chance)
 
 
 def _words(how: Aggregation, seeds: int) -> str:
-    """Return how the number is made, and that print has other seeds; empty where print states nothing."""
+    """Describe how the number is computed and how the paper's seeds differ; empty if the paper says nothing."""
     if not how.words:
         return ""
     text = how.over_seeds(seeds) + (", scaled" if how.scaled else "")

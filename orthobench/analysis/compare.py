@@ -36,18 +36,18 @@ class Selection:
 
 
 Value = Literal["end", "final", "best"]
-"""Of a run's tests of its metric: the end (`analysis.statistics.curve_end`), the last or the best."""
+"""Which of a run's tests of its metric to use: the end (`analysis.statistics.curve_end`), the last or the best."""
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """The first selection against another.
+    """The first selection compared with another one.
 
     Attributes:
-        settings: settings that differ: by name, the values of the first side's runs and of the second's.
-        environment: likewise for the environments.
-        counts: each side's number of runs by status.
-        medians: each side's median over its finished and diverged runs, of which these are the worst.
+        settings: the settings that differ, by name: the values in the first selection's runs and in the second's.
+        environment: the same for the environments.
+        counts: the number of runs by status, for each selection.
+        medians: the median over finished and diverged runs, which count as the worst, for each selection.
         paired: whether the values are paired by seed.
     """
 
@@ -70,11 +70,11 @@ def _select(
     status_of: Callable[[Run], str],
     stored: Callable[[], Sequence[Run]],
 ) -> Selection:
-    """Return the run that a key's first digits name, or the runs that meet conditions (`analysis.selection`).
+    """Return the run whose key begins with the text, or the runs that meet its conditions (`analysis.selection`).
 
     Args:
-        shared: conditions in addition to those of the text.
-        status_of: the status of a run, where the stored one may be out of date.
+        shared: further conditions, in addition to the text's.
+        status_of: returns the current status of a run, because the stored one may be out of date.
         stored: reads all runs of the store.
 
     Raises:
@@ -96,7 +96,7 @@ def check_count(selections: Sequence[str]) -> None:
     """Refuse fewer than two selections.
 
     Raises:
-        UsageError: there are fewer than two.
+        UsageError: there are fewer than two selections.
     """
     if len(selections) < 2:
         raise UsageError("name two selections, for example model=scornn model=lstm")
@@ -110,17 +110,17 @@ def contrasts(
     which: Value = "end",
     paired: bool | None = None,
 ) -> list[Contrast]:
-    """Compare the first selection with each other one.
+    """Compare the first selection with each of the others.
 
     Args:
         selections: texts that `_select` reads.
         shared: conditions that restrict all selections.
         which: the value of each run to compare.
-        paired: pair the values by seed, or do not; None: pair them where six seeds or more are common.
+        paired: whether to pair the values by seed; None pairs them if at least six seeds are common.
 
     Raises:
-        UsageError: fewer than two selections, an empty one, selections with different metrics, a finished run without
-            a number, or values that cannot be paired.
+        UsageError: there are fewer than two selections, one is empty, their metrics differ, a finished run has no
+            number, or the values cannot be paired.
     """
     check_count(selections)
     stored = cache(store.runs)  # once for all selections
@@ -134,7 +134,7 @@ def values_of(store: Store, runs: Sequence[Run], which: Value) -> dict[str, floa
     """Return the value of each finished or diverged run by key; a diverged run is infinitely bad.
 
     Raises:
-        UsageError: a finished run has no value, or one that is not a number.
+        UsageError: a finished run has no value, or its value is not a number.
     """
     final = [run for run in runs if Status(run.status).is_final]
     ends = ends_of_tests(store, final) if which == "end" else {}
@@ -170,10 +170,10 @@ def ends_of_tests(store: Store, runs: Sequence[Run]) -> dict[int, CurveEnd]:
 def contrast(
     first: Selection, second: Selection, values: tuple[Mapping[str, float], Mapping[str, float]], pairing: bool | None
 ) -> Contrast:
-    """Compare two selections in their runs' metric.
+    """Compare two selections by their runs' metric.
 
     Args:
-        values: each side's values by the runs' keys, of `values_of`.
+        values: the values of each selection by run key, from `values_of`.
 
     Raises:
         UsageError: the two have different metrics, or their values cannot be paired.
@@ -206,10 +206,10 @@ def contrast(
 def _common_seeds(
     first: Selection, second: Selection, sides: Sequence[Mapping[int, list[float]]], pairing: bool | None
 ) -> list[int]:
-    """Return the seeds by which to pair the sides; none: the sides are not paired.
+    """Return the seeds by which to pair the selections; without any, they are not paired.
 
     Raises:
-        UsageError: the user asks for pairs, and a seed has several runs or fewer than two seeds are common.
+        UsageError: the user asks for pairs, but a seed has several runs or fewer than two seeds are common.
     """
     if pairing is False:
         return []
@@ -228,7 +228,7 @@ def _common_seeds(
 
 
 def _cautions(first: Selection, second: Selection) -> list[str]:
-    """Return what weakens the comparison, in words."""
+    """Describe what weakens the comparison."""
     conditions = {run.condition for run in (*first.runs, *second.runs)}
     cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: these numbers are not of the same task"]
     for side in (first, second):
@@ -264,7 +264,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _differences(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
-    """Return the values of either side that are not the same in all runs, by name."""
+    """Return the values in either selection that are not the same in all runs, by name."""
     differences = {}
     for name in dict.fromkeys(name for run in (*first, *second) for name in run):
         left, right = (dict.fromkeys(str(run.get(name, "–")) for run in side) for side in (first, second))
@@ -274,7 +274,7 @@ def _differences(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[st
 
 
 def adjusted(contrasts: Sequence[Contrast]) -> list[float | None]:
-    """Return the contrasts' p values, adjusted by Holm for their number."""
+    """Return the contrasts' p values, adjusted for their number by Holm's method."""
     tested = [number for number, entry in enumerate(contrasts) if entry.result is not None]
     values = holm([entry.result.p for entry in contrasts if entry.result is not None])
     by_number = dict(zip(tested, values, strict=True))

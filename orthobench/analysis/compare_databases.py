@@ -1,4 +1,4 @@
-"""Compare two databases, such as those of two commits: the same settings on both sides, seed by seed."""
+"""Compare two databases, for example from two commits: runs with the same settings, seed by seed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Side:
 
     Attributes:
         name: its location as the user wrote it.
-        status_of: the status of a run, where the stored one may be out of date.
+        status_of: returns the current status of a run, because the stored one may be out of date.
     """
 
     name: str
@@ -36,10 +36,10 @@ class Match:
     """Runs of the same task, model and settings in both databases; the versions of plugins may differ.
 
     Attributes:
-        label: task, model and the settings that tell it from the others of this task and model.
+        label: task, model and the settings that distinguish it from other variants of this task and model.
         seeds: the seeds that both databases have.
-        identical: the number of these seeds whose runs have the same key and the same value in both.
-        contrast: the test and the differences of settings and environments.
+        identical: the number of these seeds whose runs have the same key and the same value in both databases.
+        contrast: the test, and the differences in settings and environments.
     """
 
     label: str
@@ -50,11 +50,11 @@ class Match:
 
 @dataclass(frozen=True)
 class Lone:
-    """Runs that only one database has: of settings or of seeds.
+    """Settings or seeds whose runs only one database has.
 
     Attributes:
-        settings: where the other database has one variant of this task and model, the settings that differ: by name
-            the value here and there.
+        settings: if the other database has exactly one variant of this task and model, the settings that differ, by
+            name: the value here and the value there.
     """
 
     label: str
@@ -64,13 +64,13 @@ class Lone:
 
 @dataclass(frozen=True)
 class DatabaseComparison:
-    """Two databases beside each other; `alone` has what only the first and what only the second has."""
+    """The comparison of two databases; `alone` has what only the first and what only the second contains."""
 
     matches: list[Match]
     alone: tuple[list[Lone], list[Lone]]
 
     def adjusted(self) -> list[float | None]:
-        """Return the matches' p values, adjusted by Holm for their number."""
+        """Return the matches' p values, adjusted for their number by Holm's method."""
         return adjusted([match.contrast for match in self.matches])
 
 
@@ -80,13 +80,13 @@ def compare_databases(
     """Compare the runs of two databases that have the same task, model and settings.
 
     Args:
-        conditions: restrict the runs of both.
+        conditions: restrict the runs of both databases.
         which: the value of each run to compare.
-        paired: pair the values by seed, or do not; None: pair them where six seeds or more are common.
+        paired: whether to pair the values by seed; None pairs them if at least six seeds are common.
 
     Raises:
-        UsageError: no database has runs that meet the conditions, a finished run has no number, or values cannot be
-            paired.
+        UsageError: neither database has runs that meet the conditions, a finished run has no number, or the values
+            cannot be paired.
     """
     selected = [_select(side, conditions) for side in (first, second)]
     if not any(selected):
@@ -132,7 +132,7 @@ def _group(runs: Sequence[Run]) -> dict[Identity, list[Run]]:
 
 
 def _labels(runs: Sequence[Run]) -> dict[Identity, str]:
-    """Return task, model and the settings that tell each identity from the others of its task and model."""
+    """Return task, model and the settings that distinguish each identity from others of its task and model."""
     identities = dict.fromkeys(map(_identity, runs))
     labels = {}
     for task, model, settings in identities:
@@ -143,12 +143,12 @@ def _labels(runs: Sequence[Run]) -> dict[Identity, str]:
 
 
 def _same(first: float | None, second: float | None) -> bool:
-    """Return whether two runs have the same value; two diverged runs do."""
+    """Return whether two runs have the same value, which is true for two diverged runs."""
     return first is not None and second is not None and (first == second or (math.isnan(first) and math.isnan(second)))
 
 
 def _alone(own: dict[Identity, list[Run]], other: dict[Identity, list[Run]], labels: dict[Identity, str]) -> list[Lone]:
-    """Return the variants and the seeds that only the first has."""
+    """Return the variants and the seeds that only the first database has."""
     alone = []
     for identity, runs in own.items():
         seeds = {run.seed for run in runs} - {run.seed for run in other.get(identity, [])}

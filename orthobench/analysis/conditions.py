@@ -1,4 +1,4 @@
-"""Load stored runs by condition: the models' curves, vectors and results, beside the papers' experiments."""
+"""Load stored runs by condition: the models' curves, vectors and results, with the papers' nearest experiments."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from orthobench.store import Run, Store
 from orthobench.store.columns import MetricColumns, metric_columns
 
 SOLVED = 0.5
-"""Part of the way from the baseline to a perfect value that a run's end covers where the run solves the task."""
+"""The fraction of the way from the baseline to a perfect value that a run's end must cover to solve the task."""
 TRACES = ["run", "name", "epoch", "iteration", "values"]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The paper's experiment nearest to a variant, and the settings that differ: by name, the run's and the paper's."""
+    """The paper's experiment nearest to a variant, and the settings that differ, by name: the run's and the paper's."""
 
     experiment: Experiment
     differences: dict[str, tuple[Any, Any]]
@@ -51,7 +51,7 @@ class VariantData(Variant):
 
     @cached_property
     def rows_of(self) -> dict[tuple[str, str], NDArray[np.intp]]:
-        """Return the rows of `curves` of each metric, by split and name: their positions, in the order of the table."""
+        """The positions of each metric's rows in `curves`, by split and name, in the order of the table."""
         splits, names = (self.curves[column].astype("category") for column in ("split", "name"))
         series = splits.cat.codes.to_numpy(np.int64) * len(names.cat.categories) + names.cat.codes.to_numpy(np.int64)
         order = np.argsort(series, kind="stable")
@@ -61,7 +61,7 @@ class VariantData(Variant):
         return dict(zip(keyed, np.split(order, starts[1:]), strict=True)) if keyed else {}
 
     def series(self, split: str, name: str) -> pd.DataFrame:
-        """Return the logged values of a metric: the rows of `curves`."""
+        """Return a metric's logged values, which are its rows of `curves`."""
         key = ("series", split, name)
         if key not in self.cache:
             self.cache[key] = self.curves.iloc[self.rows_of.get((split, name), [])]
@@ -88,7 +88,8 @@ class VariantData(Variant):
     def ends_of(self, split: str, name: str) -> dict[int, CurveEnd]:
         """Return the end of a metric's curve for every finished run that has one, by the run's id.
 
-        A run that stopped because its task was solved ends at its last test alone: those before were not solved.
+        If a run stopped because its task was solved, its end is only its last test, because the task was not solved at
+        the earlier ones.
         """
         curves = self.series_of_runs(split, name)
         solved = {run.id for run in self.finished if run.solved_at is not None}
@@ -97,30 +98,30 @@ class VariantData(Variant):
 
     @cached_property
     def ends(self) -> dict[int, CurveEnd]:
-        """Return the ends of the test metric of the finished runs, by the run's id."""
+        """The ends of the test metric of the finished runs, by the run's id."""
         return self.ends_of("test", self.run.metric)
 
     @property
     def end(self) -> Summary | None:
-        """Return the mean of the ends over the finished runs."""
+        """The mean of the ends over the finished runs."""
         values = [end.value for end in self.ends.values()]
         return summarize(values, bounds=self.run.main_metric.bounds(values))
 
     @property
     def scores(self) -> list[float]:
-        """Return the finished runs' ends, and the worst value for each diverged run and each end that is NaN."""
+        """The finished runs' ends, with the worst value for each diverged run and each end that is NaN."""
         worst = self.run.main_metric.worst
         values = [worst if math.isnan(end.value) else end.value for end in self.ends.values()]
         return [*values, *[worst] * self.diverged]
 
     @cached_property
     def median(self) -> Median | None:
-        """Return the median of the ends over the finished and the diverged runs; these count as the worst."""
+        """The median of the ends over the finished and the diverged runs; diverged runs count as the worst."""
         return median(self.scores)
 
     @property
     def against_baseline(self) -> Side | None:
-        """Return which ends are better than the task's baseline; None without a baseline or a finished run."""
+        """Which ends are better than the task's baseline; None without a baseline or a finished run."""
         baseline, metric = self.run.baselines.get(self.run.metric), self.run.main_metric
         if baseline is None or not self.ends:
             return None
@@ -128,9 +129,9 @@ class VariantData(Variant):
 
     @property
     def solved(self) -> Side | None:
-        """Return which finished and diverged runs solve the task (`SOLVED`); None where no perfect value is known.
+        """Which finished and diverged runs solve the task (`SOLVED`); None if no perfect value is known.
 
-        A perfect value is 0 where lower is better, and 1 for a fraction where higher is better.
+        The perfect value is 0 if lower values are better, and 1 for a fraction of which higher values are better.
         """
         baseline, metric = self.run.baselines.get(self.run.metric), self.run.main_metric
         if baseline is None or not self.scores or not (metric.goal == "min" or metric.is_fraction):
@@ -142,13 +143,13 @@ class VariantData(Variant):
 
     @property
     def fails(self) -> bool:
-        """Return whether some runs fail: one diverged, or some solve the task and some do not."""
+        """Whether some runs fail, because one diverged or because only some of them solve the task."""
         return self.diverged > 0 or (self.solved is not None and 0 < self.solved.reached < self.solved.seeds)
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A task with one set of task settings, and its variants, which may be compared."""
+    """A task with one set of task settings, and its variants, which can be compared with each other."""
 
     key: str
     task: str
@@ -163,7 +164,7 @@ class Condition:
         return f"{self.task}, T = {length}" if length else self.task
 
     def metric_named(self, name: str) -> Metric:
-        """Return the metric of this name; the main one for an empty name and where the runs do not declare it."""
+        """Return the metric with this name, or the main one if the name is empty or the runs do not declare it."""
         declared = self.variants[0].run.declared(name) if name and self.variants else None
         return declared or self.metric
 
@@ -179,7 +180,7 @@ def collect(store: Store, runs: Sequence[Run] | None = None) -> list[Condition]:
 
 
 def _curves(columns: MetricColumns) -> pd.DataFrame:
-    """Return the metric values as a table; the few names of splits and of metrics are categories."""
+    """Return the metric values as a table, in which the few names of splits and metrics are categories."""
     return pd.DataFrame(
         {
             "run": columns.run,
@@ -203,7 +204,7 @@ def _by_variant(rows: pd.DataFrame, runs: Sequence[Run]) -> dict[str, pd.DataFra
 
 
 def condition_of(runs: list[Run], key: str, members: list[VariantData]) -> Condition:
-    """Return a condition of these variants; all have the first run's task and metric."""
+    """Return a condition with these variants, which all have the first run's task and metric."""
     first = runs[0]
     return Condition(
         key,

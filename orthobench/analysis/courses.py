@@ -1,4 +1,4 @@
-"""Curves over seeds: the median, the lowest and the highest seed, and where seeds drop out."""
+"""Curves over seeds: the median, the lowest and the highest seed, and the places where seeds drop out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from orthobench.store import Run, Status
 
 FLOAT32_TINY = float(np.finfo(np.float32).tiny)
-"""The smallest positive number that float32 holds at full precision, 1.2e-38; training flushes what is below to 0."""
+"""The smallest positive number that float32 holds at full precision, 1.2e-38; training flushes smaller ones to 0."""
 OUTCOMES = {
     Status.DIVERGED: "diverged",
     Status.INTERRUPTED: "interrupted",
@@ -29,14 +29,14 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Loss:
-    """A place on a curve after which fewer seeds are trained.
+    """A point on a curve after which fewer seeds continue.
 
     Attributes:
-        iteration: the last one of the seeds that drop out.
+        iteration: the last iteration of the seeds that drop out.
         value: the curve's median there.
-        left: seeds with a value after it.
+        left: the number of seeds with a value after it.
         why: the outcomes of the seeds that drop out, such as "1 diverged".
-        outcome: the status of these runs; the worst where they differ.
+        outcome: the status of these runs, or the worst one if they differ.
         solved: whether the seeds stopped because the task was solved, and stay in the curve with their last values.
     """
 
@@ -50,7 +50,7 @@ class Loss:
 
     @property
     def words(self) -> str:
-        """Return the loss in words, such as "2 of 3 seeds left: 1 diverged"."""
+        """Describe the loss, as in "2 of 3 seeds left: 1 diverged"."""
         if self.solved:
             return self.why if self.of == 1 else f"{self.why} of {self.of} seeds solved, kept at the last value"
         if self.of == 1:
@@ -61,9 +61,9 @@ class Loss:
 
 @dataclass(frozen=True)
 class Course:
-    """A curve over seeds: for each x the median, the lowest and the highest of the seeds that have a value.
+    """A curve over seeds: for each x the median, the lowest and the highest value of the seeds that have one.
 
-    A median needs no scale: it is as true on a logarithmic axis as on a linear one.
+    A median does not depend on the scale, so it is equally valid on a logarithmic and on a linear axis.
     """
 
     x: Values
@@ -80,13 +80,13 @@ class Course:
 def course(rows: pd.DataFrame, runs: Sequence[Run]) -> Course:
     """Return the curve of a metric over the seeds of a variant.
 
-    An iteration is left out where a seed that goes on was not evaluated: another run ended off the common grid. Where
-    a seed that goes on has no finite value, the curve has a gap. A seed
-    that stopped because the task was solved keeps its last value: without it the median would be that of the slow ones.
+    An iteration is left out if a seed that continues was not evaluated there, which happens when another run ends off
+    the common grid. If a seed that continues has no finite value, the curve has a gap. A seed that stopped because the
+    task was solved keeps its last value, because the median would otherwise only describe the slow seeds.
 
     Args:
         rows: columns run, iteration, value.
-        runs: the variant's runs; one without a value counts as lost at the start.
+        runs: the variant's runs; a run without a value counts as lost at the start.
     """
     columns = {run.id: number for number, run in enumerate(runs)}
     iterations, numbers = np.unique(rows["iteration"].to_numpy(float), return_inverse=True)
@@ -113,7 +113,7 @@ def course(rows: pd.DataFrame, runs: Sequence[Run]) -> Course:
     middle, low, high = bands(table)
     last_tests = np.array([iterations[column].max(initial=-np.inf) for column in measured.T])
     losses = tuple(_losses(x, middle, ends, last_tests > ends, runs))
-    partial = (living & ~finite)[complete].any(axis=1)  # a seed that goes on without a finite value here: a gap
+    partial = (living & ~finite)[complete].any(axis=1)  # a seed continues without a finite value: a gap
     middle, low, high = (np.where(partial, np.nan, values) for values in (middle, low, high))
     return Course(x, middle, low, high, len(runs), losses)
 
@@ -121,7 +121,7 @@ def course(rows: pd.DataFrame, runs: Sequence[Run]) -> Course:
 def bands(table: Values) -> tuple[Values, Values, Values]:
     """Return the median, the lowest and the highest number of each row `[rows]`; NaN for a row without a number.
 
-    NumPy's nanmedian, nanmin and nanmax return the same, and take ten times as long for rows of a few seeds.
+    NumPy's nanmedian, nanmin and nanmax return the same, but take ten times as long for rows of a few seeds.
 
     Args:
         table: `[rows, seeds]`, with NaN where a seed has no number.
@@ -134,11 +134,11 @@ def bands(table: Values) -> tuple[Values, Values, Values]:
 
 
 def _losses(x: Values, middle: Values, ends: Values, broken: NDArray[np.bool_], runs: Sequence[Run]) -> list[Loss]:
-    """Return where seeds drop out: before the curve's end, or at its end by another outcome than finishing.
+    """Return where seeds drop out: before the curve's end, or at its end if they did not finish.
 
     Args:
-        ends: the last iteration with a finite value of each run.
-        broken: whether values that are not finite follow.
+        ends: each run's last iteration with a finite value.
+        broken: whether values that are not finite follow, for each run.
     """
     lost: dict[int, list[Run]] = {}
     solved: dict[int, list[Run]] = {}
@@ -163,10 +163,10 @@ def vector_course(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[
     """Return a vector's first or last measurement over the seeds, with its iteration; None without one.
 
     Args:
-        rows: columns run, iteration, values. A seed whose vector is shorter, as its sequences are, does not count after
-            its end.
-        last: take the latest iteration at which any seed was measured, else the earliest. A seed that stopped because
-            the task was solved counts with its own last vector.
+        rows: columns run, iteration, values. A seed with a shorter vector, because its sequences are shorter, does not
+            count after its end.
+        last: take the latest iteration at which any seed was measured instead of the earliest. A seed that stopped
+            because the task was solved counts with its own last vector.
     """
     if rows.empty:
         return None
@@ -176,7 +176,7 @@ def vector_course(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[
 
 
 def measured_at(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[float, pd.DataFrame]:
-    """Return the iteration of the first or last measurement, and the row of each run then; see `vector_course`."""
+    """Return the iteration of the first or last measurement, and each run's row there; see `vector_course`."""
     ids, iterations = rows["run"].to_numpy(), rows["iteration"].to_numpy()
     moment = iterations.max() if last else iterations.min()
     chosen: dict[int, int] = {}
@@ -190,10 +190,10 @@ def measured_at(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[fl
 
 
 def course_of_vectors(x: Values, vectors: Values, measured: Iterable[int], runs: Sequence[Run]) -> Course:
-    """Return the curve over seeds of vectors `[seeds, len(x)]`; a seed without a value somewhere does not count there.
+    """Return the curve over seeds of vectors `[seeds, len(x)]`; a seed does not count where it has no value.
 
     Args:
-        measured: the runs of the vectors, by their number in the database; the others are lost.
+        measured: the ids of the runs with vectors; the other runs are lost.
         runs: all runs of the variant.
     """
     middle, low, high = bands(np.where(np.isfinite(vectors), vectors, np.nan).T)

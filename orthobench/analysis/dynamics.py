@@ -2,8 +2,9 @@
 
     vanilla:  h <- tanh(W h)          feedback:  h <- h + eps tanh(W h)
 
-T = 50 steps from three starts, eps = 0.1. The matrices of (c) and (d) are a reflection and a rotation. SciPy's sampler
-of that time draws them from the caption's seeds 0 and 1 (D-37). The seed of (a) is not printed; NumPy's 0 is taken.
+T = 50 steps from three starts, eps = 0.1. The matrices of (c) and (d) are a reflection and a rotation, as SciPy's
+sampler of that time drew them from the caption's seeds 0 and 1 (D-37). The paper does not give the seed of (a); we use
+NumPy's 0.
 """
 
 from __future__ import annotations
@@ -69,4 +70,4 @@ def toy_dynamics() -> dict[str, Any]:
 
 
 COMPUTATIONS: dict[str, Callable[[], dict[str, Any]]] = {"toy_dynamics": toy_dynamics}
-"""The computations of the papers' studies, by the name that the study gives."""
+"""The computations of the papers' studies, by the name that the study uses."""

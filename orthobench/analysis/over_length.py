@@ -1,7 +1,7 @@
 """A metric over the length of the test sequences, as runs stored it at their evaluations.
 
-A score is the metric as the share of the way from chance, the task's baseline, to 1. So lengths of tasks with two
-answers and with sixty are held or lost by the same limit.
+A score is the metric rescaled so that chance, the task's baseline, becomes 0 and a perfect value stays 1. The same
+limit thus decides whether a model holds a length, whether the task has two answers or sixty.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from orthobench.analysis.courses import Course, course_of_vectors, measured_at
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, by_length
 
 HELD = 0.9
-"""The score from which a model holds a length."""
+"""The lowest score at which a model holds a length."""
 
 
 def length_metric(variant: VariantData) -> str:
-    """Return the name of the metric that a variant's vectors have over length; "" without one."""
+    """Return the name of the metric for which a variant has vectors over length; "" without one."""
     names = {str(name) for name in variant.traces["name"].unique()} - {LENGTHS, TRAINED_LENGTHS}
     return next((name.partition("/")[2] for name in sorted(names) if name.startswith(f"{BY_LENGTH}/")), "")
 
 
 def as_scores(values: Accuracy, variant: VariantData) -> Accuracy:
-    """Return a variant's values of the metric over length as scores; without a baseline they are the values."""
+    """Return a variant's values of the metric over length as scores; without a baseline they stay as they are."""
     return scaled(values, chance_level(variant.run.baselines.get(length_metric(variant))) or 0.0)
 
 
 def trained_range(variant: VariantData) -> tuple[float, float] | None:
-    """Return the shortest and the longest length of training; None where it is not stored."""
+    """Return the shortest and the longest length of the training sequences; None if they are not stored."""
     ranges = variant.traces.loc[variant.traces["name"] == TRAINED_LENGTHS, "values"]
     return (float(ranges.iloc[0][0]), float(ranges.iloc[0][1])) if len(ranges) else None
 
@@ -38,7 +38,7 @@ def trained_range(variant: VariantData) -> tuple[float, float] | None:
 def length_course(variant: VariantData, bin_size: int = 1) -> Course | None:
     """Return the metric of a variant's last evaluation over length, with the band over seeds; None without one.
 
-    The test sequences of a seed may lack a length that others have: the seed does not count there.
+    A seed does not count at a length that its test sequences lack.
 
     Args:
         bin_size: number of neighbouring lengths whose values are averaged, for each seed, at their mean length.
@@ -54,7 +54,7 @@ def length_course(variant: VariantData, bin_size: int = 1) -> Course | None:
 
 
 def last_by_length(variant: VariantData) -> dict[int, pd.Series]:
-    """Return the metric of each run's last evaluation by length, in the lengths' order; by the run's id.
+    """Return the metric of each run's last evaluation by length, in the order of lengths, by the run's id.
 
     A run that ended before the others counts only if its task was solved.
     """

@@ -1,4 +1,4 @@
-"""Set a paper's printed tables beside the measured values, with a verdict on every cell."""
+"""Compare a paper's published tables with the measured values, with a verdict on every cell."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from orthobench.store import Status
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a mean may lie from a printed number and agree with it: the margin of the equivalence test."""
+    """How far a mean may differ from a published number and still agree with it (the equivalence test's margin)."""
 
     of_fractions: float
     relative: float
     factor: float
 
     def target(self, printed: Printed, values: Sequence[float], metric: Metric | None, is_scaled: bool) -> Target:
-        """Return a printed number with its margin in the metric's unit.
+        """Return a published number with its margin in the metric's unit.
 
         Args:
-            values: the measured ones, which tell whether the metric is ever negative.
+            values: the measured values, which show whether the metric is ever negative.
         """
         value, error = printed.value or 0.0, printed.error or 0.0
         low, high = metric.bounds([value, *values]) if metric else (-math.inf, math.inf)
@@ -50,9 +50,9 @@ class Tolerance:
 
 TOLERANCE = Tolerance(of_fractions=0.005, relative=0.02, factor=1.5)
 SPAN_DECADES = ("mse", "rmse", "cross_entropy")
-"""Errors on synthetic tasks. Their seeds scatter by factors, so they are compared as logarithms."""
+"""Errors on synthetic tasks. Seeds differ by factors, so the errors are compared as logarithms."""
 CHANCE_SHARE = 0.1
-"""A printed accuracy less than this share of the way from chance to perfect is at chance."""
+"""A published accuracy that covers less than this share of the way from chance to perfect is at chance."""
 NOTHING_STATED = Aggregation()
 TIMES = {"minutes_per_epoch": 60.0, "seconds_per_epoch": 1.0}
 
@@ -70,21 +70,21 @@ RULES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A printed result and the measured values, chosen by the paper's own rule.
+    """A published result and the measured values, which the paper's own rule selects.
 
     Attributes:
-        measured: the number over the runs, made as the printed one; where print states no way, the mean over the
-            finished runs.
-        aggregation: how the printed number was made.
-        verdict: of `analysis.statistics.equivalence`; or why there is no test, such as "own settings".
-        reason: the numbers that the verdict follows from, in words.
-        better: where the value differs: whether it is better; None without the metric's declaration.
-        limit: "at the ceiling" or "at chance", where models that learn nothing of interest are too; else empty.
-        target: the printed number with its margin; None without a number.
+        measured: the number over the runs, computed as the published one was; if the paper does not say how, the mean
+            over the finished runs.
+        aggregation: how the published number was computed.
+        verdict: the result of `analysis.statistics.equivalence`, or why there is no test, such as "own settings".
+        reason: an explanation of the verdict, with its numbers.
+        better: if the value differs, whether it is better; None without the metric's declaration.
+        limit: "at the ceiling" or "at chance", where models that learn nothing of interest may also end; else empty.
+        target: the published number with its margin; None without a number.
         variant: the measured runs.
         final: the mean of the last evaluations.
-        median: where some runs fail, the median over the finished and the diverged runs.
-        by_validation: where the rule is the best test: the mean of the values at the best validation.
+        median: if some runs fail, the median over the finished and the diverged runs.
+        by_validation: if the rule is the best test, the mean of the values at the best validation.
     """
 
     printed: Printed
@@ -104,22 +104,22 @@ class Cell:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether the printed number holds."""
+        """Whether the published number holds."""
         return self.verdict in ("agrees", "within the spread")
 
     @property
     def is_confirmed(self) -> bool:
-        """Return whether the printed number holds at a place where a broken model would not get it."""
+        """Whether the published number holds where a broken model would not reach it."""
         return self.is_settled and not self.limit
 
     @property
     def is_refuted(self) -> bool:
-        """Return whether the printed number does not hold."""
+        """Whether the published number does not hold."""
         return self.verdict in ("differs", "outside the spread")
 
     @property
     def runs(self) -> list[str]:
-        """Return the keys of the measured runs."""
+        """The keys of the measured runs."""
         return [run.key for run in self.variant.runs] if self.variant else []
 
     @property
@@ -128,7 +128,7 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """Return the verdict with its direction and limit."""
+        """The verdict with its direction and limit."""
         direction = {True: ", better", False: ", worse", None: ""}[self.better]
         whose = " of our runs" if self.verdict.endswith("the spread") else ""
         limit = f", {self.limit}" if self.limit and self.verdict != "own settings" else ""
@@ -136,31 +136,31 @@ class Cell:
 
     @property
     def rule(self) -> str:
-        """Return the rule that chooses each run's value, in words; empty for times and without runs."""
+        """A description of the rule that selects each run's value; empty for times and without runs."""
         is_chosen = self.experiment and self.measured and self.printed.metric not in TIMES
         return RULES[self.aggregation.selection or "curve"] if is_chosen else ""
 
     @property
     def is_chosen_by_test(self) -> bool:
-        """Return whether the test data choose each run's value."""
+        """Whether the test data select each run's value."""
         return bool(self.rule) and self.aggregation.selection in ("best_test", "early_stopped")
 
     @property
     def printed_text(self) -> str:
-        """Return the printed result, and how it was made where print states it."""
+        """The published result, and how it was computed if the paper says so."""
         words = self.aggregation.words if self.printed.value is not None else ""
         return f"{self.printed.text} ({words})" if words else self.printed.text
 
     @property
     def difference(self) -> float | None:
-        """Return measured minus printed; None without either."""
+        """The measured minus the published number; None without either."""
         if self.measured is None or self.printed.value is None:
             return None
         return self.measured.value - self.printed.value
 
     @property
     def tolerances(self) -> float | None:
-        """Return how many tolerances the measured number lies above the printed one; None without either."""
+        """The measured minus the published number, in units of the tolerance; None without either."""
         if self.measured is None or self.target is None:
             return None
         return self.target.units(self.measured.value)
@@ -179,7 +179,7 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of a paper, printed beside measured."""
+    """A table of a paper, with published and measured results."""
 
     paper: Paper
     artifact: Artifact
@@ -192,7 +192,7 @@ class PaperTable:
 
 
 def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantData]) -> PaperTable:
-    """Return the table of an artifact; `measured` has the variants of the experiments that ran, by identity."""
+    """Build the table of an artifact; `measured` has the variants of the experiments with runs, by identity."""
     rows: dict[str, Row] = {}
     for experiment in paper.experiments_in(artifact.name):
         for printed in experiment.printed_in(artifact.name):
@@ -228,7 +228,7 @@ def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantD
 
 
 def fill_command(artifact: Artifact, experiment: Experiment) -> str:
-    """Return the command that runs an experiment and the others of its model in the table or figure."""
+    """Return the command that runs an experiment, and its model's other experiments in the table or figure."""
     kind, _, number = artifact.name.partition(" ")
     option, name = (f"--{kind}", number) if kind in ("table", "figure") else ("--table", artifact.name)
     seeds = max(3, experiment.aggregation.upon(artifact.aggregation).seeds or 0)
@@ -244,9 +244,10 @@ def values_by_run(variant: VariantData, selection: str, metric: str, split: str)
     """Return a metric of every finished run at the evaluation that the paper's rule selects, by the run's id.
 
     Args:
-        selection: "best_test" and "best_valid": where the task's main metric is best on that split; "final" and
-            "early_stopped": the last; else the end (`analysis.statistics.curve_end`).
-        metric: a metric's name, or a time (`TIMES`), which is the run's own.
+        selection: "best_test" and "best_valid" select the evaluation where the task's main metric is best on that
+            split, "final" and "early_stopped" the last one, and anything else the end
+            (`analysis.statistics.curve_end`).
+        metric: a metric's name, or a time (`TIMES`), which belongs to the run itself.
     """
     if metric in TIMES:
         seconds = {run.id: run.seconds_per_epoch for run in variant.finished}
@@ -266,7 +267,7 @@ def values_by_run(variant: VariantData, selection: str, metric: str, split: str)
 def _at_best(curve: pd.Series, ranking: pd.Series | None, goal: str) -> float:
     """Return the value of a run's curve at the iteration that ranks best; NaN if there is none.
 
-    A metric that is measured once, after the last iteration, has that value whatever the ranking.
+    If a metric is measured only once, after the last iteration, the result is that value, whatever the ranking.
     """
     if len(curve) == 1:
         return float(curve.iloc[-1])
@@ -335,7 +336,7 @@ def _verdict(printed: Printed, experiment: Experiment, agreement: Agreement) -> 
 
 
 def _limit(printed: Printed, metric: Metric | None, chance: float | None) -> Literal["", "at the ceiling", "at chance"]:
-    """Return whether a printed fraction is as good as perfect, or hardly better than chance."""
+    """Return whether a published fraction is as good as perfect, or hardly better than chance."""
     if printed.value is None or metric is None or not metric.is_fraction or metric.goal != "max":
         return ""
     if printed.value >= 1 - TOLERANCE.of_fractions:
@@ -345,7 +346,7 @@ def _limit(printed: Printed, metric: Metric | None, chance: float | None) -> Lit
 
 
 def _chance(how: Aggregation, printed: Printed, variant: VariantData | None) -> float | None:
-    """Return the accuracy by chance that a printed number is scaled by; None where it is not scaled, or not known."""
+    """Return the chance accuracy by which a published number is scaled; None if it is not scaled or not known."""
     if not how.scaled or variant is None:
         return None
     return chance_level(variant.run.baselines.get(printed.metric)) if how.chance is None else how.chance
@@ -360,7 +361,7 @@ def _with_diverged(variant: VariantData, chosen: Mapping[int, float], metric: Me
 
 
 def _within(target: Target, everything: Sequence[float], ends: Sequence[CurveEnd]) -> str:
-    """Return how many seeds lie within the tolerance, and the share of the ends' tests that lie outside."""
+    """Describe how many seeds are within the tolerance, and which share of the ends' tests is outside."""
 
     def is_near(value: float) -> bool:
         return (value > 0 or not target.is_logarithmic) and abs(target.units(value)) <= 1

@@ -1,4 +1,4 @@
-"""Printed curves, such as the log of a program, beside the measured ones."""
+"""Published curves, such as a program's log, together with the measured ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orthobench.papers import Artifact, Experiment, Printed
 
 @dataclass(frozen=True)
 class PrintedCurve:
-    """A printed curve of an experiment, with the experiment's runs where there are any."""
+    """A published curve of an experiment, with the experiment's runs if there are any."""
 
     experiment: Experiment
     printed: Printed
@@ -20,19 +20,19 @@ class PrintedCurve:
 
     @property
     def x(self) -> list[float]:
-        """Return the places of its points, in epochs or iterations."""
+        """The positions of its points, in epochs or iterations."""
         return [x for x, _ in self.printed.curve]
 
     @property
     def y(self) -> list[float]:
-        """Return the printed values."""
+        """The published values."""
         return [y for _, y in self.printed.curve]
 
     def measured(self, unit: str) -> list[float | None]:
-        """Return at each printed point the median over the finished seeds; None where no seed was evaluated.
+        """Return the median over the finished seeds at each published point; None where no seed was evaluated.
 
         Args:
-            unit: "epoch" or "iteration", of the printed points.
+            unit: the unit of the published points, "epoch" or "iteration".
         """
         if self.variant is None:
             return [None] * len(self.x)
@@ -45,7 +45,7 @@ class PrintedCurve:
 def printed_curves(
     artifact: Artifact, experiments: Sequence[Experiment], variants: Sequence[VariantData]
 ) -> Iterator[PrintedCurve]:
-    """Yield the printed curves of a figure's metric.
+    """Yield the published curves of a figure's metric.
 
     Args:
         variants: the measured runs, under the experiments' labels.

@@ -10,16 +10,16 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.store import Run, Status, Store
 
 RECORD = "search "
-"""The start of the name of a search's records in the database."""
+"""The prefix of the names of a search's records in the database."""
 FEWEST_TRIALS = 5
-"""Finished trials below which the importance of settings is not estimated."""
+"""The fewest finished trials from which the importance of settings is estimated."""
 WIDE = 20.0
-"""Ratio of the largest to the smallest value from which a setting is treated by its logarithm."""
+"""The ratio of the largest to the smallest value from which on a setting is treated logarithmically."""
 
 
 @dataclass(frozen=True)
 class SearchTrial:
-    """A trial: its drawn settings and the best value of its objective, None for a run without one."""
+    """A trial, with its drawn settings and the best value of its objective (None for a run without one)."""
 
     number: int
     settings: dict[str, str]
@@ -46,12 +46,12 @@ class SearchData:
 
     @property
     def names(self) -> list[str]:
-        """Return the searched settings."""
+        """The names of the searched settings."""
         return list(dict.fromkeys(name for trial in self.trials for name in trial.settings))
 
     @property
     def ranked(self) -> list[SearchTrial]:
-        """Return the trials with a value, the best first."""
+        """The trials with a value, best first."""
         sign = self.condition.metric.sign
         valued = [trial for trial in self.trials if trial.value is not None]
         return sorted(valued, key=lambda trial: sign * (trial.value or 0.0))
@@ -130,7 +130,7 @@ def _importance(search: SearchData) -> dict[str, float] | None:
 
 
 def _numbers(texts: Sequence[str]) -> list[float] | None:
-    """Return texts as numbers; None where one is not a finite number."""
+    """Convert texts to numbers; return None if one of them is not a finite number."""
     try:
         values = [float(text) for text in texts]
     except ValueError:
@@ -139,5 +139,5 @@ def _numbers(texts: Sequence[str]) -> list[float] | None:
 
 
 def is_wide(values: Sequence[float]) -> bool:
-    """Return whether positive values span so much that a logarithm shows them better."""
+    """Return whether positive values span such a wide range that a logarithmic scale suits them better."""
     return min(values) > 0 and max(values) / min(values) >= WIDE

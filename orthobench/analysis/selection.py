@@ -21,7 +21,7 @@ def select_runs(
     """Return the runs that meet all conditions.
 
     Args:
-        status_of: the status of a run, where the stored one may be out of date.
+        status_of: returns the current status of a run, because the stored one may be out of date.
 
     Raises:
         NoMatchError: no run meets them; the message lists the values that runs have.

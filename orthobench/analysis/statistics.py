@@ -1,4 +1,4 @@
-"""Statistics of curves and of seeds: ends, summaries, agreement with a number, tests between samples."""
+"""Statistics of curves and seeds: ends, summaries, agreement with a number, and tests between samples."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
     import numpy as np
 
 LEVEL = 0.05
-"""The error rate of every test; intervals cover with the complement, 95 %."""
+"""The error rate of every test; intervals have the complementary coverage, 95 %."""
 
 END_SHARE = 0.1
-"""Share of a curve's tests, the last ones, that make its end."""
+"""The share of a curve's tests, counted from the last one, that form its end."""
 FEWEST_END_TESTS = 3
 """The smallest number of tests in an end, for a curve of `FEWEST_TESTS` or more."""
 FEWEST_TESTS = 10
-"""A curve with fewer tests ends at its last test alone: the median of several would reach back into training."""
+"""A curve with fewer tests ends with its last test alone, because several would reach back too far into training."""
 
 
 @dataclass(frozen=True)
 class CurveEnd:
-    """The end of a curve, `tests`: its last tests in order."""
+    """The end of a curve; `tests` are its last tests in order."""
 
     tests: tuple[float, ...]
 
     @property
     def value(self) -> float:
-        """Return the median of the tests; NaN if one of them is NaN."""
+        """The median of the tests; NaN if one of them is NaN."""
         return math.nan if any(map(math.isnan, self.tests)) else statistics.median(self.tests)
 
 
 def curve_end(values: Sequence[float]) -> CurveEnd | None:
-    """Return the end of a curve of tests in order: the last tenth, at least three; None for an empty curve.
+    """Return the end of a curve of tests: the last tenth, but at least three tests; None for an empty curve.
 
-    The end of a curve of fewer than ten tests is its last test.
+    The end of a curve with fewer than ten tests is its last test.
     """
     count = max(FEWEST_END_TESTS, math.ceil(END_SHARE * len(values))) if len(values) >= FEWEST_TESTS else 1
     return CurveEnd(tuple(map(float, values[-count:]))) if len(values) else None
@@ -47,12 +47,12 @@ def curve_end(values: Sequence[float]) -> CurveEnd | None:
 
 @dataclass(frozen=True)
 class Side:
-    """Where ends of several seeds stand against a limit.
+    """How the ends of several seeds compare with a limit.
 
     Attributes:
-        reached: seeds whose end is at the limit or on its better side.
-        seeds: seeds in all.
-        tests_beyond: the share of the ends' tests on the worse side; a test that is NaN is worse.
+        reached: the number of seeds whose end is at the limit or better.
+        seeds: the number of all seeds.
+        tests_beyond: the share of the ends' tests that are worse than the limit; a test that is NaN counts as worse.
     """
 
     reached: int
@@ -61,7 +61,7 @@ class Side:
 
     @property
     def holds(self) -> bool:
-        """Return whether there are seeds and all reach the limit."""
+        """Whether there are seeds and all reach the limit."""
         return 0 < self.reached == self.seeds
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Side:
 
     @property
     def words(self) -> str:
-        """Return which share of the ends' tests is on the better side; "all" and "none" without exception."""
+        """Describe which share of the ends' tests is not worse than the limit; "all" and "none" mean no exception."""
         if not self.tests_beyond < 1:  # NaN without tests
             return "none"
         percent = 100 * (1 - self.tests_beyond)
@@ -77,10 +77,10 @@ class Side:
 
 
 def side(ends: Sequence[CurveEnd], limit: float, sign: float = 1.0) -> Side:
-    """Return where ends stand against a limit.
+    """Compare ends with a limit.
 
     Args:
-        sign: makes lower values better, as `Metric.sign`: 1 where the goal is "min", -1 where it is "max".
+        sign: makes lower values better, as `Metric.sign` does: 1 if the goal is "min", -1 if it is "max".
     """
     reached = [sign * end.value <= sign * limit for end in ends]
     beyond = [not sign * test <= sign * limit for end in ends for test in end.tests]
@@ -89,7 +89,7 @@ def side(ends: Sequence[CurveEnd], limit: float, sign: float = 1.0) -> Side:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean of n values with its 95 % Student-t interval; None for fewer than two values.
+    """The mean of n values with its 95 % Student-t interval, which is None for fewer than two values.
 
     Attributes:
         half_width: half the width of the whole interval.
@@ -114,8 +114,8 @@ def summarize(
     """Return the summary of the finite values; None without any.
 
     Args:
-        level: the probability that the interval misses the mean, both sides together.
-        bounds: the smallest and the largest possible value, which the interval does not pass.
+        level: the two-sided probability that the interval misses the mean.
+        bounds: the smallest and the largest possible value, to which the interval is clipped.
     """
     finite = [value for value in values if math.isfinite(value)]
     n = len(finite)
@@ -132,16 +132,16 @@ def summarize(
 
 
 DRAWS = 9_999
-"""Resamples to draw; with no more permutations than these, all are tried and the test is exact."""
+"""The number of resamples to draw; if there are no more permutations, all are tried and the test is exact."""
 VALUES_AT_ONCE = 1_000_000
-"""Values of resamples that are in memory at once."""
+"""Values of resamples that are held in memory at once."""
 FEWEST_OF_MEDIAN = 5
-"""Values below which a median has no interval: the lowest and the highest of four cover it in 87.5 % of cases."""
+"""The fewest values for which a median has an interval: the range of four covers it in only 87.5 % of cases."""
 
 
 @dataclass(frozen=True)
 class Median:
-    """Median of n values with its 95 % bootstrap interval; None for fewer than five values. Values may be infinite."""
+    """The median of n values, which may be infinite, with its 95 % bootstrap interval (None below five values)."""
 
     n: int
     value: float
@@ -156,11 +156,11 @@ class Median:
 def median(values: Sequence[float], level: float = LEVEL) -> Median | None:
     """Return the median with its percentile bootstrap interval; None without values.
 
-    A run without a value enters as infinity, on the side that is worse. In simulations 10 % of 5 to 10 seeds fail.
-    There this interval covers the median in 92 to 94 % of cases, and the t interval covers the mean in 39 to 66 %.
+    A run without a value counts as infinity with the worse sign. In simulations in which 10 % of 5 to 10 seeds fail,
+    this interval covers the median in 92 to 94 % of cases, whereas the t interval covers the mean in 39 to 66 %.
 
     Args:
-        level: the probability that the interval misses the median, both sides together.
+        level: the two-sided probability that the interval misses the median.
 
     Raises:
         ValueError: a value is NaN.
@@ -176,7 +176,7 @@ def median(values: Sequence[float], level: float = LEVEL) -> Median | None:
 
     finite = [value for value in values if math.isfinite(value)]
     lowest, highest = (min(finite), max(finite)) if finite else (0.0, 0.0)
-    far = 2 * (highest - lowest) + 1  # the middle of a finite value and an infinite one is beyond all finite ones
+    far = 2 * (highest - lowest) + 1  # the mean of a finite and an infinite value exceeds all finite ones
     data = np.nan_to_num(values, posinf=highest + far, neginf=lowest - far)
     if np.ptp(data) == 0:
         return Median(n, value, value, value)
@@ -197,12 +197,12 @@ def _resamples(n: int) -> np.ndarray:
 def best_of(values: Sequence[float], k: int, sign: float, level: float) -> tuple[float, float]:
     """Return the percentile bootstrap interval of the best of k values, in closed form.
 
-    Let n values stand in order, the best first. The best of k draws comes after the i-th with the probability
-    (1 - i / n)^k. Values may be infinite.
+    If n values are sorted, best first, the best of k draws comes after the i-th value with probability (1 - i / n)^k.
+    Values may be infinite.
 
     Args:
-        sign: makes lower values better, as `Metric.sign`.
-        level: the probability outside the interval, both sides together.
+        sign: makes lower values better, as `Metric.sign` does.
+        level: the two-sided probability outside the interval.
 
     Raises:
         ValueError: a value is NaN.
@@ -219,7 +219,7 @@ def best_of(values: Sequence[float], k: int, sign: float, level: float) -> tuple
 
 Agreement = Literal["agrees", "differs", "within the spread", "outside the spread", "undecided"]
 FEWEST_SEEDS = 3
-"""Values below which nothing is decided: the spread of two values is itself too uncertain."""
+"""The fewest values for a verdict, because the spread of two values is itself too uncertain."""
 
 
 @dataclass(frozen=True)
@@ -236,19 +236,19 @@ def equivalence(
 ) -> Equivalence:
     """Test whether values agree with a target, by a 90 % interval.
 
-    A target that is a mean is tested by two one-sided t tests at 5 % each (Schuirmann, 1987). Both reject where the
-    interval lies within the margin: "agrees". Where the interval lies outside the margin, the mean "differs". If the
-    target has a standard deviation of its own, the interval is that of the difference of two means (Welch, 1947).
+    If the target is a mean, the test consists of two one-sided t tests at 5 % each (Schuirmann, 1987). Both reject if
+    the interval is within the margin: the mean "agrees". If the interval is outside the margin, the mean "differs". If
+    the target has its own standard deviation, the interval is for the difference of two means (Welch, 1947).
 
-    A target that is a single run varies as the values do. So the interval is the prediction interval, the mean
-    ± t s sqrt(1 + 1/n). The target lies "within the spread" of the values or "outside the spread".
+    If the target is a single run, it varies as the values do. The interval is then the prediction interval, the mean
+    ± t s sqrt(1 + 1/n), and the target is "within the spread" of the values or "outside the spread".
 
-    All else is "undecided", and so are fewer than three values.
+    Anything else is "undecided", and so are fewer than three values.
 
     Args:
-        error: the standard deviation of the `runs` values of which the target is the mean; the standard error of the
-            target where their number is not known.
-        runs: the number of values that make the target; None where it is not known.
+        error: the standard deviation of the `runs` values of which the target is the mean, or the standard error of the
+            target if their number is not known.
+        runs: the number of values behind the target; None if it is not known.
 
     Raises:
         ValueError: a value is NaN.
@@ -268,7 +268,7 @@ def equivalence(
 
 
 def _half_width(values: Sequence[float], error: float, runs: int | None) -> float | None:
-    """Return the half width of the 90 % interval of `equivalence`; None for fewer than two values."""
+    """Return half the width of the 90 % interval of `equivalence`; None for fewer than two values."""
     n = len(values)
     if n < 2:
         return None
@@ -279,14 +279,14 @@ def _half_width(values: Sequence[float], error: float, runs: int | None) -> floa
     printed = 0.0 if runs == 1 else error**2 / (runs or 1)
     if own + printed == 0:
         return 0.0
-    # Without a known number of runs the printed error counts as exact: it has no degrees of freedom to lose.
+    # Without a known number of runs, the published error counts as exact, because its degrees of freedom are unknown.
     lost = own**2 / (n - 1) + (printed**2 / (runs - 1) if runs and runs > 1 else 0.0)
     freedom = (own + printed) ** 2 / lost if lost else math.inf
     return float(stdtrit(freedom, 1 - LEVEL)) * math.sqrt(own + printed)
 
 
 def within(low: float | None, high: float | None, target: float, margin: float) -> Agreement:
-    """Return whether an interval lies within the margin of a target ("agrees"), or outside of it ("differs")."""
+    """Return whether an interval is within a target's margin ("agrees") or outside it ("differs")."""
     if low is None or high is None:
         return "undecided"
     if target - margin <= low and high <= target + margin:
@@ -295,19 +295,19 @@ def within(low: float | None, high: float | None, target: float, margin: float) 
 
 
 MOST, FEWEST_OF_ALL = 0.8, 0.2
-"""Shares of seeds, or of pairs of seeds, above which a statement holds, and below which it does not hold."""
+"""The shares of seeds, or of pairs of seeds, above which a statement holds and below which it does not."""
 Standing = Literal["held", "depends on the seed", "did not hold"]
 
 
 @dataclass(frozen=True)
 class Share:
-    """For which share of the seeds, or of the pairs of seeds, a statement about curves holds.
+    """The share of the seeds, or of the pairs of seeds, for which a statement about curves holds.
 
     Attributes:
         value: the share, from 0 to 1; a tie counts half.
         count: the number of seeds or pairs.
         unit: "seed" or "pair".
-        seeds: the number of seeds; of two sides, the smaller number.
+        seeds: the number of seeds; in a comparison of two models, the smaller number.
     """
 
     value: float
@@ -317,7 +317,7 @@ class Share:
 
     @property
     def standing(self) -> Standing:
-        """Return "held" above 80 %, "did not hold" below 20 %, and else "depends on the seed"."""
+        """The verdict: "held" above 80 %, "did not hold" below 20 %, and otherwise "depends on the seed"."""
         if self.value > MOST:
             return "held"
         return "did not hold" if self.value < FEWEST_OF_ALL else "depends on the seed"
@@ -328,7 +328,7 @@ class Share:
 
     @property
     def is_hollow(self) -> bool:
-        """Return whether there are too few seeds on a side to decide anything."""
+        """Whether there are too few seeds for a verdict."""
         return self.seeds < FEWEST_SEEDS
 
     def __str__(self) -> str:
@@ -348,43 +348,43 @@ Seed = TypeVar("Seed")
 
 
 def share_of_pairs(own: Sequence[Seed], others: Sequence[Seed], score: Callable[[Seed, Seed], float | None]) -> Share:
-    """Return the mean score of the pairs of seeds, one from each side; 0 without pairs.
+    """Return the mean score of all pairs of seeds, one from each model; 0 without pairs.
 
     Args:
-        score: 1 where the statement holds for a pair, 0 where it does not, 0.5 for a tie; None for a pair that cannot
-            be compared.
+        score: returns 1 if the statement holds for a pair, 0 if it does not, 0.5 for a tie, and None for a pair that
+            cannot be compared.
     """
     scores = [value for seed in own for other in others if (value := score(seed, other)) is not None]
     return Share(math.fsum(scores) / max(1, len(scores)), len(scores), "pair", min(len(own), len(others)))
 
 
 def lowest(shares: Sequence[Share]) -> Share:
-    """Return the share that decides a statement of several comparisons: the lowest, with the fewest seeds of all."""
+    """Return the share that decides a statement with several comparisons: the lowest one, with the fewest seeds."""
     decisive = min(shares, key=lambda share: (share.value, share.seeds))
     return replace(decisive, seeds=min(share.seeds for share in shares))
 
 
 def lower(value: float, other: float) -> float:
-    """Return 1 if a value is lower than another, 0.5 for a tie, else 0: also for NaN and two infinite values."""
+    """Return 1 if a value is lower than another, 0.5 for a tie, and 0 otherwise, also for NaN and two infinities."""
     if value == other:
         return 0.5 if math.isfinite(value) else 0.0
     return float(value < other)
 
 
 TOO_FEW = 5
-"""Number of values a side below which a comparison is called weak."""
+"""The number of values per sample below which a comparison is called weak."""
 ENOUGH_PAIRS = 6
-"""Pairs with which a sign-flip test can give p below 5 %: 2 / 2**6 = 0.031."""
+"""The fewest pairs with which a sign-flip test can give p below 5 %: 2 / 2**6 = 0.031."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two samples: a test of their ranks, the difference of means and the share of pairs that one side leads.
+    """A comparison of two samples: a rank test, the difference of means, and the share of pairs that the first leads.
 
     Attributes:
-        difference: the mean of the first minus that of the second, over finite values; None without any on a side.
+        difference: the first mean minus the second, over finite values; None if a sample has none.
         smallest_p: the smallest p that samples of these sizes can give.
-        first_lower: the share of pairs of values in which the first side's is lower; a tie counts half.
+        first_lower: the share of pairs in which the first sample's value is lower; a tie counts half.
     """
 
     n: tuple[int, int]
@@ -396,7 +396,7 @@ class Comparison:
 
     @property
     def words(self) -> str:
-        """Return a warning about few seeds; empty if there are enough."""
+        """A warning about few seeds; empty if there are enough."""
         if self.smallest_p > LEVEL:
             few = f"too few seeds: no difference, however large, could give p below {self.smallest_p:.2g}"
             return f"{few}; give {ENOUGH_PAIRS} seeds"
@@ -406,7 +406,7 @@ class Comparison:
 def compare_paired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
     """Compare pairs by the sign-flip permutation test of their signed ranks; None for fewer than two.
 
-    A run without a value enters as infinity, on the side that is worse; two such runs are a tie.
+    A run without a value counts as infinity with the worse sign; two such runs are a tie.
 
     Raises:
         ValueError: a value is NaN.
@@ -432,9 +432,9 @@ def compare_paired(first: Sequence[float], second: Sequence[float]) -> Compariso
 
 
 def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
-    """Compare independent samples by the permutation test of their ranks; None for fewer than two on a side.
+    """Compare independent samples by the permutation test of their ranks; None if one has fewer than two values.
 
-    A run without a value enters as infinity, on the side that is worse.
+    A run without a value counts as infinity with the worse sign.
 
     Raises:
         ValueError: a value is NaN.
@@ -454,7 +454,7 @@ def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Compari
 
 
 def _share_below(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the share of all pairs in which the first side is lower; a tie counts half. No pair is formed."""
+    """Return the share of all pairs in which the first value is lower; a tie counts half. No pairs are formed."""
     import numpy as np
 
     ordered = np.sort(second)
@@ -464,7 +464,7 @@ def _share_below(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def _ranks(values: Sequence[float]) -> np.ndarray:
-    """Return the rank of each value from 1 on; equal values have the mean of their ranks."""
+    """Return the rank of each value, counted from 1; equal values share the mean of their ranks."""
     import numpy as np
 
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
@@ -474,7 +474,7 @@ def _ranks(values: Sequence[float]) -> np.ndarray:
 
 def _exact_p(ranks: np.ndarray, n: int) -> float:
     """Return the two-sided p of the first n ranks' sum among the sums of all choices of n ranks."""
-    sums = ranks[_choices(len(ranks), n)].sum(axis=1)  # exact: ranks are halves of whole numbers
+    sums = ranks[_choices(len(ranks), n)].sum(axis=1)  # exact, because ranks are multiples of 1/2
     observed = ranks[:n].sum()
     return min(1.0, 2 * float(min((sums <= observed).mean(), (sums >= observed).mean())))
 

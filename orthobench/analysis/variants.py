@@ -24,7 +24,7 @@ class Variant:
 
     @property
     def run(self) -> Run:
-        """Return one of the runs, for the values that all share."""
+        """One of the runs, for the values that all runs share."""
         return self.runs[0]
 
     @property
@@ -37,22 +37,22 @@ class Variant:
 
     @property
     def backends(self) -> list[str]:
-        """Return the distinct back ends of the finished runs (`backends`)."""
+        """The distinct back ends of the finished runs (`backends`)."""
         return backends(self.runs)
 
     @property
     def tags(self) -> list[str]:
-        """Return the tags of all runs, sorted."""
+        """The tags of all runs, sorted."""
         return sorted({tag for run in self.runs for tag in run.tags})
 
     @property
     def final(self) -> Summary | None:
-        """Return the final test metric over the finished runs."""
+        """The final test metric over the finished runs."""
         return self._summary([run.final_value for run in self.finished if run.final_value is not None])
 
     @property
     def best(self) -> Summary | None:
-        """Return the best test metric over the finished runs."""
+        """The best test metric over the finished runs."""
         return self._summary([run.best_value for run in self.finished if run.best_value is not None])
 
     def _summary(self, values: list[float]) -> Summary | None:
@@ -80,7 +80,7 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
 
 
 def differing_settings(runs: Sequence[Run], by: Callable[[Run], str]) -> dict[str, dict[str, Any]]:
-    """Return by key the settings and versions of each run in which the runs of its group differ.
+    """Return the settings and versions in which the runs of a group differ, for each run by key.
 
     Args:
         by: the value that the runs of a group share.

@@ -1,8 +1,8 @@
 """Recurrence through time: the hot operation.
 
-Each folder of `ops` declares an operation, which is also its definition, and has its kernels. `cpu` and `cuda` have
-what kernels share, and `dispatch` chooses between them. In addition, there are the passes over all steps: `projection`,
-`readout`, `convolution`, `pointwise`, `normalization`, `head_normalization` and `entropy`.
+Each folder of `ops` declares an operation, which is also its definition, and contains its kernels. `cpu` and `cuda`
+hold the code that kernels share, and `dispatch` chooses between them. Other modules are passes over all steps:
+`projection`, `readout`, `convolution`, `pointwise`, `normalization`, `head_normalization` and `entropy`.
 
 An operation is called as `h, state = recurrence(x, weight, state, trace, ...)`; see `Operation.__call__`.
 """
@@ -91,7 +91,7 @@ __all__ = [
 
 
 def _comparisons() -> dict[str, Callable[[], bool]]:
-    """Return the comparisons of the C kernels with the reference; most processes need none of them."""
+    """Return the comparisons of the C kernels with the reference, which most processes do not need."""
     from orthobench.recurrence.cpu import comparison
 
     return comparison.comparisons()

@@ -27,7 +27,7 @@ class Kind(StrEnum):
 class Activation:
     """An activation.
 
-    * identity, tanh, relu, leaky_relu: f(z + b); `slope` is leaky ReLU's on the negative side.
+    * identity, tanh, relu, leaky_relu: f(z + b); `slope` is the slope of leaky ReLU for negative inputs.
     * modrelu: sign(z) max(q + b, 0) with q = |z| + epsilon and sign(0) = 0. epsilon is 0 for scoRNN, 0.01 in the
       real EURNN program, 0.001 in GORU's.
     * complex_modrelu: (z / q) max(q + b, 0), q = |z| + epsilon; 0 at z = 0 (EURNN's program: epsilon = 0.01).
@@ -48,7 +48,7 @@ class Activation:
         return self.kind in (Kind.COMPLEX_MODRELU, Kind.COMPLEX_MODRELU_SMOOTH)
 
     def bias_size(self, features: int) -> int:
-        """Return the length of b for a state of this number of real features."""
+        """Return the length of b for a state with this number of real features."""
         return features // 2 if self.is_complex else features
 
     def __call__(self, z: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -74,7 +74,7 @@ class Activation:
         if self.kind is Kind.COMPLEX_MODRELU_SMOOTH:
             rho = (squared_modulus + self.epsilon).sqrt()
             return _shifted(rho, bias) / (rho + self.epsilon)
-        # The root has an infinite slope at 0, which autograd must not reach; the output there is 0 for any scale.
+        # Autograd must not reach the root's infinite slope at 0, where the output is 0 for any scale.
         zero = squared_modulus == 0
         q = torch.where(zero, 1.0, squared_modulus).sqrt() + self.epsilon
         return torch.where(zero, 0.0, _shifted(q, bias) / q)

@@ -1,4 +1,4 @@
-"""The back ends' names: the user's choice, and the record of those that served."""
+"""The names of back ends: the user's choice, and the record of the back ends that were used."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _default = AUTO
 
 
 class SelfTest(Protocol):
-    """The verdict on the kernels of one form: why they failed their self-test, or None."""
+    """The verdict on the kernels of one variant: why they failed their self-test, or None."""
 
     @property
     def reason(self) -> str | None: ...
 
     def machine(self) -> dict[str, Any]:
-        """Return the facts that the verdict holds for, as JSON values."""
+        """Return the facts for which the verdict is valid, as JSON values."""
 
 
 class _Record(threading.local):
@@ -40,7 +40,7 @@ _record = _Record()
 
 
 class BackendError(ValueError):
-    """The chosen back end cannot serve a call; the message has the reason."""
+    """The chosen back end cannot run a call; the message gives the reason."""
 
 
 def set_backend(name: str) -> None:
@@ -65,25 +65,25 @@ def chosen() -> str:
 
 
 def in_torch() -> bool:
-    """Return whether operations of torch serve alone: the user chose so, or a program is exported."""
+    """Return whether only torch's operations are used, because the user chose so or a program is being exported."""
     return torch.compiler.is_exporting() or chosen() == REFERENCE
 
 
 def last_used() -> set[str]:
-    """Return the names of the back ends that served this thread's calls since `forget_used`, for a run's record."""
+    """Return the names of the back ends that ran this thread's calls since `forget_used`, for a run's record."""
     return set(_record.used)
 
 
 def record(name: str) -> None:
-    """Record the name of a back end that served a call, for `last_used`."""
+    """Record the name of a back end that ran a call, for `last_used`."""
     _record.used.add(name)
 
 
 def last_self_tests() -> dict[str, Any] | None:
-    """Return the machine and the self-tests that calls relied on since `forget_used`, as JSON values, or None.
+    """Return the machine and the self-tests on which calls relied since `forget_used`, as JSON values, or None.
 
-    A test is "passed" or the reason of its failure. The record is the same for all runs that rely on the same tests,
-    since runs of one environment share it.
+    A test is "passed" or the reason for its failure. All runs that rely on the same tests have the same record, because
+    runs of one environment share it.
     """
     tests = _record.self_tests
     if not tests:
@@ -93,7 +93,7 @@ def last_self_tests() -> dict[str, Any] | None:
 
 
 def record_self_test(form: str, verdict: SelfTest) -> None:
-    """Record a verdict that a call relied on, for `last_self_tests`."""
+    """Record a verdict on which a call relied, for `last_self_tests`."""
     _record.self_tests[form] = verdict
 
 

@@ -1,4 +1,4 @@
-"""One call of a recurrence, and what a back end returns for it."""
+"""One call of a recurrence, and the result that a back end returns for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = tuple[Tensor, State]
 
 @dataclass(frozen=True)
 class Projection:
-    """The inputs x_t = U u_t + b of a recurrence, which a back end may make step by step: x is never stored whole.
+    """The inputs x_t = U u_t + b of a recurrence; a back end may compute them step by step, without storing all of x.
 
     Attributes:
         inputs: u `[T, B, m]`.
@@ -57,12 +57,12 @@ class Projection:
 
 @dataclass(frozen=True)
 class Convolution:
-    """The inputs x of a recurrence that are a short convolution (see `short_convolution`).
+    """The inputs x of a recurrence, if they are a short convolution (see `short_convolution`).
 
-    A back end may make them some steps at a time: x is never stored whole.
+    A back end may compute them a few steps at a time, so that x is never stored whole.
 
     Attributes:
-        source: what is convolved, `[T, B, n]`.
+        source: the convolution's input, `[T, B, n]`.
         weight: `[taps, n]`.
         before: the source before the first step, `[taps - 1, B, n]`.
         bias: `[n]` or None.
@@ -94,7 +94,7 @@ class Convolution:
 
 
 Inputs = Tensor | Projection | Convolution
-"""The inputs of a recurrence, or what they are made of."""
+"""The inputs of a recurrence, or what they are computed from."""
 
 
 @dataclass(frozen=True)
@@ -113,5 +113,5 @@ class Call:
 
     @property
     def is_mapped(self) -> bool:
-        """Return whether the weight is the matrix that makes the weights of all steps from x."""
+        """Whether the weight is a matrix that maps x to the weights of all steps."""
         return self.operation.widths is not None and isinstance(self.weight, Tensor) and self.weight.dim() == 2

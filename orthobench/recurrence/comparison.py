@@ -1,4 +1,4 @@
-"""The comparison of a kernel with the reference: outputs, final states, gradients and gradient norms of one case."""
+"""Compare a kernel with the reference on one case: outputs, final states, gradients and gradient norms."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def evaluate(
     dtype: torch.dtype,
     traced: bool = False,
 ) -> dict[str, Tensor]:
-    """Return outputs, final states, gradients of a linear loss by all arguments, and gradient norms through time.
+    """Return outputs, final states, gradients of a linear loss for all arguments, and gradient norms through time.
 
-    Without a trace, the gradients of a loss of the final states alone are there too.
+    Without a trace, the result also has the gradients of a loss that depends only on the final states.
 
     Args:
         run: the `run` of a back end.
-        parameters: the operation's parameters that are no vectors.
+        parameters: the operation's parameters that are not vectors.
         names: the names of the parameters that are vectors.
-        arguments: x, the weight, the initial state, then the vectors.
+        arguments: x, the weight and the initial state, followed by the vectors.
         dtype: the type of the computation.
         traced: whether to record gradient norms.
     """
@@ -52,7 +52,7 @@ def evaluate(
         zip(("x", "W", *(f"{name}0" for name in operation.states), *names), (x, weight, *others), strict=True)
     )
     gradients = torch.autograd.grad([*results.values()], [*leaves.values()], directions, retain_graph=not traced)
-    # A loss of the final state alone may take another path through the kernels; a trace would be filled twice.
+    # A loss of only the final state may take another path through the kernels. It would fill a trace a second time.
     ends = () if traced else torch.autograd.grad(final, [*leaves.values()], directions[1:])
     return {
         **{name: result.detach() for name, result in results.items()},
@@ -63,11 +63,11 @@ def evaluate(
 
 
 def normal(*shape: int, seed: int) -> Tensor:
-    """Return normal numbers that float32 holds; NumPy's old generator gives the same ones in every version."""
+    """Draw normal numbers, rounded to float32, with NumPy's old generator, which is the same in every version."""
     return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape).astype(np.float32)).double()
 
 
 def distance(actual: Tensor, expected: Tensor) -> float:
-    """Return the relative Frobenius distance, with a floor for sums that cancel; 0 of no values, NaN of a NaN."""
+    """Return the relative Frobenius distance, with a floor for sums that cancel; 0 without values, NaN if any is."""
     scale = float(expected.norm()) + 0.1 * math.sqrt(max(1, expected.numel()))
     return float((actual.double() - expected).norm()) / scale

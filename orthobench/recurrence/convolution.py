@@ -1,6 +1,6 @@
 """The short causal convolution of each feature through time with SiLU, before a memory of keys and values.
 
-On the CPU a C kernel (`convolution.c`) has both passes in float32; elsewhere it is a few operations of torch.
+On the CPU a C kernel (`convolution.c`) runs both passes in float32. Elsewhere a few of torch's operations do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tens
         y `[T, B, n]`.
 
     Raises:
-        ValueError: `before` has another number of steps.
+        ValueError: `before` has the wrong number of steps.
     """
     tensors = (inputs, weight, before, bias)
     if native.serves("short_convolution", "T B n, taps n, taps-1 B n, n", *tensors) and has_few_taps(weight):
@@ -43,14 +43,15 @@ def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tens
 
 
 def has_few_taps(weight: Tensor) -> bool:
-    """Return whether the C kernels have the taps of a convolution's weight `[taps, n]`."""
+    """Return whether the C kernels support the number of taps of a convolution's weight `[taps, n]`."""
     return len(weight) <= int(native.kernels().convolution_taps())
 
 
 def has_few_inputs(x: Projection) -> bool:
-    """Return whether the C kernels compute a projection beside their own work: of a few inputs that need no gradient.
+    """Return whether the C kernels compute a projection themselves.
 
-    It has no bias. The products of more inputs are faster in one call.
+    They do so for a projection without a bias, of a few inputs that need no gradient. For more inputs, a single product
+    over all steps is faster.
     """
     few = int(native.kernels().convolution_inputs())
     return x.inputs.shape[-1] <= few and x.bias is None and not x.inputs.requires_grad
@@ -64,7 +65,7 @@ def in_c(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = N
 
 
 def in_pytorch(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return the convolution by operations of torch: the definition."""
+    """Return the convolution by torch's operations, which define it."""
     if len(before) != len(weight) - 1:
         raise ValueError(f"{len(weight)} taps need {len(weight) - 1} inputs before the first step, not {len(before)}")
     steps, padded = len(inputs), torch.cat((before, inputs))
@@ -99,7 +100,7 @@ class _Convolution(Function):
 
 
 def _run(function: str, x: Tensor, /, **tensors: Tensor | None) -> None:
-    """Run one pass over all steps, the blocks of features split over the threads, which changes no number."""
+    """Run one pass over all steps, with the blocks of features split over the threads without changing results."""
     (steps, batch, width), weight = x.shape, tensors["weight"]
     assert weight is not None
     sizes = {"steps": steps, "batch": batch, "width": width, "taps": len(weight)}

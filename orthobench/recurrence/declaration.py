@@ -1,4 +1,4 @@
-"""What a recurrence is: one step of it in PyTorch, its shapes, and the forms in which its kernels are tested."""
+"""The declaration of a recurrence: one step in PyTorch, its shapes, and the variants in which kernels are tested."""
 
 from __future__ import annotations
 
@@ -34,24 +34,25 @@ class Declaration:
 
     Attributes:
         name: the name of the function that returns the step.
-        folder: the package that declares the operation. Its modules `cpu` and `cuda`, if there are any, have kernels.
+        folder: the package that declares the operation. Its modules `cpu` and `cuda`, if any, contain its kernels.
         step: returns the step for a weight and the parameters.
         states: names of the state's tensors.
         gates: number of blocks of n features in x.
         rows: number of blocks of n rows in the weight.
         sources: number of blocks of n columns in the weight. With a parameter `heads` a block has n / heads columns.
-        diagonal: whether the weight has numbers of each unit instead, `[rows * n]`: the units are independent. With one
-            row it is the diagonal of a matrix, or one diagonal for each step and row, `[T, B, n]`. The step then takes
-            `[rows * n]`, or one step's `[B, n]`.
+        diagonal: whether the units are independent, so that the weight has numbers for each unit instead,
+            `[rows * n]`. With one row it is the diagonal of a matrix, or one diagonal for each step and batch row,
+            `[T, B, n]`. The step then takes `[rows * n]`, or one step's `[B, n]`.
         traced_states: the names of the states in a `GradientTrace`: "h" for the first, whatever the paper calls it.
-            `traced` says how many, the first ones; a stabiliser, on which no output depends, has no gradient.
+            Only the first `traced` states are traced; a stabiliser, on which no output depends, has no gradient.
         check: returns the reason why n and the parameters do not fit, or None.
-        widths: returns the number of features of x and of the weight, from n and the parameters, where the blocks do
-            not give them. The weight is then one for each step and row, `[T, B, width]`, or a matrix that maps x_t to
-            them, `[width, features of x]`.
+        widths: returns the number of features of x and of the weight, from n and the parameters, if they do not follow
+            from the blocks. There is then one weight for each step and batch row, `[T, B, width]`, or a matrix that
+            maps x_t to these weights, `[width, features of x]`.
         output: returns the output of a step `[B, outputs]` from x_t, the step's weight, the state and the parameters;
-            None: the output is the first state.
-        forms: returns the forms to test at n features; None: the folder's module `comparison` compares its kernels.
+            if None, the output is the first state.
+        forms: returns the variants to test at n features; if None, the folder's module `comparison` compares its
+            kernels.
         kernels: the kernels by the names of their back ends; see `kernels.kernel`, which registers them.
     """
 
@@ -78,11 +79,11 @@ class Declaration:
         self._signature = inspect.signature(step)
 
     def matrix_shape(self, n: int, parameters: Mapping[str, Any]) -> tuple[int, int]:
-        """Return the shape of a weight that is neither diagonal nor one for each step."""
+        """Return the shape of a weight that is a matrix for all steps, neither diagonal nor one per step."""
         return self.rows * n, self.sources * n // max(1, parameters.get("heads", 1))
 
     def bind(self, weight: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return every parameter by name, defaults included.
+        """Return every parameter by name, including defaults.
 
         Raises:
             TypeError: a parameter is missing or unknown.

@@ -1,7 +1,7 @@
-"""The choice of the back end that serves a call.
+"""Choose the back end that runs a call.
 
-`auto` takes the kernels of the call's device, C on the CPU and Triton on CUDA, in float32. `reference` serves all other
-calls.
+`auto` selects the kernels for the call's device, C on the CPU and Triton on CUDA, in float32. `reference` runs all
+other calls.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def run(call: Call) -> Result:
     """Run a call on the chosen back end and record its name.
 
     Raises:
-        BackendError: it cannot serve the call.
+        BackendError: the back end cannot run the call.
     """
     name = choose(call)
     if not _is_of_sum(call):
@@ -43,12 +43,12 @@ def run(call: Call) -> Result:
 
 
 def kernel_of(call: Call, name: str) -> type[Kernel]:
-    """Return the kernel that serves a call on a back end; the reference has none, and none computes its inputs."""
+    """Return the kernel that runs a call on a back end; the reference's kernel never computes inputs itself."""
     return kernels.find(call.operation, name) or Kernel
 
 
 def _resolved(x: Inputs, kernel: type[Kernel]) -> Inputs:
-    """Return the call's inputs, computed as far as the kernel does not compute them itself."""
+    """Return the call's inputs, after computing what the kernel does not compute itself."""
     if isinstance(x, Tensor) or kernel.makes(x):
         return x
     if isinstance(x, Convolution):
@@ -68,9 +68,9 @@ def choose(call: Call) -> str:
     """Return the name of the back end for this call, one of BACKENDS.
 
     Raises:
-        BackendError: the back end set by `use_backend` or `set_backend` cannot serve the call.
+        BackendError: the back end set by `use_backend` or `set_backend` cannot run the call.
     """
-    if torch.compiler.is_exporting() or _is_of_sum(call):  # an exported program has operations of torch alone
+    if torch.compiler.is_exporting() or _is_of_sum(call):  # an exported program may only use torch's operations
         return backends.REFERENCE
     name = backends.chosen()
     if name != backends.AUTO:
@@ -92,7 +92,7 @@ def choose(call: Call) -> str:
 
 
 def _is_of_sum(call: Call) -> bool:
-    """Return whether a trace asks for what only the reference records."""
+    """Return whether a trace asks for something that only the reference records."""
     return call.trace is not None and call.trace.of_sum
 
 
@@ -105,7 +105,7 @@ def _unsupported(name: str, call: Call) -> str | None:
 
 
 def _module(name: str) -> ModuleType:
-    """Return a back end's module, which has `run`, `unsupported` and `unusable`; the import of one may take seconds."""
+    """Import a back end's module, which has `run`, `unsupported` and `unusable`; the import may take seconds."""
     if name == backends.REFERENCE:
         return reference
     return importlib.import_module(f"orthobench.recurrence.{name}.backend")

@@ -1,7 +1,7 @@
-"""The cross-entropy of classes at all steps, `torch.nn.functional.cross_entropy` in value and gradient.
+"""The cross-entropy of classes at all steps, equal to `torch.nn.functional.cross_entropy` in value and gradient.
 
-On the CPU, one pass over the logits gives both. With the nine classes of the copying problem torch takes nine times
-as long, a tenth of a training step.
+On the CPU, one pass over the logits computes both. With the nine classes of the copying problem, torch takes nine times
+as long, which is a tenth of a training step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from orthobench.recurrence.cpu import native, threads, workspace
 
-_PART = 1 << 16  # logits of a part; the sizes alone divide the sum
+_PART = 1 << 16  # logits per part; the division into parts depends only on the sizes
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -24,10 +24,10 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         logits: `[..., classes]`.
-        targets: class numbers `[...]`, int64. No number stands for a target to be ignored.
+        targets: class numbers `[...]`, int64. There is no number for a target to be ignored.
 
     Raises:
-        IndexError: a target is outside of the classes.
+        IndexError: a target is not one of the classes.
         ValueError: the shapes do not fit.
     """
     if targets.shape != logits.shape[:-1]:
@@ -55,7 +55,7 @@ class _CrossEntropy(Function):
 
 
 def mean(logits: Tensor, targets: Tensor, gradient: Tensor | None) -> float:
-    """Return the mean and write its gradient."""
+    """Compute the mean and write its gradient."""
     rows, classes = logits.shape
     kernel = native.bind(
         "cross_entropy", classes=classes, scale=1 / rows, logits=logits, targets=targets, gradient=gradient

@@ -1,7 +1,7 @@
 """The normalisation of the readings of heads of a memory, times a gate: h = y / rms(y) o w o silu(g) in each head.
 
-On the CPU a C kernel (`head_norm.c`) has both directions in float32, each in one pass over memory. It makes a gate of a
-few inputs itself. Elsewhere it is some operations of torch.
+On the CPU a C kernel (`head_norm.c`) runs both directions in float32, each in one pass over memory. If the gate is a
+projection of a few inputs, the kernel computes it too. Elsewhere some of torch's operations run.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from orthobench.recurrence.convolution import has_few_inputs
 from orthobench.recurrence.cpu import native, threads, workspace
 from orthobench.recurrence.projection import project
 
-_PARTS = 8  # ranges of rows whose sums of parameters' gradients are made apart, so that no sum depends on the threads
+_PARTS = 8  # ranges of rows with separate sums of parameter gradients, so that no sum depends on the number of threads
 
 
 def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
     """Return y / sqrt(mean(y^2) + epsilon) o w of each head, times silu(g).
 
     Args:
-        y: `[T, B, n]`, the heads one after the other.
-        weight: w `[n / heads]`, common to all heads.
-        epsilon: is added to the mean of the squares of a head's features.
-        gate: g `[T, B, n]`, or a projection that makes it; None: no gate.
+        y: `[T, B, n]`, with the heads one after the other.
+        weight: w `[n / heads]`, shared by all heads.
+        epsilon: a number added to the mean of the squares of a head's features.
+        gate: g `[T, B, n]`, or the projection that computes it; None for no gate.
 
     Returns:
         `[T, B, n]`.
@@ -55,7 +55,7 @@ def in_c(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | 
 
 
 def in_pytorch(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
-    """Return the normalised readings by operations of torch: the definition."""
+    """Return the normalised readings by torch's operations, which define them."""
     by_head = y.unflatten(-1, (-1, len(weight)))
     h: Tensor = (by_head * (by_head.square().mean(-1, keepdim=True) + epsilon).rsqrt() * weight).flatten(-2)
     values = _read(gate)
@@ -63,7 +63,7 @@ def in_pytorch(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Project
 
 
 def _read(gate: Tensor | Projection | None) -> Tensor | None:
-    """Return the gate of all steps."""
+    """Return the gate for all steps."""
     return project(gate.inputs, gate.weight, gate.bias) if isinstance(gate, Projection) else gate
 
 
@@ -99,7 +99,7 @@ class _HeadNorm(Function):
 
 
 def _run(function: str, epsilon: float, tensors: dict[str, Tensor | None], sums: dict[str, Tensor]) -> None:
-    """Run one pass over all rows in ranges of them; `sums` have the sums of each range, `[_PARTS, ...]`."""
+    """Run one pass over all rows, divided into ranges; `sums` hold the sums of each range, `[_PARTS, ...]`."""
     y, weight, gate = (tensors[name] for name in ("y", "weight", "gate"))
     assert y is not None
     assert weight is not None

@@ -22,7 +22,7 @@ from orthobench.recurrence.declaration import Declaration, State
 
 
 class Reading:
-    """An output map y_t = V h_t + c that will read a recurrence's outputs, and y `[T, B, p]` once a kernel made it."""
+    """An output map y_t = V h_t + c that will read a recurrence's outputs, and y `[T, B, p]` once it is computed."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self.weight, self.bias = weight, bias
@@ -30,7 +30,7 @@ class Reading:
         self._versions = self._present()
 
     def take(self, weight: Tensor, bias: Tensor) -> Tensor | None:
-        """Return y and forget it, or None if it was not made, or not of these tensors as they are now."""
+        """Return y and forget it, or None if it was not computed, or if these tensors have changed since then."""
         is_same = self.weight is weight and self.bias is bias and self._present() == self._versions
         y, self.y = self.y, None
         return y if is_same else None
@@ -44,7 +44,7 @@ _expected: ContextVar[tuple[Tensor, Tensor] | None] = ContextVar("expected_outpu
 
 @contextmanager
 def expect(weight: Tensor, bias: Tensor) -> Iterator[None]:
-    """Let the recurrences of the block expect that the output map V `[p, n]`, c `[p]` will read their outputs."""
+    """Announce to the recurrences in the block that the output map V `[p, n]`, c `[p]` will read their outputs."""
     token = _expected.set((weight, bias))
     try:
         yield
@@ -54,9 +54,9 @@ def expect(weight: Tensor, bias: Tensor) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a kernel beside x, contiguous: the weight, the initial state and the parameters by name.
+    """The contiguous arguments of a kernel except x: the weight, the initial state and the parameters by name.
 
-    A kernel that `reads` may make the y of `reading`, if there is one, beside its states.
+    A kernel that `reads` may compute the y of `reading`, if there is one, in addition to its states.
     """
 
     weight: Tensor
@@ -67,18 +67,18 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Tape:
-    """What a kernel's backward pass starts from.
+    """The inputs of a kernel's backward pass.
 
     Attributes:
         states: every state at every step, `[T, B, n]`.
-        saved: what `forward` returned beside them.
-        gradient: dL/d(first state) at every step, `[T, B, n]`, or None where the loss does not use it.
-        final: dL/d(final state), `[B, n]`, or None; None for the first state where `gradient` includes it.
-        norms: to be filled with ||dL/ds_t||, `[T, B]` for each state; empty without a trace.
+        saved: what `forward` returned in addition to the states.
+        gradient: dL/d(first state) at every step, `[T, B, n]`, or None if the loss does not use it.
+        final: dL/d(final state), `[B, n]`, or None; None for the first state if `gradient` includes it.
+        norms: tensors to fill with ||dL/ds_t||, `[T, B]` for each state; empty without a trace.
         needs_weight: whether dL/dW is needed.
         reading: dL/dy `[T, B, p]` and V `[p, n]` of an output map y_t = V h_t + c of the first state (`readout`), for
             kernels that read from it. Its part of dL/dh_t is not in `gradient`.
-        needs_inputs: whether dL/dx is needed, or of a projection that by its inputs.
+        needs_inputs: whether dL/dx is needed, or for a projection the gradient of its inputs.
     """
 
     states: State
@@ -91,12 +91,12 @@ class Tape:
     needs_inputs: bool = True
 
     def last(self, index: int = 0) -> Tensor:
-        """Return the gradient by one state at the last step alone, `[B, n]`, as `final` has it."""
+        """Return the gradient of one state at the last step only, `[B, n]`, from `final`."""
         final = self.final[index]
         return torch.zeros_like(self.states[index][0]) if final is None else final
 
     def all_steps(self) -> Tensor:
-        """Return the gradient by the first state at every step, `[T, B, n]`, for kernels that read no other form."""
+        """Return the first state's gradient at every step, `[T, B, n]`, for kernels that need it in this shape."""
         if self.gradient is not None:
             return self.gradient
         gradient = torch.zeros_like(self.states[0])
@@ -108,7 +108,7 @@ class Tape:
 class Gradients:
     """dL/dx, dL/dW, dL/d(initial state), and the gradients of the parameters that are tensors, by name.
 
-    For a projection dL/dx is that by its inputs, or None.
+    For a projection, dL/dx is the gradient of its inputs, or None.
     """
 
     x: Tensor | None
@@ -118,14 +118,14 @@ class Gradients:
 
 
 class Kernel:
-    """An operation's forward and backward pass on one back end, and what they compute besides.
+    """An operation's forward and backward pass on one back end, and what else they compute.
 
     Attributes:
         reads: whether the passes compute an output map: forward fills `Arguments.reading`, and backward takes
-            `Tape.reading`. The parameters' gradients then have "output_weight", dL/dV, or None where the kernel did not
+            `Tape.reading`. The parameters' gradients then include "output_weight", dL/dV, or None if the kernel did not
             compute it.
-        forgets_states: whether `forward` returns the outputs in place of the states at every step. What it saves begins
-            with the final state.
+        forgets_states: whether `forward` returns the outputs instead of the states at every step. What it saves then
+            begins with the final state.
         makes_weights: whether the passes compute the weights of the steps from the map of a mapped call.
         gates_outputs: whether the passes apply a skip and a gate to the outputs (`gated_scan`).
     """
@@ -137,17 +137,17 @@ class Kernel:
 
     @staticmethod
     def unsupported(parameters: Mapping[str, Any]) -> str | None:
-        """Return the reason why the kernel does not have a call's parameters, or None."""
+        """Return the reason why the kernel does not support a call's parameters, or None."""
         return None
 
     @staticmethod
     def makes(x: Projection | Convolution) -> bool:
-        """Return whether the passes compute these inputs themselves, from what they are made of."""
+        """Return whether the passes compute these inputs themselves."""
         return False
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> tuple[State, tuple[Tensor | None, ...]]:
-        """Return every state at every step, `[T, B, n]`, and with `keep` what else the backward pass needs."""
+        """Return every state at every step, `[T, B, n]`, and with `keep` everything else that backward needs."""
         raise NotImplementedError
 
     @staticmethod
@@ -157,7 +157,7 @@ class Kernel:
 
     @classmethod
     def run(cls, call: Call) -> Result:
-        """Run all steps, under autograd where a gradient is needed."""
+        """Run all steps, under autograd if a gradient is needed."""
         return run(cls, call)
 
 
@@ -181,7 +181,7 @@ def find(operation: Declaration, backend: str) -> type[Kernel] | None:
     The first call imports the module of the operation's folder that registers it, such as `ops.lem.cpu`.
 
     Raises:
-        ImportError: that module cannot be imported.
+        ImportError: the module cannot be imported.
     """
     name = f"{operation.folder}.{backend}"
     if hasattr(sys.modules.get(operation.folder), "__path__") and importlib.util.find_spec(name):
@@ -190,10 +190,10 @@ def find(operation: Declaration, backend: str) -> type[Kernel] | None:
 
 
 def run(kernel: type[Kernel], call: Call) -> Result:
-    """Run a kernel, under autograd where a gradient is needed.
+    """Run a kernel, under autograd if a gradient is needed.
 
-    Of a projection, x is its inputs, and the parameters have `input_weight` and `input_bias`. Of a convolution, x is
-    its source or that one's inputs, and they have `convolution`, `before` and `convolution_bias`.
+    For a projection, x holds its inputs, and the parameters include `input_weight` and `input_bias`. For a convolution,
+    x holds its source or the source's inputs, and they include `convolution`, `before` and `convolution_bias`.
     """
     assert isinstance(call.weight, Tensor)
     parameters, source = dict(call.parameters), call.x
@@ -203,7 +203,7 @@ def run(kernel: type[Kernel], call: Call) -> Result:
     if isinstance(source, Projection):
         parameters |= {"input_weight": source.weight, "input_bias": source.bias}
         source = source.inputs
-    # torch.linalg.solve, for one, returns W column by column.
+    # For example, torch.linalg.solve returns W column by column.
     x, weight, *state = (tensor.contiguous() for tensor in (source, call.weight, *call.state))
     vectors = {name: value.contiguous() for name, value in parameters.items() if isinstance(value, Tensor)}
     norms = call.trace.expect(x, call.operation.traced_states) if call.trace is not None else ()
@@ -218,20 +218,20 @@ def run(kernel: type[Kernel], call: Call) -> Result:
 
 
 def source(outputs: Tensor) -> Any:
-    """Return the graph's node of the kernel that made these outputs of all steps, or None."""
+    """Return the graph's node of the kernel that computed these outputs of all steps, or None."""
     node = outputs.grad_fn
     return node if isinstance(node, _KernelFunction._backward_cls) and outputs.output_nr == 0 else None
 
 
 def may_read(kernel: type[Kernel], names: Container[str], norms: tuple[Tensor, ...]) -> bool:
-    """Return whether a kernel's passes can make an output map, of parameters with these names and a trace's norms."""
+    """Return whether a kernel's passes can compute an output map, given the names of parameters and a trace's norms."""
     return kernel.reads and "input_weight" in names and not norms
 
 
 def _reading(
     kernel: type[Kernel], state: Tensor, parameters: Mapping[str, Any], norms: tuple[Tensor, ...]
 ) -> Reading | None:
-    """Return the output map that the forward pass shall make, or None."""
+    """Return the output map that the forward pass should compute, or None."""
     maps = _expected.get()
     if maps is None or not may_read(kernel, parameters, norms):
         return None
@@ -263,7 +263,7 @@ class _KernelFunction(Function):
         states, saved = kernel.forward(x, Arguments(weight, state, {**parameters, **vectors}, reading), True)
         ctx.kernel, ctx.names, ctx.norms, ctx.width, ctx.reading = kernel, names, norms, width, reading
         ctx.parameters = {name: value for name, value in parameters.items() if name not in vectors}
-        # x is not needed again: kept alive it would be the largest tensor of a training step.
+        # x is not needed again. If it were kept, it would be the largest tensor of a training step.
         ctx.save_for_backward(weight, *tensors, *states, *saved)
         ctx.set_materialize_grads(False)
         return states[0], *_final(kernel, states, saved)
@@ -271,7 +271,7 @@ class _KernelFunction(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor | None, *final: Tensor | None) -> Any:
-        """Return the gradients; a gradient that is None stays so, since zeros of all states' size cost much time."""
+        """Return the gradients; None stays None, because writing zeros of the size of all states would be slow."""
         weight, *saved = ctx.saved_tensors
         width, names = ctx.width, ctx.names
         state, vectors, rest = saved[:width], saved[width : width + len(names)], saved[width + len(names) :]

@@ -1,7 +1,7 @@
-"""Layer normalisation of all steps: `torch.nn.functional.layer_norm` in value and gradient.
+"""Layer normalisation of all steps, equal to `torch.nn.functional.layer_norm` in value and gradient.
 
-On the CPU its output and the gradient of its inputs are in reused memory: they are as large as all states, and fresh
-pages would cost as much time as the passes.
+On the CPU its output and the gradient of its inputs are in reused memory, because they are as large as all states, and
+fresh pages would cost as much time as the passes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from orthobench.recurrence.cpu import native, threads, workspace
 
 _EPSILON = 1e-5  # torch's
-_PARTS = 8  # ranges of rows whose sums of parameters' gradients are made apart, so that no sum depends on the threads
+_PARTS = 8  # ranges of rows with separate sums of parameter gradients, so that no sum depends on the number of threads
 
 
 def layer_norm(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -30,8 +30,8 @@ class Operation(Declaration, Generic[P]):
         """Run all steps.
 
         Args:
-            x: projected inputs `[T, B, gates * n]`, their projection or convolution; T and B are at least 1.
-            weight: `[rows * n, sources * n]`; of a diagonal operation `[rows * n]`, or with one row `[T, B, n]`; see
+            x: projected inputs `[T, B, gates * n]`, or their projection or convolution; T and B are at least 1.
+            weight: `[rows * n, sources * n]`; for a diagonal operation `[rows * n]`, or with one row `[T, B, n]`; see
                 also `widths`.
             state: the initial state, tensors `[B, n]`.
             trace: receives ||dL/ds_t|| in the backward pass.
@@ -40,11 +40,11 @@ class Operation(Declaration, Generic[P]):
 
         Returns:
             The outputs of every step, `[T, B, n]` for the first state, and the final state, tensors `[B, n]`. A loss of
-            the final state alone trains faster from the latter: its gradient does not have the size of all states.
+            only the final state trains faster from the latter, because its gradient is smaller than all states.
 
         Raises:
             ValueError: shapes, types or devices do not fit.
-            BackendError: the chosen back end cannot serve the call.
+            BackendError: the chosen back end cannot run the call.
         """
         return dispatch.run(self.call(x, weight, state, trace, *args, **kwargs))
 
@@ -67,10 +67,10 @@ class Operation(Declaration, Generic[P]):
         return Call(self, x, weight, state, parameters, trace)
 
     def chosen_backend(self, x: Tensor, weight: Weight, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Return the name of the back end that would serve this call.
+        """Return the name of the back end that would run this call.
 
         Raises:
-            BackendError: the chosen back end cannot serve it.
+            BackendError: the chosen back end cannot run it.
         """
         return dispatch.choose(Call(self, x, weight, (), self.bind(weight, *args, **kwargs)))
 

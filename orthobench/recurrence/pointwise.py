@@ -1,7 +1,7 @@
 """Functions of each feature between two products: GELU of a sum with a skip, and a sum with a gated linear unit.
 
-On the CPU each is one pass in C (`pointwise.c`), with its results in reused memory. The operations of torch would write
-and read a tensor of all steps between any two of them.
+On the CPU each is one pass in C (`pointwise.c`), with its results in reused memory. Torch's operations would write and
+read a tensor of all steps between any two of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn.functional import gelu
 
 from orthobench.recurrence.cpu import native, threads, workspace
 
-_PARTS = 8  # ranges of rows whose sums are made apart, so that no sum depends on the threads
+_PARTS = 8  # ranges of rows with separate sums, so that no sum depends on the number of threads
 
 
 def skip_gelu(x: Tensor, skip: Tensor, v: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def skip_gelu(x: Tensor, skip: Tensor, v: Tensor) -> Tensor:
 
 
 def gated_sum(base: Tensor, values: Tensor) -> Tensor:
-    """Return base + a o sigmoid(g), of values (a, g): a gated linear unit with a skip.
+    """Return base + a o sigmoid(g) for values (a, g), which is a gated linear unit with a skip.
 
     Args:
         base: `[..., n]`.
@@ -90,7 +90,7 @@ class _GatedSum(Function):
 
 
 def _run(function: str, rows: Tensor, sums: Mapping[str, Tensor] | None = None, /, **tensors: Tensor) -> None:
-    """Run a kernel on the rows `[..., n]` of its tensors, a part of which has its own of each of the `sums`."""
+    """Run a kernel on the rows `[..., n]` of its tensors, in parts, each of which has its own part of the `sums`."""
     width = rows.shape[-1]
     count = rows.numel() // width
     kernel = native.bind(function, total=count, width=width, **tensors)

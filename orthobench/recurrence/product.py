@@ -8,7 +8,7 @@ from orthobench.recurrence.cpu import native
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """Return left right `[p, r]`, for a gradient that is written by hand: it has no derivative of its own.
+    """Return left right `[p, r]`, for use in hand-written gradients, because it has no derivative itself.
 
     Args:
         left: `[p, q]`.

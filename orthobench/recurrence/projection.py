@@ -1,7 +1,8 @@
 """The input projection x_t = U u_t + b, or the output map y_t = V h_t + c, of all steps in one product.
 
-`torch.nn.functional.linear` in value and gradient. On the CPU the large tensors are in reused memory: x, and the
-gradient of h. They are as large as all states and soon unused, and fresh pages would cost more time than the product.
+It equals `torch.nn.functional.linear` in value and gradient. On the CPU the large tensors, x and the gradient of h, are
+in reused memory. They are as large as all states and soon unused, and fresh pages would cost more time than the
+product.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: st
         inputs: `[T, B, m]`.
         weight: U `[n, m]`.
         bias: b `[n]`.
-        part: the part of a training step that it is timed as.
+        part: the part of a training step to which its time is added.
 
     Returns:
-        x `[T, B, n]`; for inputs of another number of axes as `torch.nn.functional.linear`.
+        x `[T, B, n]`; for inputs with another number of axes, the same as `torch.nn.functional.linear`.
     """
     if not native.serves("project", "T B m, n m, n", inputs, weight, bias):
         return torch.nn.functional.linear(inputs, weight, bias)
@@ -43,7 +44,7 @@ class _Project(Function):
         ctx.save_for_backward(inputs, weight)
         ctx.has_bias = bias is not None
         x = workspace.take(*inputs.shape[:2], weight.shape[0])
-        if inputs.shape[-1] == 1:  # pixel by pixel: a product with one column would be slower
+        if inputs.shape[-1] == 1:  # as in pixel by pixel tasks; a product with one column would be slower
             bias = x.new_zeros(weight.shape[0]) if bias is None else bias
             return torch.addcmul(bias, inputs, weight[:, 0], out=x)
         bias = None if bias is None else bias.contiguous()
@@ -65,7 +66,7 @@ class _Project(Function):
             dinputs = native.linear(dx.contiguous(), packed, None, workspace.take(*inputs.shape))
         if not any(ctx.needs_input_grad[1:]):
             return dinputs, None, None
-        # The bias is the weight of an additional input 1: one pass over dx gives both gradients.
+        # The bias is the weight of an additional input 1, so that one pass over dx computes both gradients.
         constant = inputs.new_ones(*inputs.shape[:2], 1) if ctx.has_bias else None
         sums = native.outer_sums(dx.contiguous(), inputs.contiguous(), None, constant)
         return dinputs, sums[:, :m].contiguous(), sums[:, m].contiguous() if ctx.has_bias else None

@@ -1,8 +1,8 @@
-"""The output map y_t = V h_t + c of a recurrence's states, which the loops make in value and gradient.
+"""The output map y_t = V h_t + c of a recurrence's states, which the loops compute in value and gradient.
 
-As a product of its own, dL/dh would be written to memory and read again: it is as large as all states. The backward
-loop makes it step by step as one more product, and dL/dV while the states are in the cache. The forward loop makes y if
-the map is announced before (`reading`).
+As a separate product, dL/dh, which is as large as all states, would be written to memory and read again. The backward
+loop instead computes it step by step as one more product, and dL/dV while the states are in the cache. The forward loop
+computes y if the map is announced beforehand (`reading`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from orthobench.recurrence.projection import project
 def read(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return y = V h + c, as `torch.nn.functional.linear`, in value and gradient.
 
-    The states may be the outputs of a recurrence in C that projects its inputs. Then the gradient goes from y to that
-    recurrence's arguments, past its outputs, so no hook on these sees it.
+    The states may be the outputs of a C recurrence that projects its inputs. The gradient then goes from y directly to
+    the recurrence's arguments, so a hook on the outputs does not see it.
 
     Args:
-        states: h `[T, B, n]`, or another number of axes.
+        states: h `[T, B, n]`, or with another number of axes.
         weight: V `[p, n]`.
         bias: c `[p]`.
 
@@ -41,7 +41,7 @@ def read(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def joined(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return y = V h + c of the outputs `[T, B, n]` of a loop that `reads`, whose gradient its backward pass makes."""
+    """Return y = V h + c for the outputs `[T, B, n]` of a loop that `reads`; backward computes the gradient."""
     loop = kernels.source(states)
     recurrent, *tensors = loop.saved_tensors
     count = loop.width + len(loop.names)
@@ -54,21 +54,21 @@ def joined(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def reading(weight: Tensor, bias: Tensor) -> AbstractContextManager[None]:
-    """Return the context of recurrences whose outputs of all steps `read` will then map by V `[p, n]` and c `[p]`.
+    """Return a context for recurrences whose outputs of all steps `read` will later map by V `[p, n]` and c `[p]`.
 
-    A recurrence in C that projects its inputs makes y beside its states, while these are in the cache. `read` takes it
-    if V and c are still the same.
+    A C recurrence that projects its inputs computes y along with its states, while they are in the cache. `read` uses
+    this y if V and c are still the same.
     """
     return kernels.expect(weight, bias) if _is_in_c(weight, bias) else nullcontext()
 
 
 def _is_in_c(weight: Tensor, bias: Tensor) -> bool:
-    """Return whether a loop in C may make an output map with these tensors, in value and gradient."""
+    """Return whether a loop in C may compute an output map with these tensors, in value and gradient."""
     return torch.is_grad_enabled() and native.serves("readout", "p n, p", weight, bias)
 
 
 def _is_output_of_a_loop(states: Tensor) -> bool:
-    """Return whether the states are the outputs of a loop whose backward pass can make this gradient."""
+    """Return whether the states are the outputs of a loop whose backward pass can compute this gradient."""
     loop: Any = kernels.source(states)
     return loop is not None and kernels.may_read(loop.kernel, loop.names, loop.norms)
 
@@ -88,7 +88,7 @@ class _Read(Function):
         """Return y, which is `y_of_loop` unless that is None.
 
         `arguments` are W, the initial state, the parameters called `names`, V and c. `results` are the states of all
-        steps and what the forward pass saved beside them.
+        steps and everything else that the forward pass saved.
         """
         *_, weight, bias = arguments
         ctx.kernel, ctx.parameters, ctx.names, ctx.width, ctx.count = kernel, parameters, names, width, len(arguments)

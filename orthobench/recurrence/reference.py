@@ -1,4 +1,4 @@
-"""The back end that differentiates the declared steps by autograd: in any float type, on any device.
+"""The back end that differentiates the declared steps by autograd, in any float type and on any device.
 
 All other back ends are tested against it, in value and in gradient.
 """
@@ -18,25 +18,25 @@ from torch.utils.checkpoint import checkpoint
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.declaration import State
 
-_LONG = 64  # steps from which states that are larger than the outputs are computed twice
+_LONG = 64  # steps from which on states that are larger than the outputs are computed twice
 
 
 def unsupported(call: Call) -> str | None:
-    """Return None: this back end serves every call."""
+    """Return None, because this back end runs every call."""
     return None
 
 
 def unusable(call: Call) -> str | None:
-    """Return None: this back end needs no kernels."""
+    """Return None, because this back end needs no kernels."""
     return None
 
 
 def run(call: Call) -> Result:
     """Run all steps.
 
-    A weight that is applied (FFTs, rotations) would keep tens of tensors of the state's size at each step. An operation
-    with outputs of its own would keep several, of a larger state. Only a few states of both are kept. The backward pass
-    computes the steps again, a piece of the sequence at a time.
+    A weight that is a function (FFTs, rotations) would keep tens of tensors of the state's size at each step. An
+    operation whose outputs are not its state would keep several, of a larger state. In both cases only a few states are
+    kept, and the backward pass recomputes the steps, one piece of the sequence at a time.
     """
     assert isinstance(call.x, Tensor)
     is_small = isinstance(call.weight, Tensor) and (call.operation.output is None or len(call.x) < _LONG)
@@ -67,7 +67,7 @@ def _loop(call: Call, x: Tensor, *state: Tensor) -> Result:
 def _all_states(call: Call, x: Tensor, *state: Tensor) -> list[State]:
     """Return the states after each step."""
     states: list[State] = []
-    # indexing x would make autograd write a zero tensor of x's size at each step
+    # Indexing x would make autograd write a zero tensor of x's size at each step.
     for x_t, step in zip(x.unbind(0), _steps(call), strict=False):
         state = step(x_t, *state)
         states.append(state)
@@ -75,7 +75,7 @@ def _all_states(call: Call, x: Tensor, *state: Tensor) -> list[State]:
 
 
 def _steps(call: Call) -> Iterator[Callable[..., State]]:
-    """Yield the step of each time: the same one without end, or one for each part of a weight `[T, B, width]`."""
+    """Yield the function for each step: the same one endlessly, or one for each step's weight in `[T, B, width]`."""
     make = functools.partial(call.operation.step, **call.parameters)
     if isinstance(call.weight, Tensor) and call.weight.dim() == 3:
         return map(make, call.weight.unbind(0))

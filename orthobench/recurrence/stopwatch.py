@@ -1,4 +1,4 @@
-"""The seconds of the parts of a training step. Nothing is timed outside `record`."""
+"""Measure the seconds of the parts of a training step. Nothing is timed outside `record`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _recorded: dict[str, float] | None = None
 
 @contextmanager
 def record() -> Iterator[dict[str, float]]:
-    """Add up the seconds of each `part` inside the block, in the dictionary that it yields."""
+    """Sum the seconds of each `part` inside the block in the dictionary that it yields."""
     global _recorded
     before, _recorded = _recorded, {}
     try:
@@ -24,7 +24,7 @@ def record() -> Iterator[dict[str, float]]:
 
 
 def is_recording() -> bool:
-    """Return whether parts are timed now."""
+    """Return whether parts are being timed."""
     return _recorded is not None
 
 

@@ -9,13 +9,13 @@ from torch import Tensor
 
 
 class GradientTrace:
-    """The norms of a loss's gradients by the states of a recurrence.
+    """The norms of a loss's gradients with respect to the states of a recurrence.
 
     The backward pass of a recurrence that received the trace fills it. `norms[state]` is `[time, batch]`: for every
     sample the Euclidean norm of the total derivative dL/ds_t, through the output at t and through all later steps.
 
-    With `of_sum`, `sums[state]` is `[time]`: the norm of their sum over the batch. Kernels have no such sum.
-    So the reference serves the recurrence, and no run's record of back ends names it.
+    With `of_sum`, `sums[state]` is `[time]`: the norm of their sum over the batch. Kernels do not compute this sum, so
+    the reference runs the recurrence, and no run's record of back ends names it.
     """
 
     def __init__(self, of_sum: bool = False) -> None:
@@ -28,7 +28,7 @@ class GradientTrace:
         return self.norms[state].square().sum(-1).sqrt()
 
     def expect(self, x: Tensor, states: Sequence[str]) -> tuple[Tensor, ...]:
-        """Return for each state a tensor of zeros `[T, B]` that a backward pass fills; x is `[T, B, *]`."""
+        """Return, for each state, a tensor of zeros `[T, B]` that a backward pass fills; x is `[T, B, *]`."""
         for state in states:
             self.norms[state] = x.new_zeros(x.shape[:2], dtype=x.dtype.to_real())
         return tuple(self.norms[state] for state in states)

@@ -1,6 +1,6 @@
 """The database of runs and benchmarks, and atomic writes of files.
 
-Names are imported on first use: `orthobench.store.atomic` alone needs no SQLAlchemy.
+Names are imported on first use, so that `orthobench.store.atomic` alone does not load SQLAlchemy.
 """
 
 from importlib import import_module

@@ -50,12 +50,12 @@ def is_full(folder: Path) -> bool:
 
 
 def has_no_inodes(path: Path) -> bool:
-    """Return whether the disk of a path, which need not exist, takes no more files although it has free bytes."""
+    """Return whether the disk of a path, which need not exist, has free bytes but no room for another file."""
     folder = next((parent for parent in (path, *path.absolute().parents) if parent.exists()), None)
     if folder is None or not hasattr(os, "statvfs"):
         return False
     disk = os.statvfs(folder)
-    return disk.f_files > 0 and disk.f_favail == 0  # some file systems have no limit, and say 0 of 0
+    return disk.f_files > 0 and disk.f_favail == 0  # some file systems have no limit, and report 0 of 0
 
 
 @contextmanager
@@ -65,13 +65,13 @@ def replacing(file: Path, *, locked: bool = False, backup: Path | None = None, n
     If the block or the replacement raises, `file` stays as it was and the temporary file is removed.
 
     Args:
-        locked: only this process writes `file` now. The temporary name is then fixed, so that the file of a killed
-            process is overwritten.
+        locked: only this process writes `file` now. The temporary name is then fixed, so that the next write overwrites
+            what a killed process left.
         backup: the new path of the previous file.
-        new: `file` must not exist; of several writers at once, one succeeds.
+        new: `file` must not exist; if several processes write it at once, only one succeeds.
 
     Raises:
-        OSError: the file cannot be written; as FileExistsError, it must be new and exists.
+        OSError: the file cannot be written; FileExistsError if it must be new but exists.
     """
     part = file.with_name(f"{file.name}.part" if locked else f".{file.name}.{uuid4().hex}.part")
     try:
@@ -88,10 +88,10 @@ def replacing(file: Path, *, locked: bool = False, backup: Path | None = None, n
 
 
 def write_bytes(file: Path, content: bytes | memoryview, *, locked: bool = False, backup: Path | None = None) -> None:
-    """Write or replace a file in one step; the arguments are those of `replacing`.
+    """Write or replace a file in one step, with the arguments of `replacing`.
 
     Raises:
-        OSError: the file cannot be written, and stays as it was.
+        OSError: the file cannot be written; it stays as it was.
     """
     with replacing(file, locked=locked, backup=backup) as part:
         part.write_bytes(content)
@@ -104,10 +104,10 @@ def rename(file: Path, to: Path) -> None:
 
 
 def name_new(file: Path, to: Path) -> None:
-    """Give a file a name durably that no other file has; the old name may stay.
+    """Give a file a new name durably, unless another file has that name; the old name may stay.
 
     Raises:
-        OSError: as FileExistsError, there is a file of that name.
+        OSError: the file cannot be renamed; FileExistsError if another file has that name.
     """
     try:
         os.link(file, to)
@@ -131,7 +131,7 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to fill; at the end it replaces `folder`. Processes take turns.
+    """Yield an empty folder to fill; at the end it replaces `folder`. Concurrent processes wait for each other.
 
     If the block raises, `folder` stays as it was.
 

@@ -1,4 +1,4 @@
-"""Copies of SQLite databases, checked before they get their name."""
+"""Copies of SQLite databases, which are checked before they get their final name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from orthobench.store.tables import utc_now
 
 
 def back_up(file: Path, copy: Path, *, locked: bool = False) -> None:
-    """Copy a SQLite database at one moment, despite concurrent writes, and check the copy.
+    """Copy one state of a SQLite database, even while other processes write to it, and check the copy.
 
     Args:
-        locked: a lock lets only this process write `copy`, which is replaced if it exists.
+        locked: this process holds a lock, so that only it writes `copy`, which is replaced if it exists.
 
     Raises:
         UsageError: `copy` exists, and no lock is held.
@@ -28,7 +28,7 @@ def back_up(file: Path, copy: Path, *, locked: bool = False) -> None:
         with replacing(copy, locked=locked, new=not locked) as part:
             journal = part.with_name(f"{part.name}-journal")
             try:
-                for leftover in (part, journal):  # of a process that was killed here
+                for leftover in (part, journal):  # left by a process that was killed here
                     leftover.unlink(missing_ok=True)
                 with (
                     translated_errors(copy, f"database {file} cannot be copied to {copy}", read=file),
@@ -36,7 +36,7 @@ def back_up(file: Path, copy: Path, *, locked: bool = False) -> None:
                     connect(part) as target,
                 ):
                     source.isolation_level = None
-                    source.execute("BEGIN")  # the counts are those of the copied moment
+                    source.execute("BEGIN")  # so that the counts describe the copied state
                     counts = row_counts(source)
                     source.backup(target)
                 _check(file, part, copy, counts)
@@ -49,7 +49,7 @@ def back_up(file: Path, copy: Path, *, locked: bool = False) -> None:
 
 
 def back_up_beside(file: Path) -> Path:
-    """Copy a SQLite database to a new file beside it, named after the time; return the copy.
+    """Copy a SQLite database to a new file next to it, named after the current time; return the copy.
 
     Raises:
         DamagedError: the database is damaged.

@@ -1,9 +1,10 @@
 """Vectors as compressed blocks: gradient norms and heat maps are most of a database.
 
 A block is a zlib stream with the preset dictionary `NAMES`. It begins with a line of JSON, which gives the length of
-each vector by its name. The float32 numbers of all vectors follow. Each number is stored as the difference between its
-bits and those of its predecessor, modulo 2^32, because neighbours in a vector are close. All highest bytes come first,
-then all second bytes, and so on, because the high bytes repeat. No float32 is rounded, and NaN and infinities survive.
+each vector by its name, followed by the float32 numbers of all vectors. Each number is stored as the difference between
+its bits and its predecessor's bits, modulo 2^32, because neighbours in a vector are close. All highest bytes come
+first, then all second bytes, and so on, because the high bytes repeat. The encoding is lossless, also for NaN and
+infinities.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain, pairwise
 
 WIDTH, HALF = 4, 1 << 31
-"""Bytes of a number, and half the number of their values."""
+"""Bytes of a number, and half the number of values that they can have."""
 NAMES = (
     b'"c":"n":"z":"1.c":"1.h":100,"trained":2,"lengths":,"by_length/prefix_accuracy":,"by_length/accuracy":,'
     b'"gradient_norm/c":,"gradient_norm_per_sample/c":,"gradient_norm/z":,"gradient_norm_per_sample/z":,"heat_map/,'
@@ -26,14 +27,14 @@ NAMES = (
 
 
 def pack(vectors: Mapping[str, Sequence[float]]) -> bytes:
-    """Return a block with these vectors, whose numbers are rounded to float32."""
+    """Round vectors to float32, and return the block that holds them."""
     lengths = {name: len(values) for name, values in vectors.items()}
     bits = array("i", array("f", chain.from_iterable(vectors.values())).tobytes())
     steps = array("i", ((bit - before + HALF) % (2 * HALF) - HALF for before, bit in pairwise([0, *bits])))
     content, stream = steps.tobytes(), zlib.compressobj(9, zdict=NAMES)
     parts = [stream.compress(f"{json.dumps(lengths, separators=(',', ':'))}\n".encode())]
     for byte in reversed(range(WIDTH)):  # the numbers are little-endian
-        parts.append(stream.flush(zlib.Z_BLOCK))  # because the values of each byte have other frequencies
+        parts.append(stream.flush(zlib.Z_BLOCK))  # because the bytes of each position have their own frequencies
         parts.append(stream.compress(content[byte::WIDTH]))
     return b"".join([*parts, stream.flush()])
 
@@ -63,10 +64,10 @@ def unpack(block: bytes) -> dict[str, list[float]]:
 
 
 def _running_sums(steps: bytes) -> bytes:
-    """Return the running sums of numbers of 32 bits, modulo 2^32.
+    """Return the running sums of 32-bit numbers, modulo 2^32.
 
-    All are added at once: each half of the numbers stands in a large integer, 64 bits apart, so that no sum carries
-    over into the next.
+    A few additions of large integers compute all sums at once: each half of the numbers is packed into one integer,
+    64 bits apart, so that no sum carries over into the next.
     """
     size = -(-len(steps) // (2 * WIDTH)) * 2 * WIDTH
     low = int.from_bytes((b"\xff" * WIDTH + bytes(WIDTH)) * (size // (2 * WIDTH)), "little")

@@ -15,7 +15,7 @@ class ByLength:
 
     Attributes:
         metric: the metric's name.
-        trained: the shortest and the longest length of training.
+        trained: the shortest and the longest length of the training sequences.
         values: the metric by length, for each iteration at which the run was evaluated.
     """
 
@@ -25,7 +25,7 @@ class ByLength:
 
 
 def read_by_length(traces: Iterable[Trace]) -> ByLength | None:
-    """Return the metric over length that a run's vectors hold; None without one."""
+    """Return the metric over length from a run's vectors, or None if they have none."""
     vectors = {(trace.name, trace.iteration): trace.values for trace in traces}
     names = {name for name, _ in vectors if name.startswith(f"{BY_LENGTH}/")} - {LENGTHS, TRAINED_LENGTHS}
     if not names:

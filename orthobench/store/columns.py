@@ -1,4 +1,4 @@
-"""Metric values as columns, for reports: they read hundreds of thousands, and arrays need a tenth of rows' memory."""
+"""Metric values as columns: reports read hundreds of thousands, and arrays need a tenth of the memory of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orthobench.store.reader import Reader
 from orthobench.store.tables import Series, StoredMetric
 
 ROWS_AT_ONCE = 50_000
-"""Rows that are Python's objects at a time."""
+"""Rows that are held as Python objects at a time."""
 SERIES_TYPES: tuple[set[type], ...] = ({int}, {str}, {str}, {int})
 VALUE_TYPES: tuple[set[type], ...] = ({int}, {float, int, type(None)}, {str, type(None)})
 """The types in the columns of the two queries."""
@@ -45,7 +45,7 @@ class MetricColumns:
 def metric_columns(store: Reader, run_ids: Sequence[int]) -> MetricColumns:
     """Return the metric values of these runs; values that are not finite are restored from their `kind`.
 
-    Rows with a value of another type than its column, which SQLite allows, are left out with a warning.
+    SQLite stores values of any type in any column. Rows with a value of the wrong type are left out with a warning.
     """
     with store.snapshot() as session:
         try:
@@ -61,7 +61,7 @@ def _read(session: Session, run_ids: Sequence[int], broken: Sequence[int]) -> Me
     """Return the metric values of these runs without the broken rows.
 
     Raises:
-        ValueError: a value is of another type than its column.
+        ValueError: a value does not have the type of its column.
     """
     series = (StoredMetric.run_id, Series.split, Series.name)
     chosen = and_(StoredMetric.run_id.in_(run_ids), StoredMetric.id.not_in(broken))
@@ -93,7 +93,7 @@ def _unchecked(*fields: Any) -> Iterator[Any]:
 
 
 def _codes(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Return the different texts in the order of their first place, and the index of each text among them."""
+    """Return the distinct texts in order of first appearance, and the index of each text among them."""
     known: dict[str, int] = {}
     codes = [known.setdefault(text, len(known)) for text in texts]
     return list(known), codes
@@ -103,7 +103,7 @@ def _columns(rows: Sequence[Sequence[Any]], types: tuple[set[type], ...]) -> lis
     """Return the columns of rows.
 
     Raises:
-        ValueError: a value is of another type than its column.
+        ValueError: a value does not have the type of its column.
     """
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(types)
     for column, allowed in zip(columns, types, strict=True):

@@ -1,8 +1,8 @@
 """Connections to SQLite files without SQLAlchemy, which takes a third of a second to load.
 
-New rows stand in the write-ahead log next to the file, and a copy of the file alone would lack them. SQLite moves them
-into the file when the last connection of all processes closes. Here each connection does so before it closes, and each
-run at its end: this is called to fold the log.
+SQLite writes new rows to the write-ahead log next to the file, so a copy of the file alone would lack them. SQLite
+moves them into the file when the last connection of all processes closes. Here every connection already does so before
+it closes, and every run when it ends; this is called folding the log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 BUSY_TIMEOUT_MS = 60_000
 FOLD_TIMEOUT_MS = 250
-"""Time to wait for readers before the log is left to them: each folds it when it closes."""
+"""Time to wait for readers before the log is left to them, because each reader folds it when it closes."""
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def connect(
 
     Args:
         mode: as in SQLite's URIs: "ro" reads, "rw" also writes, "rwc" also creates a missing file.
-        immutable: no process writes the file; SQLite then makes no files beside it.
+        immutable: no process writes the file; SQLite then creates no files next to it.
     """
     name = f"{uri_of(file)}?mode={mode}"
     immutable = immutable or is_read_only(file)
@@ -44,12 +44,12 @@ def connect(
 
 
 def distrust(connection: sqlite3.Connection) -> None:
-    """Refuse functions with side effects in the schema of a file: views from elsewhere may call them."""
+    """Refuse functions with side effects in the schema of a file, because the views of a foreign file may call them."""
     connection.execute("PRAGMA trusted_schema = OFF")
 
 
 def uri_of(file: Path) -> str:
-    """Return the URI of a file. Its bytes are those of the name on the disk, whatever the encoding of the locale."""
+    """Return the URI of a file. It has the same bytes as the name on the disk, whatever the encoding of the locale."""
     return f"file:{quote(os.fsencode(file.absolute()))}"
 
 
@@ -74,7 +74,7 @@ def log_size(file: Path) -> int:
 def fold(connection: sqlite3.Connection, file: Path) -> None:
     """Move the rows of the write-ahead log into the file, so that a copy of the file alone has them.
 
-    Nothing is lost where this fails or another process is busy: the rows stay in the log.
+    Nothing is lost if this fails or another process is busy, because the rows then stay in the log.
     """
     if not log_size(file) or connection.in_transaction:
         return

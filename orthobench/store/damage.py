@@ -1,9 +1,9 @@
 """Checks for damage of a database.
 
-SQLite notices damage of its pages. It notices neither a changed text or number nor a value of another type. The types
-of the columns refuse these (see `orthobench.store.types`), and a run's record is checked when it is loaded. Such a
-broken row is a `Fault`: readers leave it out with a warning (`orthobench.store.reader`), and `orthobench db repair`
-mends or removes it (`orthobench.store.repair`). `problems_of` reads every row.
+SQLite notices damaged pages, but neither a changed text or number nor a value of the wrong type. The types of the
+columns refuse such values (see `orthobench.store.types`), and a run's record is checked when it is loaded. A row that
+fails is a `Fault`: readers leave it out with a warning (`orthobench.store.reader`), and `orthobench db repair` mends or
+removes it (`orthobench.store.repair`). `problems_of` reads every row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from orthobench.store.sqlite import RESTORE, SHOWN_PROBLEMS, damaged, primary_co
 from orthobench.store.tables import VERSION_TABLE, Base, Environment, Run, Series
 
 CHECK_SECONDS = 5.0
-"""The longest check of a file before it is written to; of a larger file a part is checked."""
+"""The longest check of a file before it is written to; a larger file is checked only in part."""
 UNEXPECTED = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, MemoryError),
     RuntimeError,
@@ -43,11 +43,11 @@ UNEXPECTED = (
 """Errors that a damaged value may raise anywhere."""
 
 ROWS_AT_ONCE = 256
-"""Rows that are read at once where a table is searched for broken ones."""
+"""Rows that are read at once in the search for broken ones."""
 SHARED = (Environment.__tablename__, Series.__tablename__)
-"""Tables whose rows many others need to be read."""
+"""Tables whose rows are needed to read many other rows."""
 MOST_FAULTS = 1000
-"""Broken rows of a table up to which readers leave them out; a table with more is refused."""
+"""The most broken rows of a table that readers leave out; they refuse a table with more."""
 
 _checked: set[tuple[int, int]] = set()  # files that this process has checked, by device and number
 
@@ -67,7 +67,7 @@ class Fault:
 
 @contextmanager
 def explained(engine: Engine) -> Iterator[None]:
-    """Look for damage of a SQLite file where the block raises an unexpected error.
+    """Check a SQLite file for damage if the block raises an unexpected error.
 
     Raises:
         DamagedError: the file is damaged.
@@ -80,7 +80,7 @@ def explained(engine: Engine) -> Iterator[None]:
 
 
 def explain(engine: Engine, error: BaseException | None) -> None:
-    """Look for damage of a SQLite file after an unexpected error.
+    """Check a SQLite file for damage after an unexpected error.
 
     Raises:
         DamagedError: the file is damaged.
@@ -90,10 +90,10 @@ def explain(engine: Engine, error: BaseException | None) -> None:
 
 
 def refuse(engine: Engine, cause: BaseException | None = None) -> None:
-    """Refuse a SQLite file that is damaged or has broken rows; the error says which of the two, and the fix.
+    """Refuse a SQLite file that is damaged or has broken rows; the error says which of the two, and gives the fix.
 
     Raises:
-        DamagedError: it is.
+        DamagedError: the file is damaged or has broken rows.
     """
     damages, faults = _examined(engine)
     if damages or faults:
@@ -103,7 +103,7 @@ def refuse(engine: Engine, cause: BaseException | None = None) -> None:
 
 
 def problems_of(engine: Engine) -> list[str]:
-    """Return the faults of a database, by reading every row; a server checks its own files."""
+    """Read every row of a database, and return the faults; a server checks its own files."""
     if engine.dialect.name != "sqlite":
         with engine.connect() as connection:
             return list(map(str, faults_in(connection)))
@@ -129,13 +129,14 @@ def _examined(engine: Engine) -> tuple[list[str], list[Fault]]:
 def faults_in(
     connection: Connection, tables: Collection[str] | None = None, limit: int | None = MOST_FAULTS
 ) -> Iterator[Fault]:
-    """Yield the broken rows of these tables, or of all: those that cannot be read or refer to a row that is missing.
+    """Yield the rows of these tables, or of all, that cannot be read or refer to a missing row.
 
-    A row whose run is broken follows that run and is not listed. A server itself refuses values of another type and
-    rows that refer to a missing row, so there only the tables with JSON, vectors or words are checked: those with `id`.
+    A row whose run is broken belongs to that fault and is not listed. A server itself refuses values of the wrong type
+    and references to missing rows. On a server only the tables with JSON, vectors or words, which are those with `id`,
+    are therefore checked.
 
     Args:
-        limit: of each table, yield one more than this number at most; None for all.
+        limit: yield at most one row more than this number per table; None for all.
 
     Raises:
         DamagedError: SQLite cannot read its file.
@@ -159,7 +160,7 @@ def faults_in(
 
 
 def _readable_columns(connection: Connection, table: Table) -> list[Column[Any]]:
-    """Return the columns to check: those that a file has, whose schema may be older, or all of a server's table."""
+    """Return the columns to check: all of a server's table, or those that exist in a file with an older schema."""
     if connection.dialect.name != "sqlite":
         return list(table.columns) if "id" in table.columns else []
     stored = _stored_columns(connection, table)
@@ -182,16 +183,16 @@ def _unreadable(
 
 
 def row_problem(connection: Connection, table: Table, row: int) -> str | None:
-    """Return why a row cannot be read; None if it can. Rows that it refers to are not looked for."""
+    """Return why a row cannot be read, or None if it can. The rows that it refers to are not checked."""
     read = partial(_read_rows, connection, table, _readable_columns(connection, table))
     return next((reason for _, reason in _searched(read, [row])), None)
 
 
 def _read_rows(connection: Connection, table: Table, columns: Sequence[Column[Any]], first: int, last: int) -> None:
-    """Read the rows of these numbers.
+    """Read the rows with these numbers.
 
     Raises:
-        Exception: any of `UNEXPECTED`, or DamagedError; one cannot be read.
+        Exception: any of `UNEXPECTED`, or DamagedError; a row cannot be read.
     """
     range_ = text(f"{number_column(connection)} BETWEEN {first} AND {last}")
     for row in connection.execute(select(*columns).where(range_)).mappings():
@@ -229,21 +230,21 @@ def number_column(connection: Connection) -> str:
 
 
 def _orphans(connection: Connection, table: Table) -> Iterator[tuple[int, str]]:
-    """Yield the number of each row that refers to a missing row, and the table of that one."""
+    """Yield the number of each row that refers to a missing row, and the missing row's table."""
     if connection.dialect.name == "sqlite":
         for _, row, parent, _ in connection.exec_driver_sql(f'PRAGMA foreign_key_check("{table.name}")').all():
             yield row, parent
 
 
 def _rows_of(connection: Connection, table: Table, parent: str, lost: Collection[int]) -> Sequence[int]:
-    """Return the numbers of the rows that refer to one of these rows of the table `parent`."""
+    """Return the numbers of the rows that refer to any of these rows of the table `parent`."""
     numbers = ", ".join(map(str, lost))
     query = f'SELECT {number_column(connection)} FROM "{table.name}" WHERE {parent}_id IN ({numbers})'
     return connection.exec_driver_sql(query).scalars().all()
 
 
 def _row_name(connection: Connection, table: Table, row: int) -> str:
-    """Return the name of a row for the user: a run's key, or the row's number."""
+    """Return the name of a row for the user: the run's key, or the row's number."""
     if table is Run.__table__:
         content = "CAST(key AS BLOB)" if connection.dialect.name == "sqlite" else "convert_to(key, 'UTF8')"
         key = connection.exec_driver_sql(f"SELECT {content} FROM run WHERE id = {row}").scalar()
@@ -276,7 +277,7 @@ def _stored_columns(connection: Connection, table: Table) -> set[str]:
 
 
 def check_before_writing(file: Path) -> None:
-    """Refuse a damaged SQLite file; each file is checked once a process.
+    """Refuse a damaged SQLite file; each process checks a file once.
 
     Raises:
         DamagedError: SQLite finds the file damaged.
@@ -292,10 +293,10 @@ def check_before_writing(file: Path) -> None:
 
 
 def refuse_views(engine: Engine) -> None:
-    """Refuse a SQLite file in which a view has the name of a table: orthobench has no views, and one may be endless.
+    """Refuse a SQLite file in which a view has the name of a table: orthobench has no views, and a view may be endless.
 
     Raises:
-        DamagedError: it has one.
+        DamagedError: it has such a view.
     """
     if engine.dialect.name != "sqlite":
         return
@@ -310,7 +311,7 @@ def refuse_triggers(engine: Engine) -> None:
     """Refuse to write to a SQLite file with triggers: orthobench has none, and they would change what it writes.
 
     Raises:
-        UsageError: it has one.
+        UsageError: it has triggers.
     """
     if engine.dialect.name != "sqlite":
         return
@@ -325,7 +326,7 @@ def refuse_triggers(engine: Engine) -> None:
 
 
 def integrity_problems(file: Path, *, immutable: bool = False) -> list[str]:
-    """Return what SQLite's whole check finds in a file; `immutable` is that of `connect`."""
+    """Return what SQLite's full check finds in a file; `immutable` is as in `connect`."""
     try:
         return _checked_by(file, "integrity_check", immutable=immutable)
     except DamagedError as error:
@@ -333,7 +334,7 @@ def integrity_problems(file: Path, *, immutable: bool = False) -> list[str]:
 
 
 def _checked_by(file: Path, check: str, seconds: float = float("inf"), immutable: bool = False) -> list[str]:
-    """Return what a check of SQLite finds in a number of seconds.
+    """Return what one of SQLite's checks finds within a number of seconds.
 
     Raises:
         DamagedError: the file is too damaged for the check.
@@ -358,13 +359,13 @@ def _problem(error: DamagedError) -> str:
 
 
 def _read(run: Mapping[str, Any]) -> None:
-    """Read all values of a run that other values depend on.
+    """Read all those values of a run that other values depend on.
 
     Args:
         run: columns by name; a brief list lacks some.
 
     Raises:
-        ValueError: one cannot be read.
+        ValueError: a value cannot be read.
     """
     try:
         check_key(run["key"])
@@ -385,12 +386,12 @@ def _read(run: Mapping[str, Any]) -> None:
 
 @event.listens_for(Run, "load")
 def _check_loaded(run: Run, _: object) -> None:
-    """Refuse a broken run wherever one is loaded, so that no command reads it by halves."""
+    """Refuse a broken run whenever it is loaded, so that no command works with half a run."""
     _read(vars(run))
 
 
 def database_name(engine: Engine) -> str:
-    """Return the path of an engine's file as the user gave it, or whole for an immutable file; the URL of a server."""
+    """Return a server's URL, or the path of a file as the user gave it (absolute if the file is immutable)."""
     if engine.dialect.name != "sqlite":
         return engine.url.set(drivername=engine.url.get_backend_name()).render_as_string(hide_password=True)
     name = engine.url.database or ""

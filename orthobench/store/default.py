@@ -10,15 +10,15 @@ from orthobench.store.connect import connect
 
 DEFAULT = "results.db"
 OWN = "runs.db"
-"""The default database beside a protected one."""
+"""The default database if results.db is protected."""
 PROTECTED = 0x6F627266
 """The `application_id` of a protected SQLite file; other databases of orthobench have 0."""
 
 
 def default_database(writes: bool) -> str:
-    """Return the database of a command without `--db`: results.db, or runs.db where results.db is protected.
+    """Return the database of a command without `--db`: results.db, or runs.db if results.db is protected.
 
-    A protected database, such as the reference results of a clone, is read as long as there is no runs.db.
+    As long as there is no runs.db, commands read the protected database, such as the reference results of a clone.
 
     Args:
         writes: whether the command adds runs.
@@ -29,7 +29,7 @@ def default_database(writes: bool) -> str:
 
 
 def named_or_default(db: str | Path | None, writes: bool) -> str:
-    """Return the named database, or the default one for None; `writes` is that of `default_database`."""
+    """Return the named database, or the default one for None; `writes` is as in `default_database`."""
     return default_database(writes) if db is None else str(db)
 
 

@@ -1,4 +1,4 @@
-"""The description of a database of any schema; the database is not upgraded."""
+"""The description of a database with any schema, which is not upgraded."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _size(file: Path) -> int:
 def _machines(connection: Connection) -> list[dict[str, Any]]:
     """Return the machines of the runs, by descending number of runs.
 
-    Several environments may share a machine: they also differ in versions and commits.
+    Several environments may share a machine, because they also differ in versions and commits.
     """
     counts: dict[tuple[Any, ...], int] = {}
     query = select(Environment.facts, func.count()).join(Run).group_by(Environment.id)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Format = Literal["csv", "json", "parquet"]
 KINDS_BY_FORMAT: dict[Format, str] = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
 PREFIX = ("run", "task", "model", "seed")
-BATCH = 500  # runs in a query: databases limit the number of values of a query
+BATCH = 500  # runs per query, because databases limit the number of values in a query
 
 
 def export(store: Store, runs: Sequence[Run], folder: Path, form: Format, vectors: bool = False) -> list[Path]:
@@ -41,7 +41,7 @@ def export(store: Store, runs: Sequence[Run], folder: Path, form: Format, vector
         vectors: write the vectors too, such as gradient norms through time and heat maps.
 
     Raises:
-        UsageError: Parquet needs a package that is not installed, or an existing file is of another kind.
+        UsageError: Parquet needs a package that is not installed, or an existing file has another kind.
         StorageError: the folder cannot be written.
     """
     refuse_file(folder)
@@ -69,16 +69,16 @@ def export(store: Store, runs: Sequence[Run], folder: Path, form: Format, vector
 
 
 def as_csv(frame: pandas.DataFrame) -> str:
-    """Return a table as CSV, in which no spreadsheet finds a formula."""
+    """Return a table as CSV in which no spreadsheet finds a formula."""
     texts = frame.select_dtypes(exclude=["number", "bool", "datetime"])
     return frame.assign(**{str(name): texts[name].map(_inert) for name in texts}).to_csv(index=False)
 
 
 def _inert(value: Any) -> Any:
-    """Return text that no spreadsheet takes for a formula; numbers written as text and other values unchanged."""
+    """Escape a text that a spreadsheet would take for a formula; numbers written as text and other values stay."""
     if not isinstance(value, str):
         return value
-    text = re.sub(r"\r\n?", "\n", value)  # to_csv quotes no \r, after which a reader would begin a row
+    text = re.sub(r"\r\n?", "\n", value)  # to_csv does not quote \r, and readers begin a new row after it
     if value[:1] not in ("=", "+", "-", "@", "\t", "\r"):
         return text
     try:
@@ -201,7 +201,7 @@ def _prefix(run: Run) -> tuple[str, str, str, int]:
 
 
 def _batches(runs: Sequence[Run]) -> Iterator[list[int]]:
-    """Yield the numbers of the runs in lists of at most `BATCH`."""
+    """Yield the ids of the runs in lists of at most `BATCH`."""
     for start in range(0, len(runs), BATCH):
         yield [run.id for run in runs[start : start + BATCH]]
 

@@ -1,4 +1,4 @@
-"""Keys of runs that name files. A database comes from anywhere, and its texts are no paths until they are checked."""
+"""Keys of runs as file names. A database may come from anywhere, so its texts are checked before they become paths."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def check_key(key: object) -> None:
     """Refuse a value that is not the key of a run.
 
     Raises:
-        ValueError: it is another text or no text.
+        ValueError: the value is not a text, or another text.
     """
     if not is_key(key):
         raise ValueError(f"its key {str(key)[:40]!r} is not 16 hexadecimal digits")
 
 
 def as_name(key: str) -> str:
-    """Return a key as the name of a file or folder, which never leads out of the folder that it is in.
+    """Return a key as the name of a file or folder, after checking that it cannot lead out of its folder.
 
     Raises:
         DamagedError: the key has other characters than ASCII letters, digits, _ and -.

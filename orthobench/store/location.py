@@ -15,7 +15,7 @@ def parse(location: str) -> URL:
     """Return the SQLAlchemy URL of a location.
 
     Raises:
-        UsageError: the location is empty or malformed; the message has no part of a malformed URL but its scheme.
+        UsageError: the location is empty or malformed; the message shows only the scheme of a malformed URL.
     """
     if not location.strip():
         raise UsageError("the database has an empty name: give a file, such as --db results.db, or leave --db out")
@@ -29,7 +29,7 @@ def parse(location: str) -> URL:
         raise UsageError(
             f"'{scheme}://...' is not a database: give a file, or a URL such as postgresql://user@host/name"
         ) from None
-    except ValueError:  # of a port that is no number; its message may have a part of the password
+    except ValueError:  # the port is not a number; the message may contain a part of the password
         raise UsageError(
             f"the port in '{scheme}://...' is not a number: write postgresql://user@host:5432/name, and :, @ and / in "
             "a password as %3A, %40 and %2F"
@@ -74,7 +74,7 @@ def is_same(location: str, other: str) -> bool:
 
 
 def _has_ambiguous_password(location: str, url: URL) -> bool:
-    """Return whether a password has a reserved character, so that a part of it reads as another part of the URL."""
+    """Return whether a password has a reserved character, so that a part of it is parsed as another part of the URL."""
     one_word = re.sub(r"\s", "_", location)
     if without_passwords(one_word) == one_word:
         return False

@@ -1,4 +1,4 @@
-"""Look up the results of runs by the request that made them, without SQLAlchemy."""
+"""Look up the results of runs by the command that asked for them (its request), without SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orthobench.store.connect import connect
 from orthobench.store.result import Status, seconds_per_epoch
 
 BATCH = 500
-"""Requests in a query: SQLite limits the number of values of a query."""
+"""Requests per query, because SQLite limits the number of values in a query."""
 JSON_COLUMNS = ("spec", "metrics", "baselines", "seconds")
 
 
@@ -54,7 +54,7 @@ class StoredResult:
 def stored_results(database: str, requests: Iterable[str]) -> dict[tuple[str, int], StoredResult]:
     """Return the runs of these requests that have a result, by request and seed.
 
-    Nothing is found in a server's database, in a file of an older schema, or in one that cannot be read.
+    The result is empty for a server's database, a file with an older schema, and a file that cannot be read.
     """
     file, names = Path(database), list(dict.fromkeys(requests))
     results: dict[tuple[str, int], StoredResult] = {}
@@ -71,7 +71,7 @@ def stored_results(database: str, requests: Iterable[str]) -> dict[tuple[str, in
                 for row in connection.execute(query, (*some, *final)):
                     result = StoredResult(**_decoded(dict(zip(columns, row, strict=True))))
                     results[result.request, result.seed] = result
-    except (sqlite3.Error, ValueError, TypeError, RecursionError):  # the usual way explains the error
+    except (sqlite3.Error, ValueError, TypeError, RecursionError):  # the usual way of opening explains the error
         return {}
     return results
 

@@ -1,10 +1,11 @@
-"""Merge of databases from several machines: each run once, each environment once.
+"""Merge databases from several machines: the result has each run and each environment once.
 
-Rows are equal if their unique columns are: an environment's digest, a run's key. Rows of a table without a unique
-constraint (benchmarks) are equal if all columns but the id are. A run of both databases stays as it is in the target,
-unless the source's run has more progress. Finished ranks before diverged, diverged before interrupted, and more
-iterations before fewer. Measured rows (of tables with a run and an iteration) are replaced together with their run.
-Other rows of a run, such as its tags, are added. A merge is one transaction, and repeating it changes nothing.
+Rows are equal if their unique columns are equal, such as an environment's digest or a run's key. Rows of a table
+without a unique constraint (benchmarks) are equal if all columns except the id are equal. If both databases have a run,
+the target's run stays, unless the source's run has more progress: finished ranks before diverged, diverged before
+interrupted, and more iterations before fewer. Measured rows (of tables with a run and an iteration) are replaced
+together with their run. Other rows of a run, such as its tags, are added. A merge is one transaction, and repeating it
+changes nothing.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ class Merged:
 
 @contextmanager
 def reading(location: str) -> Iterator[Store]:
-    """Open a database that stays unchanged: a file with an older schema is copied, and the copy upgraded.
+    """Open a database without changing it: a file with an older schema is copied, and the copy is upgraded.
 
     Raises:
-        UsageError: the database cannot be read, or is a server's with an older schema.
+        UsageError: the database cannot be read, or it is on a server and has an older schema.
     """
     engine, file = make_engine(location), sqlite_file(location)
     try:
@@ -78,7 +79,7 @@ def reading(location: str) -> Iterator[Store]:
 
 
 def copy_to_file(location: str, copy: Path) -> None:
-    """Copy a database of any kind, at one moment, to a new SQLite file.
+    """Copy one state of a database of any kind to a new SQLite file.
 
     Raises:
         UsageError: the file exists already, or its folder does not exist.
@@ -110,10 +111,10 @@ def copy_to_file(location: str, copy: Path) -> None:
 
 
 def _check_tables(location: str) -> None:
-    """Refuse a file that is no database, or lacks a table or column of this program's schema.
+    """Refuse a file that is not a database, or lacks a table or column of this program's schema.
 
     Raises:
-        UsageError: it is no database.
+        UsageError: the file is not a database.
         DamagedError: something is missing.
     """
     engine = make_engine(location)
@@ -133,8 +134,8 @@ def merge(
     """Merge the rows of a source database into a target database.
 
     Args:
-        is_locked: whether a process trains the target's run of this key, which then stays unchanged.
-        keys: merge these runs alone, and no benchmarks; None merges everything.
+        is_locked: whether a process is training the target's run with this key, which then stays unchanged.
+        keys: merge only these runs, and no benchmarks; None merges everything.
     """
     merged = Merged()
     with _snapshot(source.engine) as source_connection, target.engine.connect() as connection:
@@ -159,7 +160,7 @@ def merge(
 
 @contextmanager
 def _snapshot(engine: Engine) -> Iterator[Connection]:
-    """Yield a connection that sees the database at one moment."""
+    """Yield a connection that sees one state of the database."""
     with engine.connect() as connection:
         if engine.dialect.name != "sqlite":  # SQLite's transactions are snapshots anyway
             connection.execution_options(isolation_level="REPEATABLE READ")
@@ -175,10 +176,10 @@ def _merge_runs(
     merged: Merged,
     keys: Collection[str] | None,
 ) -> tuple[dict[int, int], set[int]]:
-    """Merge the runs; return the target's id of each source run, and the source runs to copy measured rows of.
+    """Merge the runs; return the target's id of each source run, and the source runs whose measured rows to copy.
 
     Raises:
-        DamagedError: a run's key is none.
+        DamagedError: a run's key is not a valid key.
     """
     existing_runs = {
         row.key: row for row in target.execute(select(RUN.c.id, RUN.c.key, RUN.c.status, RUN.c.iterations))
@@ -223,7 +224,7 @@ def _copy_measured(
     ids: Mapping[str, Mapping[int, int]],
     runs: set[int],
 ) -> int:
-    """Copy the measured rows of these source runs; return their number."""
+    """Copy the measured rows of these source runs; return the number of copied rows."""
     count = 0
     for run in sorted(runs):
         query = select(table).where(_run_column(table) == run)
@@ -246,7 +247,7 @@ def _add_missing(
     count = 0
     for row in source.execute(select(table)).mappings():
         if any(row[name] not in ids[other] for name, other in _references(table).items()):
-            continue  # of a run that is not merged
+            continue  # the row belongs to a run that is not merged
         values = _translated(table, row, ids)
         identity = _identity(table, values)
         if identity not in target_ids:
@@ -267,12 +268,12 @@ def _id_column(table: Table) -> Column[Any] | None:
 
 
 def _references(table: Table) -> dict[str, str]:
-    """Return the referenced table of each column that is a foreign key."""
+    """Return the table to which each foreign key refers, by column."""
     return {key.parent.name: key.column.table.name for key in table.foreign_keys}
 
 
 def _is_measured(table: Table) -> bool:
-    """Return whether a table holds rows of a run by iteration: metrics, traces and segments."""
+    """Return whether a table holds rows of a run by iteration, as metrics, traces and segments do."""
     return RUN.name in _references(table).values() and "iteration" in table.columns
 
 
@@ -282,14 +283,14 @@ def _run_column(table: Table) -> Column[Any]:
 
 
 def _translated(table: Table, row: RowMapping, ids: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
-    """Return the source's row for the target: without its id, and with the target's ids of other rows."""
+    """Return a source row as the target stores it: without its id, and with the target's ids of other rows."""
     own = _id_column(table)
     values = {column.name: row[column.name] for column in table.columns if column is not own}
     return values | {name: ids[other][values[name]] for name, other in _references(table).items()}
 
 
 def _identity(table: Table, row: Mapping[str, Any]) -> str:
-    """Return a row's unique columns as JSON: equal rows have the same."""
+    """Return a row's unique columns as JSON, which is the same for equal rows."""
     unique = [constraint for constraint in table.constraints if isinstance(constraint, UniqueConstraint)]
     columns: Sequence[Any] = list(unique[0].columns) if unique else list(table.columns)
     named = {column.name: row[column.name] for column in columns if column is not _id_column(table)}

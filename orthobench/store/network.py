@@ -12,11 +12,11 @@ NETWORK = {
     *(f"fuse.{name}" for name in ("beegfs", "ceph", "ceph-fuse", "curlftpfs", "davfs", "gcsfuse", "glusterfs")),
     *(f"fuse.{name}" for name in ("juicefs", "mfs", "moosefs", "rclone", "s3fs", "sshfs")),
 }
-"""File systems that several machines see, as Linux names their types."""
+"""Types of file systems that several machines share, as Linux names them."""
 
 
 def refuse_network(file: Path) -> None:
-    """Refuse a SQLite file that other machines may see.
+    """Refuse a SQLite file that other machines may open.
 
     Raises:
         UsageError: the file or its folder is on a network file system.
@@ -31,7 +31,7 @@ def refuse_network(file: Path) -> None:
 
 
 def file_system(file: Path) -> str | None:
-    """Return the type of the file system of a path; None where the system does not list its mounts."""
+    """Return the type of a path's file system, or None if the operating system does not list its mounts."""
     import psutil
 
     try:
@@ -40,6 +40,6 @@ def file_system(file: Path) -> str | None:
         return None
     path = file.resolve()
     covering = [mount for mount in mounts if path.is_relative_to(mount.mountpoint)]
-    # The innermost mount counts; of two on the same point the later covers the earlier.
+    # The innermost mount counts; if two have the same mount point, the later one hides the earlier one.
     innermost = max(reversed(covering), key=lambda mount: len(Path(mount.mountpoint).parts), default=None)
     return None if innermost is None else innermost.fstype

@@ -1,6 +1,6 @@
-"""Opening, creating and upgrading a database at a file's path or any SQLAlchemy URL.
+"""Open, create and upgrade a database at a file's path or any SQLAlchemy URL.
 
-An upgrade is one transaction, after a copy of the old file: an interrupted upgrade changes nothing.
+The old file is copied first, and the upgrade is then one transaction, so an interrupted upgrade changes nothing.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def open_read_only(location: str) -> Store:
     """Open the database at a path or URL so that nothing can be written through it.
 
     Raises:
-        UsageError: the database is missing, cannot be opened, or has another schema than this program's.
+        UsageError: the database is missing, cannot be opened, or has a different schema from this program's.
         StorageError: its server was lost.
     """
     engine, file = make_engine(location), sqlite_file(location)
@@ -117,13 +117,13 @@ def open_read_only(location: str) -> Store:
 
 
 def reach(engine: Engine, location: str, work: Callable[[], T], stop_waiting: Callable[[], bool] | None = None) -> T:
-    """Return the result of the first work on a database.
+    """Call `work`, the first access to a database, and return its result.
 
-    A server that is lost during the work is waited for, and the work is repeated. A server that never answers is not.
+    If the server is lost during the work, wait for it and repeat the work. A server that never answered is an error.
 
     Args:
-        stop_waiting: given, the server is known to this command, and is waited for even if it does not answer. The
-            wait ends when the function returns true.
+        stop_waiting: if given, this command has used the server before, and waits for it even if it does not answer.
+            The wait ends when the function returns true.
 
     Raises:
         UsageError: the database cannot be opened.
@@ -146,11 +146,11 @@ def reach(engine: Engine, location: str, work: Callable[[], T], stop_waiting: Ca
 def make_engine(location: str, *, create: bool = False) -> Engine:
     """Return an engine for the database at a path or URL, of any schema.
 
-    Unless `create` is set, it connects to a file for each transaction. So a server or a notebook that stays open holds
-    no connection between two looks, and folds the write-ahead log after each look.
+    Unless `create` is set, the engine connects to a file anew for each transaction. A web server or a notebook that
+    stays open thus holds no connection between two reads, and folds the write-ahead log after each of them.
 
     Raises:
-        UsageError: the database is missing (unless `create`), is no database, or its driver is not installed.
+        UsageError: the database is missing (unless `create`), is not a database, or its driver is not installed.
     """
     url = parse(location)
     file = file_of(url)
@@ -201,8 +201,8 @@ def _check_file(file: Path, create: bool) -> None:
         if not file.parent.is_dir():
             raise UsageError(f"database {file} cannot be created: there is no folder {file.parent}")
         return
-    # Only SQLite may open the file: closing it here would free all locks of this process on it. Then another process
-    # could remove the log of an open connection, and all later writes to it.
+    # Only SQLite may open the file, because closing it here would free all locks of this process on it. Another process
+    # could then remove the log of an open connection, with all later writes to it.
     if not os.access(file, os.R_OK):
         raise UsageError(f"database {file} cannot be read: make it readable, or name another with --db")
 
@@ -211,7 +211,7 @@ def schema(engine: Engine, location: str) -> str | None:
     """Return the schema's revision; None for a database without the tables of orthobench.
 
     Raises:
-        DamagedError: there is no such revision, or a view has the name of a table.
+        DamagedError: the stored revision does not exist, or a view has the name of a table.
     """
     refuse_views(engine)
     with engine.connect() as connection:
@@ -222,10 +222,10 @@ def schema(engine: Engine, location: str) -> str | None:
 
 
 def _refuse_other_tables(engine: Engine, location: str) -> None:
-    """Refuse a SQLite database with tables of another program; a server's database may be shared.
+    """Refuse a SQLite database with tables of another program; on a server, programs may share a database.
 
     Raises:
-        UsageError: it has such tables; it stays as it is.
+        UsageError: the database has such tables; it stays as it is.
     """
     if engine.dialect.name != "sqlite":
         return
@@ -246,14 +246,14 @@ def _version(connection: Connection) -> str | None:
 
 
 def backup_of(file: Path, version: str) -> Path:
-    """Return the path of the copy that precedes the upgrade of an older schema."""
+    """Return the path of the copy that is written before the upgrade of an older schema."""
     return file.with_name(f"{file.name}.backup-{version}")
 
 
 def upgrade(engine: Engine, file: Path | None) -> None:
-    """Upgrade the schema in one transaction; concurrent processes take turns.
+    """Upgrade the schema in one transaction; concurrent processes wait for each other.
 
-    A SQLite file is copied before; a server's database is not.
+    A SQLite file is copied first; a server's database is not.
 
     Raises:
         StorageError: the disk has no room for the copy or the new tables.

@@ -1,4 +1,4 @@
-"""Which existing files a command may replace: files of the kind that it writes, and no others."""
+"""Check that a command replaces only existing files of the kind that it writes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Kind:
 
     Attributes:
         name: the kind's name in messages.
-        suffix: the usual end of the file's name.
-        is_own: whether the content, of which it receives the start, is of this kind; for text without a mark of its
-            own, whether the name has the suffix.
+        suffix: the usual suffix of the file's name.
+        is_own: a function that decides whether a file has this kind, from its path and the start of its content. Text
+            without a distinctive start is recognised by its suffix.
     """
 
     name: str
@@ -79,17 +79,17 @@ KINDS = {
 
 
 def refuse_other_kinds(file: Path, kind: str) -> None:
-    """Refuse to replace an existing file of another kind. A missing or empty file is no loss.
+    """Refuse to replace an existing file of another kind. An empty file may be replaced.
 
     Args:
         kind: a name in `KINDS`.
 
     Raises:
-        UsageError: the path is no regular file, or its content is of another kind; it stays as it is.
+        UsageError: the path is not a regular file, or its content has another kind; it stays as it is.
     """
     own = KINDS[kind]
     if file.is_dir() or not file.exists():
-        return  # the writer explains a folder
+        return  # if it is a folder, the writer's own error explains it
     if not file.is_file():
         raise UsageError(f"{file} is no regular file and is left as it is: name another file")
     try:
@@ -106,7 +106,7 @@ def refuse_other_kinds(file: Path, kind: str) -> None:
 
 
 def refuse_file(folder: Path) -> None:
-    """Refuse a file in place of a folder.
+    """Refuse a file where a folder is expected.
 
     Raises:
         UsageError: the path is a file; it stays as it is.

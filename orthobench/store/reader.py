@@ -1,6 +1,6 @@
-"""Reads of a database. Every method is one transaction; its rows are plain records.
+"""Read a database. Every method is one transaction, and returns plain records.
 
-A row that cannot be read never hides the others: it is left out, with one warning that names it and the fix.
+A row that cannot be read never hides the others: it is left out, with a single warning that names it and the fix.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ logger = logging.getLogger(__name__)
 
 
 class Reader:
-    """A database to read. Its runs are detached: plain records."""
+    """A database to read. Its runs are plain records, detached from the session."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.server = Server(engine) if engine.dialect.name == "postgresql" else None
-        self._warned: set[Fault] = set()  # broken rows that the user knows of
+        self._warned: set[Fault] = set()  # broken rows that the user has been warned of
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +83,7 @@ class Reader:
 
     @contextmanager
     def waiting(self, should_stop: Callable[[], bool]) -> Iterator[None]:
-        """Limit waits for a lost server: inside the block, they end when `should_stop` returns True."""
+        """Let waits for a lost server end, inside the block, as soon as `should_stop` returns True."""
         if self.server is None:
             yield
             return
@@ -100,7 +100,7 @@ class Reader:
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
-        """Read from one state of the database, whatever other processes write meanwhile."""
+        """Read from one state of the database, whatever other processes write in the meantime."""
         options = {} if self.server is None else {"isolation_level": "REPEATABLE READ"}
         with explained(self.engine), self._with_retries(lambda: self._begin_reading(options)) as session:
             yield session
@@ -136,7 +136,7 @@ class Reader:
         return _whole(state.invoke_statement(statement, execution_options={"populate_existing": True}))
 
     def broken_rows(self, connection: Connection, table: type[DeclarativeBase]) -> list[int]:
-        """Return the numbers of a table's rows that cannot be read, and warn of those that the user does not know of.
+        """Return the numbers of a table's rows that cannot be read, and warn of each row once.
 
         Raises:
             DamagedError: SQLite cannot read its file, or too many rows are broken.
@@ -168,7 +168,7 @@ class Reader:
             return -1 if last is None else last
 
     def find(self, key: str) -> Run | None:
-        """Return the run of exactly this key, or None."""
+        """Return the run with exactly this key, or None."""
         with self._read() as session:
             return session.scalar(select(Run).where(Run.key == key))
 
@@ -199,8 +199,9 @@ class Reader:
     ) -> list[Run]:
         """Return the runs that match all filters, in the order of their start.
 
-        The number of statements does not grow with the runs, which share the records of their environments. With
-        `brief` they lack `environment`, `metrics`, `baselines` and `seconds`, which a list does not show.
+        The number of SQL statements does not grow with the number of runs, which share the records of their
+        environments. With `brief` the runs lack `environment`, `metrics`, `baselines` and `seconds`, which a list does
+        not show.
         """
         query = select(Run).options(subqueryload(Run.tag_rows)).order_by(Run.id)
         if brief:
@@ -300,7 +301,7 @@ class Reader:
             return list(session.scalars(query))
 
     def newest(self) -> tuple[Any, ...]:
-        """Return numbers of which at least one differs after each change that a report shows."""
+        """Return numbers, at least one of which differs after every change that a report would show."""
         runs = select(func.count(), func.max(Run.updated_at), func.max(Run.id), func.sum(Run.iterations))
         with self._read() as session:
             return (
@@ -311,7 +312,7 @@ class Reader:
             )
 
     def benchmarks(self, name: str | None = None) -> list[Benchmark]:
-        """Return the benchmarks (of this name), oldest first."""
+        """Return the benchmarks, or only those with this name, oldest first."""
         query = select(Benchmark).order_by(Benchmark.id)
         if name is not None:
             query = query.where(Benchmark.name == name)
@@ -326,7 +327,7 @@ def _number(table: type[DeclarativeBase], state: ORMExecuteState) -> Any:
 
 
 def _whole(result: Result[Any]) -> Result[Any]:
-    """Return a result whose rows are all read and checked.
+    """Read and check all rows of a result, and return it.
 
     Raises:
         ValueError: a row cannot be read.

@@ -1,4 +1,4 @@
-"""A folder at a URL that fsspec supports, such as s3://bucket/folder: its files are replaced whole or not at all."""
+"""A folder at a URL that fsspec supports, such as s3://bucket/folder. Its files are replaced whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RemoteFolder:
     Args:
         url: the URL.
         below: the path below it.
-        what: the files, as the error names them.
+        what: the word for the files in the error.
 
     Raises:
         UsageError: no installed file system supports the URL.
@@ -60,7 +60,7 @@ class RemoteFolder:
         return content
 
     def exists(self, *names: str) -> bool:
-        """Return whether there is one of these files."""
+        """Return whether at least one of these files exists."""
         self.files.invalidate_cache()
         return any(self.files.exists(f"{self.folder}/{name}") for name in names)
 

@@ -1,8 +1,8 @@
-"""Repair of a database with broken rows: a row is mended where its right values follow from others, else removed.
+"""Repair a database with broken rows: mend a row if its right values follow from others, or else remove it.
 
 A run's spec gives the columns that name the run, and its metric rows give its final and its best value. A value that
-tells nothing of the result, such as the message, may be lost. An environment that cannot be read keeps its runs, and
-its facts are unknown from then on. All other broken rows are removed with the rows that follow them.
+says nothing about the result, such as the message, may be lost. An environment that cannot be read keeps its runs, but
+its facts are unknown from then on. All other broken rows are removed together with the rows that refer to them.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ UNKNOWN: dict[str, Any] = {
     "dirty": False,
     "packages": {},
 }
-"""The facts of an environment whose own are lost."""
+"""The facts that replace an environment's lost facts."""
 RESULTS = ("final_value", "best_value", "best_iteration")
 WORDS = {"nan": "nan", "inf": "inf", "+inf": "inf", "infinity": "inf", "-inf": "-inf", "-infinity": "-inf"}
-"""Numbers that are not finite, by their spellings."""
+"""Numbers that are not finite, by spelling."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class RepairedRow:
 
 @dataclass(frozen=True)
 class Repaired:
-    """The result of a repair: the broken rows, and the copy of the database made before.
+    """The result of a repair: the broken rows, and the copy of the database from before the repair.
 
     Attributes:
-        copy: None where nothing was changed, and for a server's database.
+        copy: None if nothing was changed, and for a server's database.
     """
 
     rows: Sequence[RepairedRow]
@@ -83,11 +83,11 @@ def repair(location: str, dry_run: bool = False) -> Repaired:
     A second repair changes nothing. Checkpoints and kept weights of removed runs stay.
 
     Args:
-        dry_run: only return what would be done.
+        dry_run: change nothing, and return what would be done.
 
     Raises:
         UsageError: there is no such database, or its schema is not this program's.
-        DamagedError: SQLite finds its file itself damaged: only a backup helps.
+        DamagedError: SQLite finds the file itself damaged, so that only a backup helps.
         StorageError: the copy cannot be written; then nothing is changed.
     """
     file = sqlite_file(location)
@@ -114,7 +114,7 @@ def _check(location: str, file: Path | None, dry_run: bool) -> None:
     """Refuse a database that cannot be repaired.
 
     Raises:
-        UsageError: its schema is older, and would be upgraded by a dry run.
+        UsageError: its schema is older, so that even a dry run would have to upgrade it.
         DamagedError: SQLite finds the file damaged.
     """
     engine = make_engine(location)
@@ -144,7 +144,7 @@ def _repaired(connection: Connection) -> Iterator[RepairedRow]:
 
 
 def _mended(connection: Connection, table: Table, row: int) -> dict[str, Any]:
-    """Mend a row, and return the changes; nothing where that does not help."""
+    """Mend a row, and return the changes, which are empty if the row stays broken."""
     changes = _changes(connection, table, row)
     if not changes:
         return {}
@@ -164,7 +164,7 @@ def _mended(connection: Connection, table: Table, row: int) -> dict[str, Any]:
 
 
 def _changes(connection: Connection, table: Table, row: int) -> dict[str, Any]:
-    """Return new values of a row's broken columns, where they follow from other values or may be lost."""
+    """Return new values for those broken columns of a row that follow from other values or may be lost."""
     stored = _stored(connection, table, row)
     broken = [column for column in table.columns if not _is_readable(connection, column, row)]
     changes: dict[str, Any] = {
@@ -193,7 +193,7 @@ def _changes(connection: Connection, table: Table, row: int) -> dict[str, Any]:
 
 
 def _stored(connection: Connection, table: Table, row: int) -> dict[str, Any]:
-    """Return a row as the database has it, without any check; text that is not UTF-8 has surrogates."""
+    """Return a row as it is stored, without any check; text that is not UTF-8 is decoded with surrogates."""
     with _lenient(connection):
         query = f'SELECT * FROM "{table.name}" WHERE {number_column(connection)} = {row}'
         return dict(connection.exec_driver_sql(query).mappings().one())
@@ -214,7 +214,7 @@ def _lenient(connection: Connection) -> Iterator[None]:
 
 
 def _is_readable(connection: Connection, column: Column[Any], row: int) -> bool:
-    """Return whether one value of a row can be read."""
+    """Return whether a row's value in one column can be read."""
     try:
         connection.execute(select(column).where(text(f"{number_column(connection)} = {row}"))).all()
     except (*UNEXPECTED, DamagedError):
@@ -223,7 +223,7 @@ def _is_readable(connection: Connection, column: Column[Any], row: int) -> bool:
 
 
 def _is_orphan(connection: Connection, parent: type[Run | Environment | Series], number: Any) -> bool:
-    """Return whether there is no row of this number."""
+    """Return whether the table `parent` has no row with this number."""
     known = select(func.count()).select_from(parent).where(parent.id == bindparam("id", type_=NullType()))
     return not connection.execute(known, {"id": number}).scalar()
 
@@ -262,7 +262,7 @@ def _from_spec(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _times(stored: Mapping[str, Any], broken: Collection[str]) -> dict[str, Any]:
-    """Return the times of a run, of which an unreadable one is replaced by the other, or by now."""
+    """Return the times of a run; an unreadable one is replaced by the other, or by the current time."""
     names = {"created_at", "updated_at"}
     readable = [stored[name] for name in sorted(names) if name not in broken]
     now = datetime.fromisoformat(readable[0]) if readable and isinstance(readable[0], str) else utc_now()
@@ -289,7 +289,7 @@ def _holds_metrics(value: Any) -> bool:
 
 
 def _results(connection: Connection, row: int, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run's final and best value from its tests; nothing if one of these rows is broken, too."""
+    """Return a run's final and best value from its tests, or nothing if one of these rows is broken as well."""
     query = select(StoredMetric.iteration, StoredMetric.value, StoredMetric.kind).join_from(StoredMetric, Series)
     query = query.where(StoredMetric.run_id == row, Series.split == "test", Series.name == stored["metric"])
     query = query.order_by(StoredMetric.iteration)
@@ -306,6 +306,6 @@ def _results(connection: Connection, row: int, stored: Mapping[str, Any]) -> dic
 
 
 def _followers(connection: Connection, table: Table, row: int) -> int:
-    """Return the number of rows that are removed with a row: those that refer to it."""
+    """Return the number of rows that refer to a row and are removed with it."""
     references = [key for each in Base.metadata.sorted_tables for key in each.foreign_keys if key.column.table is table]
     return sum(connection.execute(select(func.count()).where(key.parent == row)).scalar_one() for key in references)

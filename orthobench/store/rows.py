@@ -1,4 +1,4 @@
-"""Numbers, vectors and files of weights that a run logs, and the stored numbers and vectors."""
+"""Numbers, vectors and files of weights that a run logs, and the numbers and vectors that the database returns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A number to log; split is "train", "test", "valid" or "probe"."""
+    """A number to log; `split` is "train", "test", "valid" or "probe"."""
 
     split: str
     name: str
@@ -43,7 +43,7 @@ class Trace(TraceRow):
 
 @dataclass(frozen=True)
 class WeightsRow:
-    """A file of weights or of training state to record; the fields are those of `Weights`."""
+    """A file of weights or of training state to record; the fields have the same meaning as in `Weights`."""
 
     kind: str
     iteration: int

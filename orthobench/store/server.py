@@ -1,7 +1,7 @@
-"""A PostgreSQL server: retries while it is unreachable, and its advisory locks.
+"""A PostgreSQL server, with its advisory locks and with retries while it is unreachable.
 
-A transaction whose server is lost is retried as a whole. Its first attempt may have been committed, so writes are
-idempotent (see `Store`).
+If the server is lost during a transaction, the whole transaction is retried. Its first attempt may have been committed,
+so writes are idempotent (see `Store`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from orthobench.errors import RunLockedError, StorageError, without_passwords
 PATIENCE = 600.0
 """Seconds to wait for a server that was reachable before."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
-"""Seconds between attempts: twice as long each time."""
+"""Seconds between attempts, which double each time."""
 DRIVER_ARGUMENTS = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-"""A dead network connection is noticed after a minute, not after hours."""
+"""With these settings, a dead network connection is noticed after a minute instead of hours."""
 
 TRANSIENT = "starting up", "shutting down", "in recovery mode", "not yet accepting connections"
-"""What a server says that will soon accept connections; libpq gives no code of such an error."""
+"""Messages of a server that will soon accept connections; libpq has no code for such an error."""
 
 T = TypeVar("T")
 log = logging.getLogger("orthobench")
@@ -43,7 +43,7 @@ class Server:
         self._gave_up = False  # one timeout ends all later waits
 
     def with_retries(self, work: Callable[[], T]) -> T:
-        """Call `work`; where the server is lost, wait for it and call `work` again.
+        """Call `work`; if the server is lost, wait for it and call `work` again.
 
         Raises:
             StorageError: the server was unreachable for `patience` seconds, or `stop_waiting` ended the wait.
@@ -76,10 +76,10 @@ class Server:
                 return result
 
     def connect(self) -> None:
-        """Connect once; a server that is starting or stopping counts as connected, and is waited for later.
+        """Connect once; a server that is starting or stopping counts as connected, because later calls wait for it.
 
         Raises:
-            DBAPIError: the server refuses, or there is none.
+            DBAPIError: the server refuses the connection, or there is no server.
         """
         try:
             self.engine.connect().close()
@@ -89,7 +89,7 @@ class Server:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Hold the lock of this name until the block or the process ends.
+        """Hold the lock with this name until the block or the process ends.
 
         Raises:
             RunLockedError: another process holds it.
@@ -100,13 +100,13 @@ class Server:
         finally:
             connection = self._lock_connections.pop(name)
             if not connection.closed:
-                with suppress(DBAPIError):  # a lost connection has lost its lock
+                with suppress(DBAPIError):  # a lost connection no longer has its lock
                     connection.execute(text("SELECT pg_advisory_unlock(:number)"), {"number": _number(name)})
-                connection.invalidate()  # its keep-alive settings are not for other uses
+                connection.invalidate()  # no other use should inherit its keep-alive settings
                 connection.close()
 
     def is_locked(self, name: str) -> bool:
-        """Return whether any process holds the lock of this name."""
+        """Return whether any process holds the lock with this name."""
         high, low = divmod(_number(name) % 2**64, 2**32)
         query = text(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted"
@@ -146,10 +146,10 @@ class Server:
         self._lock_connections[name] = connection
 
     def _reacquire_locks(self) -> None:
-        """Acquire the locks again whose connections were lost: the server has released them.
+        """Acquire the locks of lost connections again, because the server has released them.
 
         Raises:
-            RunLockedError: another process has acquired one.
+            RunLockedError: another process has acquired one of them.
         """
         for name, connection in self._lock_connections.items():
             if not connection.closed:
@@ -163,5 +163,5 @@ class Server:
 
 
 def _number(name: str) -> int:
-    """Return a lock's number in PostgreSQL: signed, 64 bits."""
+    """Return a lock's number in PostgreSQL, a signed 64-bit integer."""
     return int.from_bytes(hashlib.sha256(f"orthobench {name}".encode()).digest()[:8], signed=True)

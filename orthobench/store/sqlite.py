@@ -37,7 +37,7 @@ DAMAGE_WORDS = re.compile(
     r"|could not decode|malformed|unsupported file format|unknown encoding",
     re.IGNORECASE,
 )
-"""Messages without a code of their own that show tables other than this package makes."""
+"""Messages without their own error code, which show that the tables differ from this package's."""
 SHOWN_PROBLEMS = 3
 RESTORE = "restore a backup"
 
@@ -45,10 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 def prepare(engine: Engine, file: Path | None) -> None:
-    """Begin all transactions here: Python's driver begins none before a read or a table's creation.
+    """Begin all transactions here, because Python's driver begins none before a read or a table's creation.
 
-    A writing transaction begins as a writer. A reader that becomes a writer would fail at once while another process
-    writes, despite the timeout.
+    A writing transaction begins as a writer. A reader that later becomes a writer would fail at once, despite the
+    timeout, while another process writes.
     """
 
     @event.listens_for(engine, "connect")
@@ -87,7 +87,7 @@ def prepare(engine: Engine, file: Path | None) -> None:
 
 
 def primary_code(error: BaseException | None) -> int:
-    """Return SQLite's primary code of an error; 0 for another error."""
+    """Return SQLite's primary code for an error, or 0 for an error that is not SQLite's."""
     return getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
 
 
@@ -110,11 +110,11 @@ def summary(problems: Sequence[str]) -> str:
 
 
 def translated(file: Path, error: BaseException, read: Path | None = None) -> OrthobenchError | None:
-    """Return this package's error for SQLite's, if a file is damaged, is no database or cannot be written.
+    """Translate SQLite's error into this package's, if a file is damaged, is not a database or cannot be written.
 
     Args:
         file: the file that is written.
-        read: the file that is read, if it is another.
+        read: the file that is read, if it is a different one.
     """
     code, read = getattr(error, "sqlite_errorcode", 0), read or file
     if isinstance(error, UnicodeDecodeError) or {code, code & PRIMARY_CODE} & DAMAGE_CODES:
@@ -139,10 +139,10 @@ def translated(file: Path, error: BaseException, read: Path | None = None) -> Or
 
 @contextmanager
 def translated_errors(written: Path, otherwise: str, read: Path | None = None) -> Iterator[None]:
-    """Translate SQLite's errors into those of this package; the arguments are those of `translated`.
+    """Translate SQLite's errors into this package's, with the arguments of `translated`.
 
     Raises:
-        StorageError: the file cannot be written; as DamagedError, the file is damaged.
+        StorageError: the file cannot be written; DamagedError if it is damaged.
         UsageError: any other error of SQLite.
     """
     try:

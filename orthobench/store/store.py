@@ -1,8 +1,8 @@
-"""Writes of runs. Every method is one transaction.
+"""Write runs to a database. Every method is one transaction.
 
-A transaction whose server is lost is retried, even if its first attempt may have been committed. So writes are
-idempotent: each one sets the run's `write_token` to a random number, by which a retry recognises itself. A different
-token shows that another process has taken over the run.
+If the server is lost during a transaction, the transaction is retried, although its first attempt may have been
+committed. Writes are therefore idempotent: each one sets the run's `write_token` to a random number, by which a retry
+recognises itself. A different token shows that another process has taken over the run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Store(Reader):
         super().__init__(engine)
         self._writer = engine.execution_options(writes=True)
         self._may_write = False
-        self._tokens: dict[int, str] = {}  # by run of this process: the token of its last write
+        self._tokens: dict[int, str] = {}  # the token of the last write, by run of this process
 
     def _write(self, work: Callable[[Session], T]) -> T:
         if not self._may_write:
@@ -67,13 +67,13 @@ class Store(Reader):
         tags: Sequence[str] = (),
         sources: Mapping[str, bytes] | None = None,
     ) -> Run:
-        """Create or update the start record of a run: its status is "running" from now on.
+        """Create or update the record of a run that starts, with the status "running".
 
         Args:
-            facts: columns of `Run`, among them the key; those of an existing run are updated.
+            facts: columns of `Run`, among them the key; an existing run is updated.
             environment_digest: the hash of the environment.
             environment: the facts of the environment.
-            tags: names to add to those of an existing run.
+            tags: names to add; an existing run keeps its own.
             sources: the files of the run's plugins that are not built in, by their SHA-256.
         """
         token = uuid4().hex
@@ -108,7 +108,7 @@ class Store(Reader):
         self._write(add)
 
     def keep_requests(self, requests: Mapping[str, str]) -> None:
-        """Keep the last request of existing runs, by key; the time of the runs' last change stays."""
+        """Record the last request of existing runs, by key, without changing the time of their last change."""
         if not requests:
             return
 
@@ -136,12 +136,12 @@ class Store(Reader):
                     session.merge(Tag(run_id=run_id, name=name))
 
     def rewind(self, run_id: int, iteration: int, token: str) -> None:
-        """Delete the rows after this iteration and the segments from it on, and begin a segment there.
+        """Delete the rows after this iteration and the segments from it on, and begin a new segment there.
 
         A run resumes from its checkpoint, not from its last row.
 
         Args:
-            iteration: the checkpoint's; -1 where the run starts at its beginning.
+            iteration: the iteration of the checkpoint, or -1 if the run starts at its beginning.
             token: the new segment's write token, which no other segment has.
 
         Raises:
@@ -174,8 +174,8 @@ class Store(Reader):
         """Add rows, and update the run's own columns (`progress`).
 
         Args:
-            segment_backend: back ends that served the run's last segment; None leaves the stored ones.
-            weights: the run's kept files, in place of those recorded before; none leave these.
+            segment_backend: back ends used in the run's last segment; None leaves the stored ones.
+            weights: the run's kept files, which replace the recorded ones; without any, the recorded ones stay.
 
         Raises:
             RunLockedError: another process has taken over the run.
@@ -207,11 +207,11 @@ class Store(Reader):
         self._write(add)
         if run_id in self._tokens:
             self._tokens[run_id] = token
-        if "status" in progress:  # the run has ended: a copy of the file has its result from now on
+        if "status" in progress:  # the run has ended: fold the log, so that a copy of the file has its result
             self.fold()
 
     def set_environment(self, run_id: int, digest: str, facts: Mapping[str, Any]) -> None:
-        """Replace the environment of a run and of its last segment, when more facts are known.
+        """Replace the environment of a run and of its last segment once more facts are known.
 
         Args:
             digest: the hash of the environment.
@@ -249,18 +249,18 @@ class Store(Reader):
         self._write(lambda session: session.execute(chosen))
 
     def fork(self, run_id: int, columns: Mapping[str, Any], logged: int, iteration: int) -> None:
-        """Create a run with the rows and the segments that another one had at an iteration.
+        """Create a run with the rows and the segments that another run had at an iteration.
 
         Args:
             run_id: the other run.
-            columns: columns of the new run that differ, among them its key; an existing run of this key stays.
+            columns: columns of the new run that differ, among them its key; an existing run with this key stays.
             logged: the iteration of the newest rows to copy.
             iteration: the iteration before which the segments to copy began.
         """
 
         def copy(session: Session) -> None:
             if session.scalar(select(Run.id).where(Run.key == columns["key"])) is not None:
-                return  # committed before the server was lost, or made by another process
+                return  # committed before the server was lost, or created by another process
             parent = session.get_one(Run, run_id)
             new = ("id", "created_at", "updated_at", "write_token")
             names = [column.name for column in Run.__table__.columns if column.name not in new]
@@ -310,7 +310,7 @@ class Store(Reader):
 
     @staticmethod
     def _environment(session: Session, digest: str, facts: Mapping[str, Any]) -> Environment:
-        """Return the environment's row, inserted if it is new."""
+        """Return the environment's row, after inserting it if it is new."""
         known = select(Environment).where(Environment.digest == digest)
         row = session.scalar(known)
         if row is None:
@@ -327,7 +327,7 @@ class Store(Reader):
         """Return the ids of series by split and name; new series are inserted."""
         known = select(Series.split, Series.name, Series.id).where(tuple_(Series.split, Series.name).in_(names))
         ids = {(split, name): number for split, name, number in session.execute(known)}
-        for split, name in sorted(names - ids.keys()):  # in one order, so that no two processes wait for each other
+        for split, name in sorted(names - ids.keys()):  # in a fixed order, so that no two processes deadlock
             row = Series(split=split, name=name)
             try:
                 with session.begin_nested():

@@ -1,4 +1,4 @@
-"""Values for strict JSON, which has no number for NaN and infinities."""
+"""Values for strict JSON, which has no NaN and no infinities."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 DEEPEST = 50
-"""The levels of lists and dictionaries in JSON that this program reads; its own has fewer than ten."""
+"""The most nested levels of lists and dictionaries in JSON that this program reads; its own has fewer than ten."""
 
 
 def dumps(value: Any, **options: Any) -> str:
@@ -22,7 +22,7 @@ def loads(text: str | bytes) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: the text is no JSON, or nested so deeply that a program may fail while it walks through the value.
+        ValueError: the text is not JSON, or nested so deeply that a program may fail while it walks through the value.
     """
     try:
         value = json.loads(text)
@@ -35,7 +35,7 @@ def loads(text: str | bytes) -> Any:
 
 
 def _depth(value: Any) -> int:
-    """Return the levels of lists and dictionaries in a JSON value."""
+    """Return the number of nested levels of lists and dictionaries in a JSON value."""
     depth, level = 0, [value]
     while level := [each for each in level if isinstance(each, (dict, list))]:
         depth += 1
@@ -44,7 +44,7 @@ def _depth(value: Any) -> int:
 
 
 def finite(value: Any) -> Any:
-    """Return a value in which null replaces every float that is not finite, also inside dictionaries and lists."""
+    """Replace every float that is not finite by null, also inside dictionaries and lists."""
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list):

@@ -21,11 +21,11 @@ from orthobench.store.result import Status, seconds_per_epoch, wall_seconds
 from orthobench.store.types import Block, JsonObject, NotFinite, Number, PresentText, Text, WholeNumber
 
 VERSION_TABLE = "orthobench_version"
-"""The table with the schema's revision, which Alembic writes."""
+"""The table in which Alembic records the schema's revision."""
 
 
 def utc_now() -> datetime:
-    """Return the current time in UTC, without a zone because SQLite would lose it."""
+    """Return the current time in UTC, without a time zone because SQLite would lose it."""
     return datetime.now(UTC).replace(tzinfo=None)
 
 
@@ -56,14 +56,14 @@ class Environment(Base):
 
     @property
     def flat_facts(self) -> dict[str, Any]:
-        """Return the facts with an entry for each package."""
+        """The facts with an entry for each package."""
         facts = dict(self.facts)
         packages = facts.pop("packages", {})
         return facts | {f"package {name}": version for name, version in packages.items()}
 
 
 class Source(Base):
-    """A file of a plugin that is not built in. An environment's record has its name and the SHA-256, `digest`."""
+    """A file of a plugin that is not built in. An environment's record has the file's name and SHA-256 (`digest`)."""
 
     __tablename__ = "source"
 
@@ -75,10 +75,10 @@ class Source(Base):
 class Run(Base):
     """A run: its `spec` with the hash `key`, its progress, and a summary of its result.
 
-    The environment is that of the last segment, and `write_token` names the last transaction that wrote to the run.
-    `preset` is that of the last start, or None. `request` is the hash of the last command
+    `environment` describes the last segment, and `write_token` names the last transaction that wrote to the run.
+    `preset` is the preset of the last start, or None. `request` is the hash of the last command
     that asked for the run (`orthobench.planning.requests`). `continued_from` is the key of the run whose training state
-    this run began with; None if it began with untrained weights.
+    this run began with, or None if it began with untrained weights.
     """
 
     __tablename__ = "run"
@@ -121,22 +121,22 @@ class Run(Base):
 
     @property
     def tags(self) -> list[str]:
-        """Return the names that users gave the run, in alphabetical order; they are no part of its spec."""
+        """The names that users gave the run, in alphabetical order; they do not belong to its spec."""
         return [row.name for row in self.tag_rows]
 
     @property
     def main_metric(self) -> Metric:
-        """Return the declaration of the metric by which the run is compared."""
+        """The declaration of the metric by which the run is compared."""
         return Metric.main(self.metric, self.goal, self.metrics)
 
     def declared(self, name: str) -> Metric | None:
-        """Return the task's declaration of the metric of this name, if it has one."""
+        """Return the task's declaration of the metric with this name, if it has one."""
         record = (self.metrics or {}).get(name)
         return None if record is None else Metric.read(name, record)
 
     @property
     def solved_at(self) -> int | None:
-        """Return the iteration at which the run stopped because the task was solved; None where it did not."""
+        """The iteration at which the run stopped because the task was solved; None if it did not stop."""
         stops = self.spec["training"].get("solved_at") is not None
         stopped = self.status == Status.FINISHED and self.iterations < self.total_iterations
         return self.iterations if stops and stopped else None
@@ -147,12 +147,12 @@ class Run(Base):
 
     @property
     def wall_seconds(self) -> float:
-        """Return the seconds of all phases, by the clock."""
+        """The wall-clock seconds of all phases."""
         return wall_seconds(self.seconds)
 
     @property
     def seconds_per_epoch(self) -> float | None:
-        """Return the seconds of an epoch's training, without tests, probes and logging."""
+        """The seconds of training per epoch, without tests, probes and logging."""
         return seconds_per_epoch(self.seconds, self.iterations, self.iterations_per_epoch)
 
 
@@ -168,7 +168,7 @@ class Tag(Base):
 class Segment(Base):
     """A part of a run, trained without interruption; `iteration` counts the iterations before it.
 
-    The `write_token` identifies the process that made its rows. The back ends are None until the first evaluation.
+    The `write_token` identifies the process that wrote its rows. The back ends are None until the first evaluation.
     """
 
     __tablename__ = "segment"
@@ -186,8 +186,8 @@ class Segment(Base):
 class Weights(Base):
     """A file of a run's weights or of its training state; `kind` is best, last or state, and `bytes` its size.
 
-    `path` is the name of a file in the folder of weights beside the database file, an absolute path, or a URL.
-    `iteration` counts the iterations that made the weights, and `sha256` is the hash of the file's content.
+    `path` is the name of a file in the folder of weights next to the database file, an absolute path, or a URL.
+    `iteration` is the number of iterations that the weights were trained for, and `sha256` hashes the file's content.
     """
 
     __tablename__ = "weights"

@@ -1,4 +1,4 @@
-"""Types of columns that refuse values of another type: SQLite stores any value in any column."""
+"""Column types that refuse values of the wrong type, because SQLite stores any value in any column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orthobench.store.blocks import pack, unpack
 
 
 def _only(name: str, *types: type) -> Callable[[Any], Any]:
-    """Return the function that returns a value of these types, and raises ValueError for others."""
+    """Return a function that returns a value of these types, and raises ValueError for any other value."""
 
     def check(value: Any) -> Any:
         if type(value) in types:
@@ -50,7 +50,7 @@ class Text(String):
 
 
 class PresentText(String):
-    """A text that an outer join finds: null is refused, too."""
+    """A text whose absence shows that an outer join found no row, so that null is refused as well."""
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
         return _PRESENT

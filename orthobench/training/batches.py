@@ -1,4 +1,4 @@
-"""The batches of a run: examples and order are functions of seed and iteration alone."""
+"""The batches of a run, whose examples and order depend only on the seed and the iteration."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Batches:
     """A task's training set in batches. Examples that do not fill a batch at the end of an epoch are dropped.
 
     Attributes:
-        per_epoch: batches of the training set.
+        per_epoch: number of batches in the training set.
 
     Raises:
-        UsageError: the training set is smaller than a batch; or a stream is to be shuffled, or is too short to be
-            evaluated.
+        UsageError: the training set is smaller than a batch, or the settings shuffle a stream, or a stream is too short
+            to be evaluated.
     """
 
     def __init__(self, task: Task, training: TrainingSettings, seed: int, device: torch.device) -> None:
@@ -57,7 +57,7 @@ class Batches:
 
 
 def as_stream(task: Task, split: Split) -> Stream | None:
-    """Return the split as a stream if the task carries its state from batch to batch; else None."""
+    """Return the split as a stream if the task carries its state from batch to batch, or else None."""
     return cast(Stream, split) if task.carries_state else None
 
 

@@ -22,11 +22,11 @@ class ScoresByLength:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.sums = torch.zeros(0, dtype=torch.float64)  # at index l for length l
+        self.sums = torch.zeros(0, dtype=torch.float64)  # index l holds the sum for length l
         self.counts = torch.zeros(0, dtype=torch.float64)
 
     def add(self, outputs: Tensor, batch: Batch) -> None:
-        """Add a batch with the model's outputs for it."""
+        """Add the scores of a batch, for which the model computed these outputs."""
         lengths, scores = lengths_and_scores(self.task, outputs, batch)
         index = self.task.length_bins(lengths).cpu()
         size = max(len(self.sums), int(index.max()) + 1)
@@ -43,10 +43,10 @@ class ScoresByLength:
 
 
 def lengths_and_scores(task: Task, outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the lengths and the scores of a batch, `[N]`: of its sequences, or of their valid steps.
+    """Return the lengths and the scores of a batch's sequences, or of their valid steps, `[N]`.
 
     Raises:
-        ValueError: the scores have another shape than `[batch]` or `[time, batch]`.
+        ValueError: the shape of the scores is neither `[batch]` nor `[time, batch]`.
     """
     steps, size = batch.inputs.shape[:2]
     lengths = torch.full((size,), steps, device=batch.inputs.device) if batch.lengths is None else batch.lengths
@@ -61,7 +61,7 @@ def lengths_and_scores(task: Task, outputs: Tensor, batch: Batch) -> tuple[Tenso
 
 
 def length_vectors(task: Task, settings: Settings, means: Mapping[int, float]) -> dict[str, Sequence[float]]:
-    """Return the vectors that the database stores: lengths, the metric at each, and the lengths of training."""
+    """Return the vectors for the database: the lengths, the metric at each length, and the lengths of training."""
     assert task.length_metric is not None
     return {
         LENGTHS: [*means],

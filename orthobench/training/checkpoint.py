@@ -1,8 +1,8 @@
-"""Checkpoints of a run, in a folder or at a URL, and the lock beside them.
+"""Checkpoints of a run, in a folder or at a URL, and the lock next to them.
 
-A run's folder holds the newest checkpoint and the previous one. The system frees the lock when its holder dies. The
-lock's file is removed when the lock is released. Processes open, lock and remove such files in turn: a process that
-locked a removed file would not exclude the next one.
+A run's folder holds the newest checkpoint and the previous one. The operating system frees the lock when its holder
+dies, and releasing the lock removes its file. Only one process at a time opens, locks or removes such files, because a
+process that locked a removed file would not exclude the next one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _logger = logging.getLogger(__name__)
 
 NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint.before.pt"
 GUARD = ".guard"
-"""The file in the folder of all checkpoints that processes lock while they lock or release a run."""
+"""The file in the folder of all checkpoints that a process locks while it locks or releases a run."""
 GUARD_TIMEOUT = 60.0
-"""Seconds that a process waits for its turn, which takes milliseconds."""
+"""Seconds that a process waits for its turn; a turn takes milliseconds."""
 QUESTION_TIMEOUT = 0.02
-"""Seconds that a process tries to lock a run: `is_locked` of another process may hold the lock for a moment."""
+"""Seconds that a process tries to lock a run, because another process's `is_locked` may briefly hold the lock."""
 
 
 class Checkpoints(ABC):
@@ -45,7 +45,7 @@ class Checkpoints(ABC):
     key: str
 
     def save(self, state: dict[str, Any]) -> None:
-        """Write the newest checkpoint atomically; the one it replaces becomes the previous one.
+        """Write the newest checkpoint atomically; the one that it replaces becomes the previous one.
 
         Args:
             state: `state["logged"]` is the iteration of the newest row in the database.
@@ -55,7 +55,7 @@ class Checkpoints(ABC):
         """
         import torch
 
-        content = io.BytesIO()  # torch's own writer hides a full disk behind another error
+        content = io.BytesIO()  # because torch's own writer reports a full disk as a different error
         torch.save(state, content)
         self._put(content.getbuffer())
 
@@ -64,10 +64,10 @@ class Checkpoints(ABC):
         return next(self.candidates(logged), None)
 
     def candidates(self, logged: int) -> Iterator[dict[str, Any]]:
-        """Yield the usable checkpoints, the newest first. Loading executes no code of the file.
+        """Yield the usable checkpoints, newest first. Loading executes no code from the file.
 
-        An unusable checkpoint is removed, so that it never replaces a usable previous one. It is damaged, newer than
-        the newest row in the database, or rejected by the caller, who asks for the next.
+        Unusable checkpoints are removed, so that they never replace a usable previous one. A checkpoint is unusable if
+        it is damaged, newer than the newest row in the database, or rejected by the caller, who asks for the next one.
 
         Args:
             logged: iteration of the newest row in the database.
@@ -101,11 +101,11 @@ class Checkpoints(ABC):
 
     @abstractmethod
     def is_locked(self) -> bool:
-        """Return whether a process trains the run now. The question writes and removes nothing."""
+        """Return whether a process is training the run, without writing or removing anything."""
 
     @abstractmethod
     def exists(self) -> bool:
-        """Return whether there is a checkpoint, possibly a damaged one."""
+        """Return whether a checkpoint exists, possibly a damaged one."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -113,7 +113,7 @@ class Checkpoints(ABC):
 
     @abstractmethod
     def _put(self, content: memoryview) -> None:
-        """Write the newest checkpoint atomically, and keep the one it replaces as the previous one."""
+        """Write the newest checkpoint atomically, and keep the one that it replaces as the previous one."""
 
     @abstractmethod
     def _get(self, name: str) -> bytes | None: ...
@@ -126,7 +126,7 @@ class CheckpointFolder(Checkpoints):
     """Checkpoints under `root / key`.
 
     Raises:
-        DamagedError: the key names no file.
+        DamagedError: the key is not a valid file name.
     """
 
     def __init__(self, root: Path, key: str) -> None:
@@ -215,7 +215,7 @@ class RemoteCheckpoints(Checkpoints):
 
         Raises:
             UsageError: no installed file system supports the URL.
-            DamagedError: the key names no file.
+            DamagedError: the key is not a valid file name.
         """
         self.key = as_name(key)
         self.files = RemoteFolder(url, key, "checkpoints")
@@ -262,11 +262,11 @@ def checkpoints_at(location: Path | str, key: str) -> Checkpoints:
 def checkpoint_root(database: str, location: str | None = None) -> Path | str:
     """Return the folder or URL of the checkpoints of a database's runs.
 
-    A database file has them beside it, in a folder with its whole name; a link counts as the file that it names. A
-    server has them at `location`, by default in the current folder.
+    For a database file they are next to it, in a folder with its full name; a link counts as the file to which it
+    points. For a server they are at `location`, by default in the current folder.
 
     Raises:
-        UsageError: a location beside a database file, or a URL without a known file system.
+        UsageError: a location is given for a database file, or the URL's file system is unknown.
     """
     file = sqlite_file(database)
     if file is not None:
@@ -281,13 +281,13 @@ def checkpoint_root(database: str, location: str | None = None) -> Path | str:
 
 
 def remove_checkpoints(database: str, root: Path | str, key: str) -> None:
-    """Remove the checkpoints of a run that is deleted.
+    """Remove the checkpoints of a run that is being deleted.
 
-    A folder beside the database file that is a link may be that of another database: there they stay, and a line names
-    them.
+    If the folder next to the database file is a link, it may belong to another database. The checkpoints then stay, and
+    a message names them.
 
     Args:
-        root: that of `checkpoint_root`.
+        root: the result of `checkpoint_root`.
     """
     checkpoints = checkpoints_at(root, key)
     if sqlite_file(database) is None or not Path(root).is_symlink():
@@ -298,7 +298,7 @@ def remove_checkpoints(database: str, root: Path | str, key: str) -> None:
 
 
 def take_turn(root: Path) -> AbstractContextManager[object]:
-    """Exclude other processes that lock or release runs in this folder, until the context ends.
+    """Keep other processes from locking or releasing runs in this folder until the context ends.
 
     Raises:
         Timeout: another process took too long.
@@ -312,8 +312,8 @@ def _shared(file: Path, timeout: float = 0.0) -> Iterator[None]:
     """Hold a shared lock on an existing file, which stays as it is, until the context ends.
 
     Raises:
-        BlockingIOError: another process holds the file's lock after this number of seconds.
-        OSError: there is no such file, it is a link, or it cannot be read.
+        BlockingIOError: another process still holds the file's lock after `timeout` seconds.
+        OSError: the file does not exist, is a link, or cannot be read.
     """
     deadline = time.monotonic() + timeout
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -337,7 +337,7 @@ def real_file(file: Path) -> Path:
 
 
 def _read(content: bytes) -> dict[str, Any] | None:
-    """Return the content of a checkpoint; None if it is damaged."""
+    """Return the content of a checkpoint, or None if it is damaged."""
     import torch
 
     try:

@@ -20,7 +20,7 @@ from orthobench.training.trainer import Trainer
 
 
 def pick_device(name: DeviceName) -> torch.device:
-    """Return the device of this name; "auto" is CUDA where there is a CUDA device.
+    """Return the device with this name; "auto" is CUDA if there is a CUDA device, or else the CPU.
 
     Raises:
         UsageError: there is no CUDA device.
@@ -31,9 +31,9 @@ def pick_device(name: DeviceName) -> torch.device:
 
 
 def backend_problem(name: str, device: torch.device) -> str | None:
-    """Return why a back end of the recurrence cannot serve on this device; None if it can.
+    """Return why a back end of the recurrence cannot run on this device, or None if it can.
 
-    The process that asks opens no CUDA context, which would take memory beside those of its workers.
+    The check does not open a CUDA context, which would take memory in addition to the contexts of the worker processes.
     """
     if name == "auto":
         return None
@@ -46,7 +46,7 @@ def backend_problem(name: str, device: torch.device) -> str | None:
 
 
 class _Described(torch.Tensor):
-    """A float32 tensor that has a shape and a device, and no memory."""
+    """A float32 tensor that has a shape and a device but no memory."""
 
     @staticmethod
     def __new__(cls, shape: tuple[int, ...], device: torch.device) -> _Described:
@@ -59,10 +59,10 @@ class _Described(torch.Tensor):
 
 
 def check_backend(name: BackendName, device: torch.device) -> None:
-    """Refuse a back end of the recurrence that cannot serve on this device.
+    """Refuse a back end of the recurrence that cannot run on this device.
 
     Raises:
-        UsageError: with the reason.
+        UsageError: the back end cannot run; the message gives the reason.
     """
     if problem := backend_problem(name, device):
         raise UsageError(f"--backend {name}: {problem}; use --backend auto")
@@ -70,14 +70,14 @@ def check_backend(name: BackendName, device: torch.device) -> None:
 
 _LOCK = Lock()
 _OUTER: list[torch.dtype] = []
-"""The program's default type, once for each open block of `plain_torch` in any thread."""
+"""The program's default type, one entry for each open block of `plain_torch` in any thread."""
 
 
 @contextmanager
 def plain_torch() -> Iterator[None]:
-    """Give torch the default type, default device and autocast of a new process; at the end put the program's own back.
+    """Give torch the default type, device and autocast of a new process; at the end restore the program's own.
 
-    In a program with others a run would have other numbers under the same key.
+    With different defaults a run would produce different numbers under the same key.
     """
     with _LOCK:
         _OUTER.append(_OUTER[0] if _OUTER else torch.get_default_dtype())
@@ -98,7 +98,7 @@ def plain_torch() -> Iterator[None]:
 
 
 def make_trainer(config: RunConfig, device: torch.device) -> Trainer:
-    """Return a trainer with its data, after torch's global state is set for the run.
+    """Set torch's global state for a run, and return the run's trainer with its data.
 
     Raises:
         UsageError: the data is missing, the settings do not fit it, or data and model exceed the memory.

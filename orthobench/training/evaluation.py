@@ -1,4 +1,4 @@
-"""Evaluate a model under training: test and validation metrics, probes, and whether it has diverged."""
+"""Evaluate a model during training: test and validation metrics, probes, and whether it has diverged."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _logger = logging.getLogger("orthobench")
 
 
 class Evaluator:
-    """Evaluates the model of a trainer and keeps its best value and its plateaus up to date.
+    """Evaluates a trainer's model, and keeps the best value and the plateaus up to date.
 
     Args:
-        after_part: called after every batch and every probe; its exception ends the evaluation.
+        after_part: called after every batch and every probe; an exception from it ends the evaluation.
     """
 
     def __init__(self, trainer: Trainer, after_part: Callable[[], None] = lambda: None) -> None:
@@ -44,9 +44,9 @@ class Evaluator:
         self.baselines = self.task.baselines(config.task_settings)
 
     def evaluate(self, *, probe: bool) -> Evaluation:
-        """Measure the model as it stands, with the probes if `probe`, and update best value, plateaus and `solved`.
+        """Measure the current model, with the probes if `probe`, and update best value, plateaus and `solved`.
 
-        An exception leaves the trainer's state as it was, so the evaluation can be repeated.
+        An exception leaves the trainer's state unchanged, so that the evaluation can be repeated.
         """
         trainer, state = self.trainer, self.trainer.state
         epoch = state.iteration // trainer.iterations_per_epoch
@@ -81,7 +81,7 @@ class Evaluator:
     ) -> dict[str, float]:
         """Return every metric over a split, or over its first `max_batches` batches; fill `scores`, if given.
 
-        Batches of evaluation have other sizes than those of training, so neither keeps the other's large tensors.
+        Evaluation and training use different batch sizes, so neither keeps the large tensors of the other.
         """
         model = self.trainer.model
         model.eval()
@@ -102,10 +102,10 @@ class Evaluator:
         return self.task.summarise({name: float(total) / weight for name, (total, weight) in totals.items()})
 
     def measure_final(self, report: Callable[[int, int], None]) -> tuple[dict[str, float], str]:
-        """Return the task's final metrics, and why they are missing where they fail, or "".
+        """Return the task's final metrics and "", or no metrics and the reason if they fail.
 
-        They come after all training, so a failure costs them alone: a warning says so. Exceptions of `report` pass, and
-        so does a lack of memory.
+        They are measured after all training, so a failure loses nothing else and only causes a warning. Exceptions from
+        `report` and a lack of memory are raised nevertheless.
         """
         stops: list[BaseException] = []
 
@@ -120,16 +120,16 @@ class Evaluator:
         try:
             return self.task.final_metrics(self.trainer.model, watched), ""
         except Exception as error:
-            if error in stops or lacks_memory(error):  # on another machine the resumed run may fit
+            if error in stops or lacks_memory(error):  # because the resumed run may fit on another machine
                 raise
             problem = f"the final metrics failed: {one_line(error)}"
             _logger.warning("run %s: %s", self.trainer.config.spec.key, problem)
             return {}, problem
 
     def divergence(self, evaluation: Evaluation) -> str:
-        """Return why and when the model has diverged; "" if it has not.
+        """Return why and when the model has diverged, or "" if it has not.
 
-        A run has diverged where its test metric or training loss is not finite, or its test loss exceeds
+        A run has diverged if its test metric or training loss is not finite, or if its test loss exceeds
         `diverged_above` times the baseline.
         """
         per_epoch = self.trainer.iterations_per_epoch
@@ -173,12 +173,12 @@ class Evaluator:
         return self.better(value, limit) == value
 
     def _run_probes(self, epoch: int, last: bool) -> tuple[list[MetricRow], list[TraceRow]]:
-        """Run the probes that are due, on the same batch in the whole run; all of them at the `last` evaluation.
+        """Run the probes that are due, or all of them at the `last` evaluation.
 
-        The model is in evaluation mode.
+        The probes use the same batch in the whole run, and the model is in evaluation mode.
         """
         trainer, iteration = self.trainer, self.trainer.state.iteration
-        self.task.epoch = 0  # so a task that draws new data in every epoch gives the same batch
+        self.task.epoch = 0  # so that a task that draws new data in every epoch gives the same batch
         examples = torch.arange(self.training.batch_size, device=trainer.device)
         context = ProbeContext(trainer.model, self.task, self.task.train.batch(examples))
         rows: list[MetricRow] = []
@@ -197,7 +197,7 @@ class Evaluator:
         return rows, vectors
 
     def _update_plateau(self, value: float) -> None:
-        """Keep an epoch's validation metric if it is the best; else count a plateau."""
+        """Keep an epoch's validation metric if it is the best one, or else count a plateau."""
         if self._improves(value, self.trainer.state.best_validation):
             self.trainer.state.best_validation = value
         else:

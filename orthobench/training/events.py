@@ -1,7 +1,7 @@
 """Events of a training run, and the sinks that receive them.
 
-A run sends every event to all its sinks in turn. The database, the progress display, pruning and a worker's messages
-are sinks. A new exporter is a subclass of `EventSink` and one more entry in the list of sinks.
+A run sends every event to all its sinks in order. The database, the progress display, pruning and a worker's messages
+are sinks. To add an exporter, write a subclass of `EventSink` and add it to the list of sinks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RunStart:
 
     @classmethod
     def of(cls, config: RunConfig, device: str, **measures: Any) -> Self:
-        """Return the record of a run; a run that failed before its model was made has no `measures`."""
+        """Return the record of a run; a run that failed before its model was built has no `measures`."""
         return cls(config.spec, device, **run_columns(config.task_class.metrics), preset=config.preset, **measures)
 
     @classmethod
@@ -51,7 +51,7 @@ class RunStart:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Return the record of which `asdict` made this message."""
+        """Return the record that `asdict` turned into this message."""
         return cls(**{**message, "spec": RunSpec(**message["spec"])})
 
     @property
@@ -83,7 +83,7 @@ class Evaluation:
 
     Attributes:
         rows: training loss, test and validation metrics, and probe values.
-        vectors: the vectors of the probes, and those of the metric over length.
+        vectors: the vectors of the probes and of the metric over length.
         value: the test metric; None if it is not finite.
         solved: whether the test metric reached `solved_at`, so that the run ends here.
     """
@@ -98,14 +98,14 @@ class Evaluation:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Return the evaluation of which `asdict` made this message."""
+        """Return the evaluation that `asdict` turned into this message."""
         rows = [MetricRow(**row) for row in message["rows"]]
         vectors = [TraceRow(**row) for row in message["vectors"]]
         return cls(**{**message, "rows": rows, "vectors": vectors, "progress": RunProgress(**message["progress"])})
 
     @property
     def loss(self) -> float | None:
-        """The mean training loss since the evaluation before; None before the first iteration."""
+        """The mean training loss since the previous evaluation; None before the first iteration."""
         return next((row.value for row in self.rows if row.split == "train"), None)
 
     @property
@@ -116,7 +116,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The end of a run, or of its part in this process: status, cause, the metrics measured at the very end, and files.
+    """The end of a run, or of its part in this process, with status, cause, final metrics and files.
 
     Attributes:
         weights: the files of the run's weights and training state.
@@ -130,7 +130,7 @@ class RunEnd:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Return the end of which `asdict` made this message."""
+        """Return the end that `asdict` turned into this message."""
         rows = [MetricRow(**row) for row in message["rows"]]
         status, progress = Status(message["status"]), RunProgress(**message["progress"])
         weights = [WeightsRow(**row) for row in message["weights"]]
@@ -140,30 +140,30 @@ class RunEnd:
 class EventSink:
     """A receiver of a run's events. Subclasses override the methods that they need.
 
-    An exception of a sink ends the run.
+    An exception from a sink ends the run.
     """
 
     def on_start(self, start: RunStart) -> None:
         """Receive the record of the run, before its first iteration in this process."""
 
     def on_resume(self, iteration: int) -> None:
-        """Drop all rows after `iteration`, from which the run continues; -1: the run starts at its beginning."""
+        """Drop all rows after `iteration`, from which the run continues, or all rows if it is -1."""
 
     def on_iteration(self, iteration: int) -> None:
-        """Receive the number of iterations done, after each."""
+        """Receive the number of completed iterations, after each iteration."""
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         """Receive the results of an evaluation."""
 
     def on_final_metrics(self, done: int, total: int) -> None:
-        """Receive the progress of the final metrics, in parts."""
+        """Receive the progress of the final metrics, as `done` of `total` parts."""
 
     def on_end(self, end: RunEnd) -> None:
         """Receive the end of the run in this process."""
 
 
 class Tee(EventSink):
-    """A sink that passes each event on to several sinks, in their order."""
+    """A sink that passes each event on to several sinks, in order."""
 
     def __init__(self, *sinks: EventSink) -> None:
         self.sinks = sinks
@@ -196,7 +196,7 @@ class Tee(EventSink):
 class Relay(EventSink):
     """A sink that turns each event into a message: a dictionary of JSON values with the event's `kind`.
 
-    Subclasses define `send`; `replay` turns a message into an event again.
+    Subclasses define `send`; `replay` turns a message back into an event.
     """
 
     def send(self, message: dict[str, Any]) -> None:

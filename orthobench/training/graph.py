@@ -1,9 +1,9 @@
-"""A CUDA graph of the whole training step: recorded once, then replayed without the host's launches.
+"""A CUDA graph of the whole training step, which is recorded once and then replayed without launches by the host.
 
 A launch takes the host some microseconds. A step of an LSTM, of more than 256 units or in PyTorch has thousands. A
-graph repeats what it has recorded, with the same addresses. So the step reads its batch and the carried state from
-static tensors, and the learning rate and the optimisers' counters are tensors too. The replayed kernels are those of
-the eager step, so the numbers are the same. Evaluations and probes, such as that of the gradients through time, call
+graph repeats what it has recorded, with the same addresses. The step therefore reads its batch and the carried state
+from static tensors, and the learning rate and the optimisers' counters are tensors too. The graph replays the kernels
+of the eager step, so the numbers are the same. Evaluations and probes, for example of the gradients through time, call
 the model itself and stay eager.
 """
 
@@ -23,43 +23,43 @@ from orthobench.training.size import lacks_memory
 
 Tensors = tuple[Tensor, ...]
 Step = Callable[..., Tensors]
-"""A training step: from static tensors to static tensors, with all its other effects on static tensors."""
+"""A training step, which takes and returns static tensors and has side effects only on static tensors."""
 
 WARM_UP = 3
-"""Eager steps before the recording: they compile kernels and make the optimisers' state."""
+"""Eager steps before the recording, which compile kernels and create the optimisers' state."""
 
 _logger = logging.getLogger("orthobench")
 
 
 def graph_problem(model: Model, device: torch.device) -> str | None:
-    """Return why the training step of a model cannot be in a CUDA graph; None if it can."""
+    """Return why the training step of a model cannot be recorded as a CUDA graph, or None if it can."""
     if device.type != "cuda":
         return "the run is not on a CUDA device"
     return f"its step waits for the GPU: {model.waits}" if model.waits else None
 
 
 def check_graph(mode: GraphMode, device: torch.device) -> None:
-    """Refuse a CUDA graph on another device, before anything is stored.
+    """Refuse a CUDA graph on any other device, before anything is stored.
 
     Raises:
-        UsageError: the mode is "on", and the device is not CUDA's.
+        UsageError: the mode is "on", and the device is not a CUDA device.
     """
     if mode == "on" and device.type != "cuda":
         raise UsageError("--cuda-graph on: the runs are not on a CUDA device; use --cuda-graph auto")
 
 
 class Recorder(Protocol):
-    """The part of CUDA that a graph needs; a test has one without a GPU."""
+    """The part of CUDA that a graph needs; tests replace it to run without a GPU."""
 
     def warm_up(self, step: Callable[[], Tensors]) -> Tensors:
-        """Run a step as before a recording and return its results."""
+        """Run a step as is needed before a recording, and return its results."""
 
     def record(self, step: Callable[[], Tensors]) -> tuple[Callable[[], None], Tensors]:
-        """Record a step, without running it; return what runs it, and the tensors of its results."""
+        """Record a step without running it; return a function that runs it, and the tensors of its results."""
 
 
 class CudaRecorder:
-    """Records on a CUDA device. The warm-up has a stream of its own, as torch asks for."""
+    """Records on a CUDA device. The warm-up has its own stream, as torch requires."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)
@@ -80,25 +80,25 @@ class CudaRecorder:
 
 
 class StepGraph:
-    """Runs a training step: eagerly at first, then as a graph wherever its tensors have the recorded shapes.
+    """Runs a training step eagerly at first, and then as a graph whenever its tensors have the recorded shapes.
 
-    A task that carries its state has another form at the start of an epoch, which runs eagerly.
+    If a task carries its state, the first step of an epoch has no carried state, and runs eagerly.
 
     Args:
-        required: raise an error where the step cannot be recorded; else it stays eager, with a warning.
+        required: raise an error if the step cannot be recorded. Otherwise the step stays eager, with a warning.
     """
 
     def __init__(self, step: Step, recorder: Recorder, required: bool = False) -> None:
         self.step, self.recorder, self.required = step, recorder, required
         self.failed = False
-        self._seen = 0  # steps of the newest shapes, one after the other
+        self._seen = 0  # consecutive steps with the newest shapes
         self._shapes: list[object] = []
         self._inputs: tuple[Tensor | None, ...] = ()
         self._results: Tensors = ()
         self._replay: Callable[[], None] | None = None
 
     def __call__(self, *tensors: Tensor | None) -> Tensors:
-        """Run one step on these tensors, or None in place of one; return its results, which the next call overwrites.
+        """Run one step on these tensors, some of which may be None; the next call overwrites the returned results.
 
         Raises:
             UsageError: the graph is required, and the step cannot be recorded.

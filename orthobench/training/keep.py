@@ -23,8 +23,8 @@ class WeightsKeeper:
     """Writes the files of one run.
 
     Args:
-        mode: which weights to keep; the last ones come with the training state.
-        folder: where; None keeps nothing.
+        mode: which weights to keep; the last weights are kept together with the training state.
+        folder: the folder of the files; None keeps nothing.
     """
 
     def __init__(self, mode: KeepWeights = "none", folder: WeightsFolder | None = None) -> None:
@@ -43,7 +43,7 @@ class WeightsKeeper:
     def keep_state(self, trainer: Trainer, state: Checkpoint) -> None:
         """Keep the training state before the last evaluation, which a longer run would repeat.
 
-        A longer run runs other probes there. With this state it makes all rows itself that depend on its length.
+        A longer run runs different probes there. From this state it computes all rows that depend on its length itself.
 
         Raises:
             StorageError: the file cannot be written.
@@ -77,7 +77,7 @@ class WeightsKeeper:
         return rows
 
     def _earlier_state(self, trainer: Trainer) -> WeightsRow | None:
-        """Return the record of the state that this run wrote before an interruption; None without one."""
+        """Return the record of the state that this run wrote before an interruption, if any."""
         assert self.folder is not None
         name = file_name(trainer.config.spec.key, "state")
         content = self.folder.get(name)

@@ -33,7 +33,7 @@ DEFAULTS = RunOptions()
 
 
 class OutOfMemory(Exception):
-    """The memory was too small; the message names the setting and a value that fits."""
+    """The memory is too small; the message names the setting and a value that fits."""
 
 
 def train(
@@ -44,13 +44,13 @@ def train(
     should_stop: Callable[[], bool] = lambda: False,
     trainer: Trainer | None = None,
 ) -> Run:
-    """Train a run and return its record. A settled run is only looked up; an interrupted run resumes.
+    """Train a run and return its record. A settled run is only looked up, and an interrupted run is resumed.
 
     Args:
-        options: how the run trains. Its plugins are those of `config`, and its events go to `sinks`.
+        options: how the run is executed. The plugins come from `config` instead, and the events go to `sinks`.
         sinks: receive the run's events after the database.
         should_stop: called after every iteration; if true, a checkpoint is written and Interrupted raised.
-        trainer: the trainer of a run that the database does not hold yet, if it is built already.
+        trainer: the trainer of a run that is not yet in the database, if it has already been built.
 
     Raises:
         RunLockedError: another process trains this run.
@@ -84,7 +84,7 @@ def train(
         except Interrupted:
             loop.end(Status.INTERRUPTED)
             raise
-        except RunLockedError:  # another process has taken the run over, and writes its record
+        except RunLockedError:  # another process has taken over the run, and writes its record
             raise
         except BackendError as error:
             loop.end(Status.FAILED, str(error))
@@ -98,7 +98,7 @@ def train(
                 with suppress(StorageError):  # nothing can be written
                     loop.end(Status.INTERRUPTED if stops else Status.FAILED, one_line(error))
                 raise
-        if memory_error is not None:  # outside of the except clause, in which the error holds the tensors
+        if memory_error is not None:  # outside the except clause, where the error still holds the tensors
             loop.end(Status.FAILED, memory_error)
             message = explain_memory(loop, kind, memory_error)
             loop.end(Status.FAILED, message)

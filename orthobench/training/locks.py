@@ -1,6 +1,6 @@
-"""Locks of runs: one process at a time trains a run. The system frees a lock when its holder ends.
+"""Locks of runs, so that only one process at a time trains a run. A lock is freed when its holder ends.
 
-A database server keeps the locks for all machines; beside a database file the locks are files.
+A database server keeps the locks for all machines; for a database file, the locks are files next to it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ def lock(store: Store, checkpoints: Checkpoints) -> Iterator[None]:
 
 
 def is_locked(store: Store, checkpoints: Checkpoints) -> bool:
-    """Return whether a process trains the run now."""
+    """Return whether a process is training the run."""
     return checkpoints.is_locked() if store.server is None else store.server.is_locked(f"run {checkpoints.key}")
 
 
 def current_status(store: Store, checkpoint_root: Path | str, key: str, status: str) -> str:
-    """Return the status of a run; a running run that no process has locked is interrupted."""
+    """Return the status of a run; a run recorded as running that no process has locked is interrupted."""
     if status == Status.RUNNING and not is_locked(store, checkpoints_at(checkpoint_root, key)):
         return Status.INTERRUPTED
     return status
 
 
 def status_in(store: Store, location: str) -> Callable[[Run], str]:
-    """Return the function that gives the current status of a run in the database at this location."""
+    """Return a function that returns the current status of a run in the database at this location."""
     root = checkpoint_root(location)
     return lambda run: current_status(store, root, run.key, run.status)

@@ -1,7 +1,7 @@
-"""Begin a longer run with the training state that a shorter run of the same settings has kept.
+"""Begin a longer run from the training state that a shorter run with the same settings has kept.
 
-The longer run gets the shorter one's rows, and a checkpoint of its state before its last evaluation. From there it is
-resumed like a run that was cut off. So it ends with the numbers of a run that trained from the beginning.
+The longer run gets the shorter run's rows, and a checkpoint of the state before the shorter run's last evaluation. From
+there it is resumed like an interrupted run, so it ends with the same numbers as a run trained from the beginning.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from orthobench.weights.folder import read
 from orthobench.weights.structure import restore
 
 LENGTH = ("epochs", "max_iterations")
-"""The settings in which a longer run differs. No iteration depends on them, without a schedule of learning rates."""
+"""The settings in which a longer run differs. Without a learning-rate schedule, no iteration depends on them."""
 
 
 def why_not_longer(config: RunConfig) -> str:
-    """Return why no shorter run of these settings can be continued to this one; "" if one can."""
+    """Return why no shorter run with these settings can be continued to this one, or "" if one can."""
     dependence = length_dependence(config.spec.training)
     return dependence and f"its learning rates depend on its length ({dependence})"
 
@@ -33,15 +33,15 @@ def why_not_longer(config: RunConfig) -> str:
 def begin_longer(
     config: RunConfig, store: Store, database: str, checkpoints: Checkpoints, weights_at: str | None = None
 ) -> Run | None:
-    """Create a run from the longest shorter one with a kept state, and return that one; None without one.
+    """Create a run from the longest shorter run with a kept state, and return the shorter run, if there is one.
 
-    The caller has locked the run. A run that exists stays as it is.
+    The caller has locked the run. An existing run stays as it is.
 
     Args:
-        weights_at: the folder or URL of weights that the command names; no other URL is opened.
+        weights_at: the folder or URL of weights given on the command line; no other URL is opened.
 
     Raises:
-        UsageError: the kept state is missing, cut off or changed.
+        UsageError: the kept state is missing, truncated or changed.
         StorageError: the checkpoint cannot be written.
     """
     if store.find(config.spec.key) is not None or why_not_longer(config):
@@ -66,7 +66,7 @@ def begin_longer(
 
 
 def _longest(spec: RunSpec, store: Store) -> tuple[Run, Weights] | None:
-    """Return the finished run with the most iterations of those that this run would repeat, and its kept state."""
+    """Return the longest finished run whose iterations this run would repeat, and its kept state."""
     wanted_spec = _without_length(asdict(spec))
     runs = store.runs(task=spec.task, model=spec.model, seed=spec.seed, status=Status.FINISHED)
     shorter = {
@@ -83,7 +83,7 @@ def _without_length(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _total(spec: RunSpec, run: Run) -> int:
-    """Return the number of iterations of a run; its epochs are as long as those of the other run."""
+    """Return the number of iterations of a run whose epochs are as long as the other run's."""
     total: int = spec.training["epochs"] * run.iterations_per_epoch
     return min(total, spec.training.get("max_iterations") or total)
 

@@ -1,12 +1,12 @@
 """Run a trainer from its first iteration, or a checkpoint, to its end: train, evaluate, send events, save checkpoints.
 
-Rows are committed before the checkpoint that follows them. On resume, rows after the checkpoint are deleted, and a
-checkpoint after the newest row is not used: the database may be an older copy, or may have lost commits with the power.
-So a run cut off anywhere ends with the numbers of an uncut one.
+Rows are committed before the checkpoint that follows them. On resume, rows after the checkpoint are deleted. A
+checkpoint after the newest row is not used, because the database may be an older copy or have lost commits in a power
+failure. A run interrupted anywhere therefore ends with the same numbers as an uninterrupted one.
 
-A run that diverges is a result, kept with its iteration. With `on_divergence="continue"` it trains on for as long as
-every weight is finite. Both modes see the same course, so the mode is no part of the run's key. Where a diverged run
-could continue, its checkpoint stays.
+Divergence is a result, which is stored with its iteration. With `on_divergence="continue"` the run trains on for as
+long as every weight is finite. The iterations are the same in both modes, so the mode is not part of the run's key. If
+a diverged run could continue, its checkpoint stays.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """The run was asked to stop; its checkpoint is written, unless it has trained no iteration yet."""
+    """The run was asked to stop; its checkpoint is written, unless it has not trained any iteration yet."""
 
 
 class CheckpointSchedule:
     """Decides when the next checkpoint is due.
 
     Args:
-        every: seconds between checkpoints; more where saving takes over a hundredth of the time.
+        every: seconds between checkpoints; the interval grows if saving takes more than a hundredth of the time.
     """
 
     def __init__(self, every: float) -> None:
@@ -53,13 +53,13 @@ class CheckpointSchedule:
         return time.perf_counter() - self.saved_at >= self.every * max(1.0, slowdown)
 
     def saved(self, start: float) -> None:
-        """Note a checkpoint whose saving began at `start` and has just ended."""
+        """Record that a checkpoint was saved, from `start` until now."""
         self.saved_at = time.perf_counter()
         self.save_seconds = self.saved_at - start
 
 
 class TrainingLoop:
-    """The course of one run in this process.
+    """One run in this process, from its start or a checkpoint to its end.
 
     Args:
         sinks: receive every event, in this order.
@@ -114,7 +114,7 @@ class TrainingLoop:
                 return
         else:
             self.sink.on_resume(-1)
-            self._evaluate(probe=True)  # untrained weights may be anywhere: they cannot diverge
+            self._evaluate(probe=True)  # the result is ignored: untrained weights cannot have diverged
         while not trainer.is_over:
             trainer.advance()
             self.sink.on_iteration(trainer.state.iteration)
@@ -161,7 +161,7 @@ class TrainingLoop:
     def _evaluate(self, *, probe: bool) -> str:
         """Evaluate, send the results to the sinks, and return why the model has diverged, or "".
 
-        A request to stop cuts the evaluation off; the resumed run repeats it.
+        If the run is asked to stop, the evaluation is aborted, and the resumed run repeats it.
         """
         random_state = torch.get_rng_state()
         try:
@@ -179,7 +179,7 @@ class TrainingLoop:
     def _finish(self) -> None:
         """Keep the weights, measure the final metrics and end the run.
 
-        The final metrics may end the process: what the training made is stored before them.
+        The final metrics may kill the process, so the results of the training are stored before them.
         """
         trainer = self.trainer
         weights = self._storing(lambda: self.keeper.keep(trainer, finished=True))
@@ -197,14 +197,14 @@ class TrainingLoop:
         self.end(Status.FINISHED, message or None, rows, weights)
 
     def _why_over(self) -> str:
-        """Return at which iteration the task was solved; "" where the run has all its iterations."""
+        """Return at which iteration the task was solved, or "" if the run has all its iterations."""
         trainer = self.trainer
         if not trainer.state.solved or trainer.state.iteration == trainer.total_iterations:
             return ""
         return f"solved at iteration {trainer.state.iteration}: {self.evaluator.metric} reached solved_at"
 
     def _storing(self, keep: Callable[[], T]) -> T:
-        """Return the result of a function that stores weights; if it fails, a checkpoint keeps the run's state.
+        """Call a function that stores weights and return its result; if it fails, save the run's state in a checkpoint.
 
         Raises:
             StorageError: the weights cannot be written.

@@ -1,7 +1,7 @@
-"""Optimisers of the papers' programs: frameworks differ in the place of epsilon and the start of averages.
+"""Optimisers of the papers' programs, whose frameworks differ in where epsilon is added and how averages start.
 
-On CUDA the learning rate and the step counters are tensors (`set_capturable`). A CUDA graph would repeat a number that
-it has recorded. The updates of a group's parameters are one launch each (`torch._foreach_*`).
+On CUDA the learning rate and the step counters are tensors (`set_capturable`), because a CUDA graph would repeat a
+number that it has recorded. Each update of all the parameters in a group is a single launch (`torch._foreach_*`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Tensors = list[Tensor] | tuple[Tensor, ...]
 class RMSProp(Optimizer):
     """RMSProp: r <- d r + (1 - d) g^2, then w <- w - lr g / root.
 
-    `root` is sqrt(r + epsilon) if `epsilon_inside`, else sqrt(r) + epsilon. r starts at `initial`; TensorFlow 1's start
-    of one damps about the first 130 steps (for |g| = 1e-3 and d = 0.9).
+    `root` is sqrt(r + epsilon) if `epsilon_inside`, else sqrt(r) + epsilon. r starts at `initial`. TensorFlow 1 starts
+    at 1, which damps about the first 130 steps (for |g| = 1e-3 and d = 0.9).
 
-    Without an epsilon, r underflows to 0 where a gradient vanishes for a thousand steps, such as that of h_0 in long
-    sequences. The step is then zero.
+    Without an epsilon, r underflows to 0 if a gradient vanishes for a thousand steps, as the gradient of h_0 does in
+    long sequences. The step is then zero.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class AdamTF1(Optimizer):
         for group, parameters, gradients in _trained(self.param_groups):
             (beta1, beta2), rate = group["betas"], group["lr"]
             start: int | Tensor = torch.zeros_like(rate) if isinstance(rate, Tensor) else 0
-            by_step: dict[int, list[Tensor]] = {}  # nearly always all of them together
+            by_step: dict[int, list[Tensor]] = {}  # nearly always a single group
             for parameter in parameters:
                 state = self.state[parameter]
                 if not state:
@@ -103,7 +103,7 @@ class AdamTF1(Optimizer):
 
 
 class Adagrad(torch.optim.Adagrad):
-    """Torch's Adagrad; it can also take the learning rate from a tensor without waiting for the device."""
+    """Torch's Adagrad, which here can also read the learning rate from a tensor without waiting for the device."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -120,7 +120,7 @@ class Adagrad(torch.optim.Adagrad):
 
 
 def _trained(groups: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[Tensor], list[Tensor]]]:
-    """Yield each group with its parameters that have a gradient, if it has any, and the gradients."""
+    """Yield each group in which a parameter has a gradient, with these parameters and their gradients."""
     for group in groups:
         parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
         if parameters:
@@ -145,8 +145,8 @@ class CayleyStep(Optimizer):
     """W <- (I + lr/2 B)^{-1} (I - lr/2 B) W with B = G W* - W G*: descent along the unitary matrices.
 
     Parameters are orthogonal `[n, n]`, or unitary with real and imaginary parts last, `[n, n, 2]`. B is skew, so each
-    factor is unitary to rounding; nothing brings W back, so rounding adds up (scoRNN paper, figure 4). With
-    `normalise`, G is first divided by sqrt(r) + 1e-8 of Keras 1's RMSprop, number by number (full-capacity uRNN,
+    factor is unitary up to rounding. Nothing brings W back, so rounding errors add up (scoRNN paper, figure 4). With
+    `normalise`, G is first divided element-wise by sqrt(r) + 1e-8 of Keras 1's RMSprop (full-capacity uRNN,
     Wisdom et al. 2016, on MNIST). B in this order, with the factor on the left, always descends; the released programs'
     G* W - W* G does not.
     """
@@ -175,7 +175,8 @@ class CayleyStep(Optimizer):
                 outer = g @ w.mH
                 half = (group["lr"] / 2) * (outer - outer.mH)
                 identity = torch.eye(len(w), dtype=w.dtype, device=w.device)
-                w.copy_(torch.linalg.solve_ex(identity + half, w - half @ w).result)  # it waits for no error code
+                # Unlike solve, solve_ex does not wait for an error code.
+                w.copy_(torch.linalg.solve_ex(identity + half, w - half @ w).result)
         return loss
 
 
@@ -211,7 +212,7 @@ def make_optimizer(
     """Return the named optimiser for these parameters, capturable on CUDA.
 
     Args:
-        weight_decay: decoupled decay, of `adamw` alone (Loshchilov and Hutter, Decoupled Weight Decay Regularization,
+        weight_decay: decoupled decay, for `adamw` only (Loshchilov and Hutter, Decoupled Weight Decay Regularization,
             ICLR 2019).
         exempt: parameters without this decay.
     """
@@ -229,9 +230,9 @@ def make_optimizer(
 
 
 def set_capturable(optimizer: Optimizer, capturable: bool) -> None:
-    """Keep the learning rate and the counters of steps in tensors on the parameters' device, or as numbers.
+    """Keep the learning rate and the step counters in tensors on the parameters' device, or as numbers.
 
-    A loaded state may have another form than the optimiser had before, so this is called again afterwards.
+    A loaded state may keep them the other way, so this is called again after loading.
     """
     for group in optimizer.param_groups:
         shared: dict[int, Tensor] = {}
@@ -239,9 +240,10 @@ def set_capturable(optimizer: Optimizer, capturable: bool) -> None:
         dtype = torch.float64 if isinstance(optimizer, OWN) else torch.float32  # torch's fused kernels read float32
         group["lr"] = torch.full((), rate, dtype=dtype, device=first.device) if capturable else rate
         if "capturable" in optimizer.defaults:
-            group.update(capturable=capturable, foreach=capturable or None)  # its other form reads the learning rate
+            # Without foreach, the host reads the learning rate.
+            group.update(capturable=capturable, foreach=capturable or None)
         if isinstance(optimizer, torch.optim.SGD):
-            group["fused"] = capturable  # its other forms read the learning rate on the host
+            group["fused"] = capturable  # without fused, the host reads the learning rate
         for parameter in group["params"]:
             state = optimizer.state.get(parameter, {})
             if "step" not in state or isinstance(optimizer, Adagrad):  # whose rate does not decay with the steps
@@ -254,7 +256,7 @@ def set_capturable(optimizer: Optimizer, capturable: bool) -> None:
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    """Set the learning rate of every group, in the tensor that a CUDA graph reads where there is one."""
+    """Set the learning rate of every group, in place if it is a tensor that a CUDA graph reads."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)

@@ -19,10 +19,10 @@ from orthobench.training.trainer import Trainer
 def explain_memory(loop: TrainingLoop, kind: str, failure: str) -> str:
     """Return what did not fit, and the largest of a half, a quarter, ... of the batch size that does.
 
-    Each size is tried. The loop's trainer cannot be used afterwards.
+    Each size is tried in turn, and the loop's trainer cannot be used afterwards.
 
     Args:
-        kind: "GPU memory", or "memory" for the CPU's.
+        kind: "GPU memory", or "memory" for the CPU.
         failure: the first line of the error.
     """
     trainer, phase = loop.trainer, loop.trainer.timer.phase

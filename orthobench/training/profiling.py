@@ -27,7 +27,7 @@ class RunProfile:
     Attributes:
         seconds: time of all iterations and evaluations, without probes and final metrics.
         steps: number of steps that were timed.
-        memory: peak memory of this process in bytes; None where the system does not tell.
+        memory: peak memory of this process in bytes; None if the operating system does not report it.
         weights: size of the model's weights in bytes.
     """
 
@@ -47,9 +47,9 @@ def profile_run(
     steps: int = 20,
     max_seconds: float = 10.0,
 ) -> RunProfile:
-    """Train a few steps and evaluate a few batches; nothing is stored.
+    """Train a few steps and evaluate a few batches, without storing anything.
 
-    The first step, which may compile kernels, and those before a CUDA graph count only if there are no others.
+    The first step, which may compile kernels, and the steps before a CUDA graph count only if there are no others.
 
     Args:
         steps: number of steps to time.
@@ -94,7 +94,7 @@ def _evaluation_seconds(trainer: Trainer, split: Split) -> float:
 
 
 def _seconds(function: Callable[[], object], device: torch.device) -> float:
-    """Return the seconds of a call, its queued CUDA work included."""
+    """Return the seconds of a call, including its queued CUDA work."""
     start = time.perf_counter()
     function()
     if device.type == "cuda":

@@ -19,12 +19,12 @@ from orthobench.training.trainer import backend_names
 class DatabaseSink(EventSink):
     """The sink that writes to the database; each event is one transaction.
 
-    It stands in the process that trains, whose environment and back ends it records.
+    It belongs to the process that trains, and records the environment and back ends of that process.
 
     Args:
         sources: the source code of the run's plugins.
-        tags: names added to those that the run has.
-        cuda_graph: whether the training step runs as a CUDA graph, for the record of a run on CUDA.
+        tags: names that are added to the run's tags.
+        cuda_graph: whether the training step runs as a CUDA graph, which is recorded for runs on CUDA.
 
     Attributes:
         segment_token: identifies the segment of the run in this process.
@@ -71,7 +71,7 @@ class DatabaseSink(EventSink):
         self.store.log(self.run_id, end.rows, [], columns, backend_names(last_used()), end.weights)
 
     def _record_self_tests(self) -> None:
-        """Add the self-tests of the CUDA kernels to the environment, which are made while the run trains."""
+        """Add the self-tests of the CUDA kernels, which take place during training, to the environment."""
         tests = last_self_tests()
         if tests is not None and tests != self._facts.get("self_tests"):
             self._facts = self._facts | {"self_tests": tests}

@@ -24,12 +24,13 @@ _logger = logging.getLogger("orthobench")
 def resume(
     config: RunConfig, store: Store, checkpoints: Checkpoints, device: torch.device, new: Trainer | None = None
 ) -> tuple[Trainer, Checkpoint | None]:
-    """Return a trainer in the state of the newest usable checkpoint, and that checkpoint; else a new trainer.
+    """Return a trainer in the state of the newest usable checkpoint, and that checkpoint, or else a new trainer.
 
-    A checkpoint that does not fit is removed, with a warning: the previous one is tried, then the run starts over.
+    A checkpoint that does not fit is removed with a warning. The previous one is tried next, and if that does not fit
+    either, the run starts over.
 
     Args:
-        new: the trainer of a new run, if it is built already.
+        new: the trainer of a new run, if it has already been built.
     """
     key, existing_run = config.spec.key, store.find(config.spec.key)
     if existing_run is None:
@@ -47,7 +48,7 @@ def resume(
             trainer = make_trainer(config, device)
             try:
                 trainer.restore(checkpoint)
-            except Exception as error:  # another structure raises nearly any error
+            except Exception as error:  # a state of a different structure may raise nearly any error
                 problem = one_line(error)
             else:
                 trainer.state.segments = _before(trainer.rows_end, segments)
@@ -62,10 +63,10 @@ def resume(
 def resumed_backend(
     requested: BackendName, checkpoint: Checkpoint | None, device: torch.device, key: str
 ) -> BackendName:
-    """Return the back end for the rest of a run: the checkpoint's, unless the user requested another.
+    """Return the back end for the rest of a run, which is the checkpoint's unless the user chose another one.
 
-    Warns where the rest uses another back end, torch version, instruction set or code of kernels than the checkpoint:
-    sums are then rounded differently.
+    Warn if the back end, torch version, instruction set or kernel code differs from the checkpoint's, because sums are
+    then rounded differently.
     """
     if checkpoint is None:
         return requested
@@ -94,12 +95,12 @@ def resumed_backend(
 def _mismatch(checkpoint: Checkpoint, key: str, segments: Segments) -> str:
     """Return why a checkpoint does not belong to this run or to the rows in the database; "" if it does.
 
-    The segments that began before its newest row made its rows, and their tokens identify them. The rows themselves
-    cannot: those of two machines may agree at one iteration and differ at others.
+    Its rows come from the segments that began before its newest row, and the tokens of these segments identify them.
+    The rows themselves cannot, because rows from two machines may agree at one iteration and differ at others.
     """
     if checkpoint.key != key:
         return f"it belongs to run {checkpoint.key}"
-    newest = max(checkpoint.logged, 1)  # the first segment makes the rows of iteration 0
+    newest = max(checkpoint.logged, 1)  # the rows of iteration 0 come from the first segment
     if _before(newest, checkpoint.segments) != _before(newest, segments):
         return "the database has the rows of another process, perhaps merged from another machine"
     return ""
@@ -111,6 +112,6 @@ def _before(iteration: int, segments: Segments) -> list[tuple[int, str | None]]:
 
 
 def _set_threads(checkpoint: Checkpoint) -> None:
-    """Use the checkpoint's number of threads: torch splits its sums over threads, which rounds them."""
+    """Use the checkpoint's number of threads, because torch splits sums over threads, which affects the rounding."""
     if 1 <= checkpoint.threads <= (os.cpu_count() or 1):
         torch.set_num_threads(checkpoint.threads)

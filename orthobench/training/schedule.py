@@ -1,6 +1,6 @@
 """The learning rate of an iteration: warm-up, cosine, decays.
 
-A rate is a function of the iteration alone, so a resumed run has the rates of an uncut one.
+A rate depends only on the iteration, so a resumed run has the same rates as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from orthobench.task import TrainingSettings
 def learning_rate(rate: float, iteration: int, total: int, training: TrainingSettings) -> float:
     """Return the learning rate of an iteration, before the decays of epochs and plateaus.
 
-    With w iterations of warm-up, n iterations in all, the rate r and the final rate f, iteration i from 0 on has
+    With w iterations of warm-up, n iterations in total, rate r and final rate f, iteration i (counted from 0) has
 
         r_i = r i / w                                       for i < w
         r_i = f + (r - f) (1 + cos(pi (i - w) / (n - w))) / 2   from then on, with a cosine; else r
 
-    as in the programs of xLSTM (`experiments/lr_scheduler.py`) and SLiCE (`train.py`). So the first step of a warm-up
-    has the rate 0. A final rate above r counts as r: no rate rises at the end.
+    as in the programs of xLSTM (`experiments/lr_scheduler.py`) and SLiCE (`train.py`). The first step of a warm-up thus
+    has the rate 0. A final rate above r counts as r, so that no rate rises at the end.
 
     Args:
         rate: the learning rate r of a group of parameters.
@@ -38,15 +38,15 @@ def learning_rate(rate: float, iteration: int, total: int, training: TrainingSet
 
 
 def warmup_iterations(total: int, training: TrainingSettings) -> int:
-    """Return the iterations of the warm-up: a share of all is rounded down."""
+    """Return the number of warm-up iterations, rounded down if it is a fraction of all iterations."""
     return int(training.warmup * total if training.warmup < 1 else training.warmup)
 
 
 def length_dependence(training: Mapping[str, Any]) -> str:
-    """Return the setting by which the rates of a run depend on its length, such as "schedule=cosine"; "" without one.
+    """Return the setting that makes a run's rates depend on its length, such as "schedule=cosine", or "" without one.
 
     Args:
-        training: the settings of training in canonical form.
+        training: the training settings in canonical form.
     """
     if training.get("schedule", "constant") != "constant":
         return f"schedule={training['schedule']}"

@@ -1,4 +1,4 @@
-"""Lack of memory: recognise it, and refuse a model whose parameters exceed the machine's memory before it is made."""
+"""Recognise a lack of memory, and refuse a model whose parameters exceed the machine's memory before it is built."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def check_size(model_class: type[Model], settings: ModelSettings, signature: Signature) -> None:
-    """Refuse sizes with which the parameters alone exceed the machine's memory.
+    """Refuse sizes for which the parameters alone exceed the machine's memory.
 
-    The model is made without memory for its tensors, and only where a square matrix of the largest size in each layer
-    would be large.
+    The check builds the model without memory for its tensors, and only if square matrices of the largest size, one per
+    layer, would be large.
 
     Raises:
         UsageError: the parameters need more memory than the machine has.
@@ -41,7 +41,7 @@ def check_size(model_class: type[Model], settings: ModelSettings, signature: Sig
     try:
         model = build_without_memory(model_class, settings, signature)
         needed = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    except Exception:  # the model computes with the values; 4 bytes a weight of one matrix a layer are the least
+    except Exception:  # the model computes with the values, so count at least one matrix per layer, 4 bytes a weight
         needed = least
     if needed > memory:
         raise UsageError(
@@ -51,16 +51,16 @@ def check_size(model_class: type[Model], settings: ModelSettings, signature: Sig
 
 
 def build_without_memory(model_class: type[Model], settings: ModelSettings, signature: Signature) -> Model:
-    """Return a model whose tensors have shapes and neither values nor memory.
+    """Return a model whose tensors have shapes but neither values nor memory.
 
-    A model that computes with the values of its tensors raises any error.
+    A model that computes with the values of its tensors may raise any error.
     """
     with _WithoutMemory():
         return model_class.build(settings, signature, torch.Generator())
 
 
 class _WithoutMemory(TorchFunctionMode):
-    """Inside, new tensors have shapes and no values, and random numbers need no generator."""
+    """A mode in which new tensors have shapes but no values, and random numbers need no generator."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None

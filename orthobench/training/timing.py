@@ -1,4 +1,4 @@
-"""Account for the seconds of a run, by phase."""
+"""Measure the seconds of a run, by phase."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from orthobench.store.result import CPU_SECONDS
 
 
 class PhaseTimer:
-    """Seconds spent in each phase of a run, and the CPU seconds of all phases; `phase` names the newest.
+    """Seconds spent in each phase of a run, and the CPU seconds of all phases; `phase` names the latest phase.
 
-    CPU seconds count all threads of the process. A busy machine adds to the seconds by the clock and not to them.
+    CPU seconds count all threads of the process. Other load on the machine adds to the wall-clock seconds, but not to
+    the CPU seconds.
     """
 
     def __init__(self) -> None:
@@ -21,13 +22,13 @@ class PhaseTimer:
         self._counts_cpu = True
 
     def resume(self, seconds: Mapping[str, float]) -> None:
-        """Go on from the seconds of a checkpoint; without its CPU seconds none are counted."""
+        """Continue from the seconds of a checkpoint; if it has no CPU seconds, none are counted."""
         self.seconds = dict(seconds)
         self._counts_cpu = not seconds or CPU_SECONDS in seconds
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        """Add the time inside to the phase. Queued CUDA work counts where it is waited for."""
+        """Add the time spent in the block to the phase. Queued CUDA work counts in the phase that waits for it."""
         start, cpu_start = time.perf_counter(), time.process_time()
         self.phase = phase
         try:

@@ -1,7 +1,7 @@
 """Train a model on a task, one iteration at a time.
 
-A resumed run ends with the numbers of an uninterrupted one. The order of examples is a function of seed and epoch, so
-a checkpoint needs no more of it than the iteration. Where a task carries the state from batch to batch (truncated
+A resumed run ends with the same numbers as an uninterrupted one. The order of examples depends only on seed and epoch,
+so a checkpoint needs only the iteration to restore it. If a task carries the state from batch to batch (truncated
 back-propagation through time), the state is part of the checkpoint.
 """
 
@@ -34,7 +34,7 @@ FORMAT = 3
 
 
 def kernels() -> dict[str, str]:
-    """Return the torch version, the instruction set and the hash of the kernels' code, which round a run's sums."""
+    """Return what a run's rounding depends on: torch version, instruction set and hash of the kernels' code."""
     return {
         "torch": str(torch.__version__),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
@@ -43,7 +43,7 @@ def kernels() -> dict[str, str]:
 
 
 def backend_names(backends: Set[str]) -> str | None:
-    """Return the names of back ends as the database stores them; None without any."""
+    """Return the names of back ends as the database stores them, or None without any."""
     return ", ".join(sorted(backends)) or None
 
 
@@ -60,7 +60,7 @@ class TrainingState:
         best_validation: best validation metric at the end of an epoch.
         plateaus: epochs without a better validation metric.
         solved: whether the last test reached `solved_at`, so that the run is over.
-        carried: the state after the last batch, for a task that carries it on.
+        carried: the state after the last batch, for a task that carries its state.
         segments: first iteration and token of the run's segments, see `orthobench.store.Segment`.
         earlier_backends: back ends of the recurrence before the run was resumed.
     """
@@ -81,13 +81,13 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The whole state of a run, as its file holds it.
+    """The whole state of a run, as stored in a checkpoint's file.
 
     Attributes:
         logged: iteration of the newest rows.
         state: the carried state, see `TrainingState`.
-        threads: torch's number of threads, which rounds its sums.
-        random: state of torch's generator on the CPU.
+        threads: torch's number of threads, which affects the rounding of its sums.
+        random: state of torch's CPU generator.
         random_cuda: state of the generator of the run's CUDA device.
         key: key of the run.
         segments: first iteration and token of the segments up to this checkpoint.
@@ -117,10 +117,10 @@ class Checkpoint:
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> Self:
-        """Return the checkpoint of a file's content.
+        """Return the checkpoint in a file's content.
 
         Raises:
-            ValueError: it has another format.
+            ValueError: the content has a different format.
             TypeError: a field is missing.
         """
         if (own := content.get("format")) != FORMAT:
@@ -135,7 +135,7 @@ class Trainer:
         state: counters and sums, see `TrainingState`.
         timer: seconds by phase.
         keeps_best: whether the state holds the weights of the best test.
-        total_iterations, iterations_per_epoch, evaluate_every: the course of the run, in iterations.
+        total_iterations, iterations_per_epoch, evaluate_every: lengths and intervals of the run, in iterations.
 
     Raises:
         UsageError: the training settings do not fit the data.
@@ -163,10 +163,10 @@ class Trainer:
         self._rates: list[float] = []  # the optimisers' learning rates
 
     def use_graph(self, mode: GraphMode) -> None:
-        """Run the next iterations as a CUDA graph: "auto" where device and model allow it.
+        """Run the next iterations as a CUDA graph; with "auto" only if device and model allow it.
 
         Raises:
-            UsageError: the mode is "on", and they do not.
+            UsageError: the mode is "on", but the device or the model does not allow it.
         """
         problem = None if mode == "off" else graph_problem(self.model, self.device)
         if mode == "on" and problem:
@@ -177,7 +177,7 @@ class Trainer:
 
     @property
     def is_over(self) -> bool:
-        """Whether no iteration is left: all are done, or the task is solved."""
+        """Whether no iteration is left, because all are done or the task is solved."""
         return self.state.solved or self.state.iteration >= self.total_iterations
 
     @property
@@ -188,17 +188,17 @@ class Trainer:
 
     @property
     def is_evaluation_due(self) -> bool:
-        """Whether the state's iteration is one that is evaluated."""
+        """Whether the model is evaluated at the state's iteration."""
         return self.ends_epoch or self.state.iteration % self.evaluate_every == 0
 
     @property
     def is_evaluation_cut_off(self) -> bool:
-        """Whether the state lacks the evaluation of its iteration: a request to stop cut it off."""
+        """Whether the state lacks the evaluation of its iteration because the run was asked to stop during it."""
         return self.is_evaluation_due and self.state.last_logged < self.state.iteration
 
     @property
     def rows_end(self) -> int:
-        """The last iteration whose rows belong to the state; this process makes the rows after it."""
+        """The last iteration whose rows belong to the state; this process computes the rows after it."""
         return self.state.iteration - 1 if self.is_evaluation_cut_off else self.state.iteration
 
     def advance(self) -> None:
@@ -226,7 +226,7 @@ class Trainer:
             optimizer.step()
 
     def take_loss(self) -> float | None:
-        """Return the mean training loss since the last call; None if there was no iteration."""
+        """Return the mean training loss since the last call, or None if there was no iteration."""
         state = self.state
         if not state.loss_count:
             return None
@@ -236,7 +236,7 @@ class Trainer:
         return loss
 
     def set_best(self, value: float) -> None:
-        """Note the test metric of the present weights as the best one."""
+        """Record the test metric of the current weights as the best one."""
         self.state.best = (value, self.state.iteration)
         if self.keeps_best:
             weights = self.model.state_dict()
@@ -249,7 +249,7 @@ class Trainer:
         return all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
 
     def backends(self) -> set[str]:
-        """Return the back ends of the recurrence that served the run so far."""
+        """Return the back ends of the recurrence that the run has used so far."""
         return last_used() | self.state.earlier_backends
 
     def checkpoint(self) -> Checkpoint:
@@ -279,13 +279,13 @@ class Trainer:
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Return to the state of a checkpoint, the random generators included."""
+        """Return to the state of a checkpoint, including the random generators."""
         self.model.load_state_dict(checkpoint.model)
         for optimizer, saved in zip(self.optimizers, checkpoint.optimizers, strict=True):
             optimizer.load_state_dict(saved)
             set_capturable(optimizer, self.device.type == "cuda")
         self._rates = []
-        if self.graph is not None:  # it has recorded the addresses of the state before
+        if self.graph is not None:  # the graph has recorded the addresses of the previous state
             self.graph = StepGraph(self._train_on, self.graph.recorder, self.graph.required)
         carried = checkpoint.state
         self.state = TrainingState(
@@ -314,9 +314,9 @@ class Trainer:
         positions: Tensor | None,
         *carried: Tensor,
     ) -> tuple[Tensor, ...]:
-        """Train on a batch, from the carried state if there is one; return the state to be carried on.
+        """Train on a batch, from the carried state if there is one, and return the next state to carry.
 
-        All effects are on tensors that stay, so that a CUDA graph can repeat them.
+        All effects are on persistent tensors, so that a CUDA graph can repeat them.
         """
         outputs, final_state = Batch(inputs, targets, lengths, positions).through(self.model, carried or None)
         loss = self.task.loss(outputs, targets)
@@ -330,13 +330,13 @@ class Trainer:
         self.state.loss_sum += loss.detach()
         if not self.task.carries_state:
             return ()
-        return tuple(part.detach().clone() for part in final_state)  # a view keeps all states alive
+        return tuple(part.detach().clone() for part in final_state)  # a view would keep all states alive
 
     def _make_optimizers(self) -> list[Any]:
         """Return an optimiser for each group of parameters.
 
         Raises:
-            UsageError: there is a weight decay, and no group is trained with adamw.
+            UsageError: there is a weight decay, but no group is trained with adamw.
         """
         settings = self.config.model_settings
         decay = 0.0 if self.model.penalises_weights else settings.weight_decay
@@ -354,7 +354,7 @@ class Trainer:
         ]
 
     def _set_learning_rates(self) -> None:
-        """Give the optimisers the learning rates of the iteration."""
+        """Set the optimisers' learning rates for the iteration."""
         iteration, training = self.state.iteration, self.training
         decays = iteration // self.iterations_per_epoch // training.decay_every
         factor = training.learning_rate_decay**decays * training.plateau_decay**self.state.plateaus

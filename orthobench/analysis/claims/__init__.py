@@ -1,4 +1,4 @@
-"""The claims of papers as checks on stored runs: their kinds, how a file states them, and their results."""
+"""The claims of papers as checks on stored runs: kinds of claims, how a file states them, and their results."""
 
 from orthobench.analysis.claims.checking import check_claims as check_claims
 from orthobench.analysis.claims.checking import check_panels as check_panels

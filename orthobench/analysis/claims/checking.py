@@ -24,7 +24,7 @@ from orthobench.settings import merged_settings
 from orthobench.store import Store
 
 SUBJECTS = {"text", "cannot_fail", "model", "where", "others", "than"}
-"""Fields of a claim that say which runs it is about, or nothing of its check."""
+"""Fields of a claim that select its runs, or do not affect its check."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class ClaimSubject:
 
     @property
     def is_measured(self) -> bool:
-        """Return whether it has finished runs and none that diverged."""
+        """Whether it has finished runs and no diverged ones."""
         return self.variant is not None and bool(self.variant.finished) and not self.variant.diverged
 
     @property
     def measured(self) -> VariantData:
-        """Return its runs, with the label and the paper's rule of its experiment."""
+        """Its runs, with its experiment's label and the paper's rule."""
         assert self.variant is not None
         return replace(self.variant, label=self.label, selection=self.selection)
 
@@ -64,8 +64,8 @@ def check_claims(
     """Check the claims of a table or figure.
 
     Args:
-        measured: the variants of the experiments that ran, by the experiments' identity.
-        variant_keys: the variant of each experiment's runs, by the experiment's identity.
+        measured: the variants of the experiments that have runs, by the experiment's identity.
+        variant_keys: the key of each experiment's variant, by the experiment's identity.
     """
     subjects = [
         ClaimSubject(
@@ -156,7 +156,7 @@ def _setting(subject: ClaimSubject, name: str) -> float:
 
 
 def _reason(own: Sequence[VariantData], verdicts: Sequence[Verdict]) -> str:
-    """Return what decides a claim; of several variants, each with its own share of seeds."""
+    """Return what decides a claim; if there are several variants, each with its own share of seeds."""
     if len(verdicts) == 1:
         return verdicts[0][1]
     named = zip(own, verdicts, strict=True)
@@ -184,13 +184,13 @@ def select_subjects(
 
 
 def _labelled(subject: ClaimSubject, with_length: bool) -> VariantData:
-    """Return a subject's runs; with the sequence length in their label where the claim is about several lengths."""
+    """Return a subject's runs, with the sequence length in the label if the claim is about several lengths."""
     measured, length = subject.measured, subject.settings.get("sequence_length")
     return replace(measured, label=f"{measured.label}, T = {length}") if with_length and length else measured
 
 
 def _evidence(claim: ModelClaim, about: Sequence[ClaimSubject], others: Sequence[ClaimSubject]) -> str:
-    """Return a text that is the same for the same check of the same models and settings."""
+    """Return a text that identifies the check and its models and settings, so that repetitions are recognised."""
     check = claim.model_dump(exclude=SUBJECTS)
     return json.dumps([check, *(sorted(subject.identity for subject in part) for part in (about, others))])
 

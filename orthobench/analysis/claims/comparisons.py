@@ -1,4 +1,4 @@
-"""Claims that compare the curves or results of a model with those of others."""
+"""Claims that compare the curves or results of a model with other models' curves or results."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from orthobench.analysis.paper_tables import TIMES, values
 from orthobench.analysis.statistics import lower, share_of_pairs
 
 DEPARTURE = (0.05, 0.1, 0.2)
-"""Parts of the way down to 0 at which curves leave the baseline."""
+"""Fractions of the way down from the baseline to 0 at which curves leave the baseline."""
 RATIO_TOLERANCE = 0.25
 MOVED = 0.5
-"""Share of the baseline above which the lowest end of all models means that no curve drops."""
+"""If the lowest end of all models is above this share of the baseline, no curve has dropped."""
 
 
 class CurveComparison(Comparing, CurveClaim):
     """A comparison of a metric over training, or of its results."""
 
     def results(self, variant: VariantData) -> list[float]:
-        """Return a result of every finished run: at the evaluation of the paper's rule, or the end of a curve."""
+        """Return a result of every finished run: at the evaluation that the paper's rule selects, or a curve's end."""
         if variant.selection == "curve" and self.metric not in TIMES:
             return self.ends(variant)
         return values(variant, variant.selection, self.metric or variant.run.metric, self.split or "test")
 
     def far_better(self, variant: VariantData) -> float:
-        """Return half of the baseline, or twice the baseline where higher values are better."""
+        """Return half of the baseline, or twice the baseline if higher values are better."""
         return self.baseline(variant) * (0.5 if self.sign(variant) > 0 else 2.0)
 
 
@@ -56,7 +56,7 @@ class First(CurveComparison):
 
 
 class Later(CurveComparison):
-    """A seed drops, and later than another model's, at three levels of the way from the baseline to the lowest end."""
+    """A seed drops, but later than another model's, at three levels of the way from the baseline to the lowest end."""
 
     check: Literal["later"] = "later"
 
@@ -97,7 +97,7 @@ def _lowest_end(claim: CurveComparison, variants: Sequence[VariantData]) -> floa
 
 
 def _moments(at: Sequence[Sequence[float]], verb: str) -> str:
-    """Return in words when runs fall: from the first level of the earliest run to the last level of the latest."""
+    """Describe when runs fall: from the first level of the earliest run to the last level of the latest run."""
     reached = [moment for levels in at for moment in levels if math.isfinite(moment)]
     if not reached:
         return f"never {verb}"
@@ -111,7 +111,8 @@ def _moments(at: Sequence[Sequence[float]], verb: str) -> str:
 class Slower(CurveComparison):
     """A drop takes longer than another model's, or does not end, in the pairs of seeds in which both begin.
 
-    A run of the claim's model that does not drop is not as stated. One of the others leaves nothing to compare.
+    If a run of the claim's model does not drop, the claim does not hold for it. If a run of another model does not
+    drop, there is nothing to compare.
     """
 
     check: Literal["slower"] = "slower"
@@ -141,7 +142,7 @@ def _durations(drops: Sequence[float | None]) -> str:
 
 
 class Rougher(CurveComparison):
-    """A run's rises together, in baselines, exceed those of another model's run; both drop."""
+    """The sum of a run's rises, in units of the baseline, exceeds another model's; both runs drop."""
 
     check: Literal["rougher"] = "rougher"
 
@@ -157,7 +158,7 @@ class Rougher(CurveComparison):
         return share, f"all rises together, in baselines: {listed(everyone, numbers, in_words)}: more in {each}"
 
     def _rises(self, variant: VariantData) -> list[float | None]:
-        """Return the sum of every run's rises since it came down to the baseline; None for a run without a drop."""
+        """Return the sum of each run's rises since it first reached the baseline; None for a run without a drop."""
         level = self.baseline(variant)
         sums: list[float | None] = []
         for series in self.curves(variant):
@@ -201,7 +202,7 @@ class Worst(CurveComparison):
 
 
 class Similar(CurveComparison):
-    """A result differs little from another model's."""
+    """A result is close to another model's."""
 
     check: Literal["similar"] = "similar"
     difference: float = Field(ge=0, description="the largest difference, in the unit of the metric")
@@ -214,7 +215,7 @@ class Similar(CurveComparison):
 
 
 class Ratio(CurveComparison):
-    """Another model's result is a multiple of the claim's own, within a quarter of the multiple."""
+    """Another model's result is a certain multiple of this model's, within a quarter of the multiple."""
 
     check: Literal["ratio"] = "ratio"
     ratio: float = Field(gt=0, description="of the other's value to the claim's own")
@@ -233,7 +234,7 @@ class Ratio(CurveComparison):
 
 
 class FailsOnlyHere(CurveComparison):
-    """A result is no better than a share of the baseline, while that of the others is far better than the baseline."""
+    """A result is not better than a share of the baseline, while other models are far better than the baseline."""
 
     check: Literal["fails_only_here"] = "fails_only_here"
     share: float = Field(ge=0, description="the best result that is a failure, as a share of the baseline")

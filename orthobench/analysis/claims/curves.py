@@ -15,11 +15,11 @@ from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import CurveEnd, share_of_seeds, side
 
 AT_BASELINE = 1.1
-"""A curve has come down to the baseline where it is at most this many times the baseline."""
+"""A curve has come down to the baseline when it is at most this many times the baseline."""
 LEFT_BASELINE = 2 - AT_BASELINE
-"""A curve has left the baseline where it is at most this many times the baseline."""
+"""A curve has left the baseline when it is at most this many times the baseline."""
 DROP = (0.1, 0.5, 0.9)
-"""Parts of the way down at which the drops of curves are compared."""
+"""Fractions of the way down at which the drops of curves are compared."""
 
 
 class CurveClaim(ModelClaim):
@@ -36,13 +36,13 @@ class CurveClaim(ModelClaim):
         return self.split or ("probe" if self.metric else "test"), self.metric or variant.run.metric
 
     def baseline(self, variant: VariantData) -> float:
-        """Return the baseline of the claim's metric if it has one, else of the task's main one; NaN without one."""
+        """Return the baseline of the claim's metric, or else of the task's main metric; NaN without either."""
         main = variant.run.baselines.get(variant.run.metric)
         value = variant.run.baselines.get(self.metric, main) if self.split else main
         return math.nan if value is None else float(value)
 
     def sign(self, variant: VariantData) -> float:
-        """Return 1 where lower values of the claim's metric are better, else -1."""
+        """Return 1 if lower values of the claim's metric are better, or else -1."""
         metric = variant.run.declared(self.metric) if self.metric else variant.run.main_metric
         return 1.0 if metric is None else metric.sign
 
@@ -59,7 +59,9 @@ class CurveClaim(ModelClaim):
         return [end.value for end in self.curve_ends(variant)]
 
     def falls(self, variant: VariantData, parts: Sequence[float], low: float = 0.0) -> list[list[float]]:
-        """Return for every run the first iterations at these parts of the way down from the baseline.
+        """Return, for every run, the first iterations at which it reaches these fractions of the way down.
+
+        The way leads from the baseline down to `low`.
 
         Args:
             low: the end of the way, as a share of the baseline.
@@ -68,9 +70,10 @@ class CurveClaim(ModelClaim):
         return [[first_below(series, level) for level in levels] for series in self.curves(variant)]
 
     def drops(self, variant: VariantData) -> Iterator[float | None]:
-        """Yield the iterations of every run's drop, from a tenth to nine tenths of the way from the baseline to 0.
+        """Yield the number of iterations that each run needs from a tenth to nine tenths of the way down to 0.
 
-        It is infinity for a drop that does not end, and None for a run that does not drop a tenth below the baseline.
+        The way starts at the baseline. The number is infinite for a drop that does not end, and None for a run that
+        does not drop a tenth below the baseline.
         """
         for start, end in self.falls(variant, (DROP[0], DROP[-1])):
             yield end - start if math.isfinite(start) else None
@@ -125,7 +128,7 @@ class SettlesAbove(CurveClaim):
 
 
 class Starts(CurveClaim):
-    """The first test after training began is at the baseline or away from it; in the end the metric comes down."""
+    """The first test after training begins is at the baseline or away from it, and the metric comes down later."""
 
     check: Literal["starts"] = "starts"
     at_baseline: bool = Field(description="whether it starts within a tenth of the baseline")
@@ -151,7 +154,7 @@ class _Stays(CurveClaim):
         raise NotImplementedError
 
     def judge(self, variant: VariantData) -> Verdict:
-        """Check the stays; a run that does not drop below the baseline is not as stated."""
+        """Check how long the runs stay; the claim does not hold for a run that never drops below the baseline."""
         stays = [_stay(series, self.baseline(variant)) for series in self.curves(variant)]
         dropping = [stay for stay in stays if math.isfinite(stay)]
         share = share_of_seeds(math.isfinite(stay) and self.is_as_stated(stay) for stay in stays)
@@ -162,7 +165,7 @@ class _Stays(CurveClaim):
 
 
 def _stay(series: pd.Series, level: float) -> float:
-    """Return the iterations at the baseline; infinity for a run that stays, NaN for one that does not come down."""
+    """Return the number of iterations at the baseline: infinity if a run stays there, NaN if it never comes down."""
     return first_below(series, LEFT_BASELINE * level) - first_below(series, AT_BASELINE * level)
 
 
@@ -185,7 +188,7 @@ class Bypasses(_Stays):
 
 
 class DropsWithin(CurveClaim):
-    """The drop, from a tenth to nine tenths of the way from the baseline to 0, is over after some epochs."""
+    """The drop from a tenth to nine tenths of the way from the baseline to 0 takes at most some epochs."""
 
     check: Literal["drops_within"] = "drops_within"
     epochs: float = Field(ge=0, description="the longest drop, in epochs")
@@ -224,9 +227,9 @@ class Smooth(CurveClaim):
 
 
 def _setback(series: pd.Series, level: float, sign: float) -> float:
-    """Return the largest change for the worse from the best test so far, after the last test at the baseline.
+    """Return by how much a test is worse than the best one so far, at most, after the last test at the baseline.
 
-    A run whose last test is at the baseline, or worse, has infinity: it has not left the baseline for good.
+    The result is infinite if the last test is at the baseline or worse, because the run has not left it for good.
 
     Args:
         level: the baseline.
@@ -258,7 +261,7 @@ class Returns(CurveClaim):
 
 
 class Late(CurveClaim):
-    """The metric comes down to the baseline, and 5 % below it only after some epochs, or never."""
+    """The metric comes down to the baseline, but falls 5 % below it only after some epochs, or never."""
 
     check: Literal["late"] = "late"
     epochs: float = Field(ge=0, description="the earliest time at 5 % below the baseline, in epochs")

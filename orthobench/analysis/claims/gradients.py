@@ -13,7 +13,7 @@ from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import share_of_seeds
 
 HALF_ORDER = math.sqrt(10)
-"""Half an order of magnitude: how far a share may be from the printed one, in both directions."""
+"""The factor by which a share may differ from the published one in either direction: half an order of magnitude."""
 NEARLY_NOTHING = 1e-3
 
 
@@ -27,7 +27,7 @@ class VectorClaim(ModelClaim):
         return self.vector
 
     def vectors(self, variant: VariantData, at_start: bool = False) -> list[np.ndarray]:
-        """Return the vector of every finished run, as logged last or first."""
+        """Return the vector of every finished run from its last or first measurement."""
         rows = variant.traces[variant.traces["name"] == self.vector]
         logged = [rows[rows["run"] == run.id].sort_values("iteration")["values"] for run in variant.finished]
         return [np.asarray(vectors.iloc[0 if at_start else -1], dtype=float) for vectors in logged if len(vectors)]
@@ -35,8 +35,8 @@ class VectorClaim(ModelClaim):
     def left(self, variant: VariantData, at_start: bool = False) -> list[float]:
         """Return the share of a gradient that survives the sequence, for every run.
 
-        Of norms by step: the first over the last. Of a map of all states by all inputs: the mean over the largest
-        quarter of lags, over the mean at lag 0.
+        For norms by step, this is the first divided by the last. For a map of all states by all inputs, it is the mean
+        over the largest quarter of lags divided by the mean at lag 0.
         """
         return [
             _left_of_map(vector) if self.vector.startswith("heat_map/") else float(vector[0] / vector[-1])
@@ -99,16 +99,16 @@ class FadesTo(VectorClaim):
 
 
 def _near(printed: float, left: list[float], words: str) -> Verdict:
-    """Check shares that are left against the printed one."""
+    """Compare the shares that are left with the published one."""
     low, high = printed / HALF_ORDER, printed * HALF_ORDER
     share = share_of_seeds(low <= part <= high for part in left)
     return share, f"{_range(left)} {words}; the paper {printed:g}, limits {low:.2g} and {high:.2g}"
 
 
 class ForgetsMore(VectorClaim):
-    """A thousandth of the gradient is left fewer steps back after training than before it.
+    """The gradient falls to a thousandth within fewer steps back after training than before it.
 
-    The share at the far end may be too small for a float.
+    The claim counts steps because the share at the far end may be too small for a float.
     """
 
     check: Literal["forgets_more"] = "forgets_more"
@@ -127,7 +127,7 @@ def _reach(norms: np.ndarray) -> int:
 
 
 class StandsOut(VectorClaim):
-    """In a map of gradients, the largest mean of an input's column is a multiple of the median input's."""
+    """In a map of gradients, the largest mean of an input's column is a multiple of the median over inputs."""
 
     check: Literal["stands_out"] = "stands_out"
     ratio: float = Field(ge=0, description="the lowest ratio of the largest mean to the median one")

@@ -24,7 +24,7 @@ def _scores(variant: VariantData) -> list[pd.Series]:
 
 
 class HoldsLengths(ModelClaim):
-    """The score is at least 0.9 at the lengths up to one, and at most 0.1 from a greater one on."""
+    """The score is at least 0.9 up to one length, and at most 0.1 from a greater length on."""
 
     check: Literal["holds_lengths"] = "holds_lengths"
     up_to: int | None = Field(
@@ -41,7 +41,7 @@ class HoldsLengths(ModelClaim):
         return self
 
     def judge(self, variant: VariantData) -> Verdict:
-        """Check the scores; a run that is not tested as far as the lengths is not as stated."""
+        """Check the scores; the claim does not hold for a run that was not tested up to these lengths."""
         scores = _scores(variant)
         lows = [self._lowest(score) for score in scores]
         text = f"lowest score up to length {self.up_to}: " if self.up_to else "score at the shortest length: "
@@ -53,13 +53,13 @@ class HoldsLengths(ModelClaim):
         return share, f"{text}; at most {_range(highs)} from length {self.lost_from} on, limit {LOST:g}"
 
     def _lowest(self, score: pd.Series) -> float:
-        """Return the lowest score of a run up to the length; NaN for a run that is not tested that far."""
+        """Return the lowest score of a run up to the length; NaN for a run that was not tested that far."""
         up_to = self.up_to or score.index[0]
         return float(score[score.index <= up_to].min()) if score.index[-1] >= up_to else math.nan
 
 
 class ReachesFarther(Comparing):
-    """A run keeps half of the score to a greater length than another model's."""
+    """A run keeps half of the score up to a greater length than another model's run."""
 
     check: Literal["reaches_farther"] = "reaches_farther"
 
@@ -71,7 +71,7 @@ class ReachesFarther(Comparing):
 
 
 def reach(score: pd.Series) -> float:
-    """Return the first length with a score below one half; infinity where there is none."""
+    """Return the first length with a score below one half, or infinity if there is none."""
     return float(min(score.index[score < HALF], default=math.inf))
 
 

@@ -17,11 +17,11 @@ from orthobench.analysis.statistics import share_of_seeds
 BySetting = Sequence[tuple[float, VariantData]]
 """All variants that a claim is about, each with its value of the setting."""
 LOW = 0.5
-"""The lowest end is to be at most this many times the baseline: without any drop there is nothing to compare."""
+"""The lowest end must be at most this many times the baseline, because without a drop there is nothing to compare."""
 
 
 class OverSetting(CurveClaim):
-    """A claim about all its variants together; lower values of the metric are better."""
+    """A claim about all its variants together, for a metric whose lower values are better."""
 
     over: str = Field(min_length=1, description="the setting in which its experiments differ, a number")
 
@@ -30,7 +30,7 @@ class OverSetting(CurveClaim):
         raise NotImplementedError
 
     def ends_of_seeds(self, by_setting: BySetting) -> list[list[tuple[float, float]]]:
-        """Return for each seed the setting of every variant with its end, as a share of the baseline."""
+        """Return, for each seed, every variant's setting and end, as a share of the baseline."""
         split, name = self.logged(by_setting[0][1])
         by_seed: dict[int, list[tuple[float, float]]] = {}
         for setting, variant in by_setting:

@@ -30,7 +30,7 @@ Kind = Annotated[
 
 _ADAPTER: TypeAdapter[Kind] = TypeAdapter(Kind)
 KINDS: dict[str, type[Claim]] = {kind.model_fields["check"].default: kind for kind in get_args(get_args(Kind)[0])}
-"""All kinds of claims by the `check` that names them."""
+"""All kinds of claims by the value of `check` that names them."""
 
 
 def read_claims(artifact: Artifact) -> list[Kind]:
@@ -51,7 +51,7 @@ def _read(table: Mapping[str, Any], artifact: str) -> Kind:
 
 
 def _problem(kind: str, location: tuple[int | str, ...], message: str, table: Mapping[str, Any]) -> str:
-    """Return one of the errors that pydantic finds in a claim, in words."""
+    """Describe one of the errors that pydantic finds in a claim."""
     if kind == "union_tag_not_found":
         return f"check is missing; known: {', '.join(sorted(KINDS))}"
     if kind == "union_tag_invalid":

@@ -1,8 +1,9 @@
 """What all claims have in common: the fields of a claim, and how measured numbers are put into words.
 
-A claim is a class: its fields, with their units, are keys in the paper's TOML file, and its `judge` checks it. A
-figure of a paper shows one curve of each model. So `judge` looks at each seed or, if the claim compares two models, at
-each pair of seeds, one from each. It returns the share of those that look as stated, with what was measured in words.
+A claim is a class: its fields, with their units, are keys in the paper's TOML file, and its `judge` checks it. Because
+a paper's figure shows one curve per model, `judge` looks at each seed or, if the claim compares two models, at each
+pair of seeds, one from each model. It returns the share of seeds or pairs for which the claim holds, with a description
+of what was measured.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Claim(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     is_computed: ClassVar[bool] = False
-    """Whether it is about a computation, which has no seeds."""
+    """Whether the claim is about a computation, which has no seeds."""
 
     text: str = Field(description="the statement in words")
     check: str = Field(description="the kind of claim; each class has its own")
@@ -53,7 +54,7 @@ class ModelClaim(Claim):
 
 
 class Comparing(ModelClaim):
-    """A claim that compares a model with others; of several others, the lowest share decides."""
+    """A claim that compares a model with others; if there are several, the lowest share decides."""
 
     others: list[str] = Field([], description="the models to compare with; none: all others")
     than: dict[str, Any] = Field({}, description="settings of the experiments to compare with, if not the claim's own")
@@ -73,8 +74,8 @@ def compare(
 
     Args:
         own: a value for each seed of the claim's model.
-        rivals: for each of the others, a value for each of its seeds.
-        score: of a pair, as for `share_of_pairs`.
+        rivals: for each other model, a value for each of its seeds.
+        score: the score of a pair, as in `share_of_pairs`.
     """
     return decide(others, [share_of_pairs(own, rival, score) for rival in rivals])
 
@@ -88,11 +89,11 @@ def decide(others: Sequence[VariantData], shares: Sequence[Share]) -> tuple[Shar
 
 
 def in_words(numbers: Sequence[float], form: str = ".3g", not_finite: str = "") -> str:
-    """Return the lowest and the highest number, such as "2 to 3", or one where they look the same.
+    """Return the lowest and the highest number, such as "2 to 3", or a single one if they look the same.
 
     Args:
         form: the format of a number.
-        not_finite: the word for a number that is not finite; empty: as Python writes it.
+        not_finite: the word for a number that is not finite; if empty, Python's own.
     """
     if not numbers:
         return "nothing"

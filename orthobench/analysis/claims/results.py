@@ -14,12 +14,12 @@ from orthobench.analysis.statistics import FEWEST_SEEDS, Share, Standing
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim, and for which share of the seeds, or of the pairs of seeds, it looks as stated.
+    """A claim, and the share of the seeds, or of the pairs of seeds, for which it holds.
 
     Attributes:
-        share: of several variants that the claim is about, the lowest; None where it is not decided.
-        evidence: identifies the check and the runs that decide it; empty where this does not matter.
-        same_as: the figure or table of another paper in which the same runs decide the same check.
+        share: the share, or the lowest one if the claim is about several variants; None if the claim is not decided.
+        evidence: identifies the check and the runs that decide it; empty if this does not matter.
+        same_as: the figure or table of another paper for which the same runs decide the same check.
         own: the variants that the claim is about, if it is decided.
         rivals: the variants that they are compared with.
     """
@@ -38,22 +38,22 @@ class ClaimResult:
 
     @property
     def is_decided(self) -> bool:
-        """Return whether there are runs, or a computation, that the claim can be checked on."""
+        """Whether there are runs, or a computation, on which the claim can be checked."""
         return self.share is not None
 
     @property
     def seeds(self) -> int | None:
-        """Return the smallest number of seeds on a side; None for a computation and without runs."""
+        """The smallest number of seeds of any model in the comparison; None for a computation and without runs."""
         return None if self.share is None or self.claim.is_computed else self.share.seeds
 
     @property
     def is_hollow(self) -> bool:
-        """Return whether fewer than three seeds on a side leave the claim without weight."""
+        """Whether the claim carries no weight because a model has fewer than three seeds."""
         return self.share is not None and not self.claim.is_computed and self.share.is_hollow
 
     @property
     def verdict(self) -> str:
-        """Return where the claim stands, with the share of seeds or pairs, or with the number of too few seeds."""
+        """The verdict on the claim, with the share of seeds or pairs, or the number of seeds if there are too few."""
         if self.share is None or self.claim.is_computed:
             return self.standing
         if self.is_hollow:
@@ -62,7 +62,7 @@ class ClaimResult:
 
     @property
     def uncounted(self) -> str:
-        """Return the reason why headlines do not count the claim; empty if they do."""
+        """The reason why headlines do not count the claim; empty if they do."""
         if self.claim.cannot_fail:
             return "cannot fail: deliberately broken models pass it too"
         if self.same_as:
@@ -77,14 +77,14 @@ class ClaimCounts:
     """Claims as headlines count them.
 
     Attributes:
-        confirmed: claims that held, of those that count.
-        seed_decides: claims that depend on the seed, of those that count.
-        decided: claims that count and are decided.
-        undecided: claims that count and are not decided.
-        hollow: claims of fewer than three seeds that held, and all of them; no headline counts them.
-        computed: claims about computations that held, and all of them.
-        repeated: claims of another paper's runs.
-        cannot_fail: claims that broken models pass.
+        confirmed: counted claims that held.
+        seed_decides: counted claims that depend on the seed.
+        decided: counted claims that are decided.
+        undecided: counted claims that are not decided.
+        hollow: claims with fewer than three seeds: how many held, and how many there are. No headline counts them.
+        computed: claims about computations: how many held, and how many there are.
+        repeated: claims that are decided by another paper's runs.
+        cannot_fail: claims that even broken models pass.
     """
 
     confirmed: int
@@ -102,7 +102,7 @@ class ClaimCounts:
 
     @property
     def apart(self) -> str:
-        """Return the claims that are not counted, in words; empty without any."""
+        """A description of the claims that are not counted; empty without any."""
         parts = []
         if self.hollow[1]:
             parts.append(f"{self.hollow[1]} have fewer than {FEWEST_SEEDS} seeds")
@@ -116,7 +116,7 @@ class ClaimCounts:
 
 
 def count_claims(results: Sequence[ClaimResult]) -> ClaimCounts:
-    """Count claims: those that cannot fail and repetitions nowhere, computed ones and those of few seeds apart."""
+    """Count claims, leaving out repetitions and claims that cannot fail; computed ones and few seeds count apart."""
     real = [result for result in results if not result.claim.cannot_fail]
     counted = Counter(result.standing for result in results if not result.uncounted)
     computed = Counter(result.standing for result in real if result.claim.is_computed and result.is_decided)

@@ -19,7 +19,7 @@ class PanelClaim(Claim):
     panel: str = Field(min_length=1, description="the panel that it is about")
 
     def judge(self, courses: np.ndarray) -> Verdict:
-        """Check the claim on trajectories `[starts, steps + 1, 2]`; there are no seeds, so the share is 0 or 1."""
+        """Check the claim on trajectories `[starts, steps + 1, 2]`. There are no seeds, so the share is 0 or 1."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""How a C kernel is compared with its definition: outputs, final states and gradients of one small case."""
+"""Compare a C kernel with its definition on one small case: outputs, final states and gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOLERANCE = 1e-4  # relative; float32 stays below 1e-5
 
 
 def operation_agrees(operation: Operation[...]) -> bool:
-    """Return whether the kernels agree in each form, and with inputs that the kernel projects."""
+    """Return whether the kernels agree in each variant, and with inputs that the kernel projects."""
     assert operation.forms is not None
     forms = list(operation.forms(FEATURES))
     cases = [(form, shape) for form in forms for shape in _weight_shapes(operation, form.parameters)]
@@ -42,7 +42,7 @@ def _weight_shapes(operation: Operation[...], parameters: Mapping[str, Any]) -> 
 
 
 def _arguments(operation: Operation[...], vectors: Mapping[str, int], weight_shape: tuple[int, ...]) -> list[Tensor]:
-    """Return x, the weight, the initial state and the vectors of a form."""
+    """Return x, the weight, the initial state and the vectors for a variant."""
     n = FEATURES
     x, weight = normal(STEPS, BATCH, operation.gates * n, seed=0), normal(*weight_shape, seed=1) / n**0.5
     others = [0.5 * normal(length, seed=10 + i) for i, length in enumerate(vectors.values())]
@@ -50,7 +50,7 @@ def _arguments(operation: Operation[...], vectors: Mapping[str, int], weight_sha
 
 
 def _start(operation: Operation[...]) -> list[Tensor]:
-    """Return the initial state; a normaliser, by which outputs are divided, is positive."""
+    """Return the initial state, in which a normaliser is positive because outputs are divided by it."""
     states = {name: normal(BATCH, FEATURES, seed=2 + i) for i, name in enumerate(operation.states)}
     return [state.abs() + 0.5 if name == "n" else state for name, state in states.items()]
 
@@ -62,7 +62,7 @@ def form_agrees(
     arguments: Sequence[Tensor],
     definition: Callable[[Call], Result] = reference.run,
 ) -> bool:
-    """Return whether the kernel agrees with the definition, norms of gradients included; see `evaluate`."""
+    """Return whether the kernel agrees with the definition, including the norms of gradients; see `evaluate`."""
     form = (operation, parameters, names, arguments)
     expected = evaluate(definition, *form, torch.float64, traced=True)
     try:
@@ -75,7 +75,7 @@ def form_agrees(
 def projected_form_agrees(
     operation: Operation[...], parameters: Mapping[str, Any], width: int, arguments: Sequence[Tensor]
 ) -> bool:
-    """Return whether the kernel that makes x from a projection agrees, or True if the operation has none.
+    """Return whether the kernel that computes x from a projection agrees, or True if the operation has no such kernel.
 
     `width` is the number of features of x. The arguments are x, which gives T and B, the weight and the state.
     """
@@ -110,9 +110,9 @@ def agrees(
     arguments: Sequence[Tensor],
     inputs: int = 0,
 ) -> bool:
-    """Return whether results and gradients of a kernel in float32 agree with those of its definition in float64.
+    """Return whether a float32 kernel agrees with its float64 definition in results and gradients.
 
-    The first `inputs` of the arguments have no gradients.
+    The first `inputs` arguments have no gradients.
     """
 
     def results(function: Callable[..., Sequence[Tensor]], dtype: torch.dtype) -> list[Tensor]:

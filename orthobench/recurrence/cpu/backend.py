@@ -1,4 +1,4 @@
-"""The CPU back end: kernels in C, in float32. It tells which calls they serve."""
+"""The CPU back end, with C kernels in float32, and the checks for which calls there is a kernel."""
 
 from __future__ import annotations
 

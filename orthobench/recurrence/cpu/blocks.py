@@ -1,4 +1,4 @@
-"""The loop over independent units (`blocks.h`), split over the threads."""
+"""Run the loop over independent units (`blocks.h`), split over the threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SMALL = 1 << 17  # numbers; below, starting a thread costs more than it saves
 
 
 def run_blocks(function: str, states: Tensor, /, **arguments: Any) -> None:
-    """Run one direction over all steps, the blocks of units split over the threads (`blocks.h`).
+    """Run one direction over all steps, with the blocks of units split over the threads (`blocks.h`).
 
     Args:
         function: its name in C, which ends in `_forward` or `_backward`.
@@ -33,7 +33,7 @@ def run_blocks(function: str, states: Tensor, /, **arguments: Any) -> None:
 
 
 def record_norms(tape: Tape, gradients: Sequence[Tensor | None]) -> None:
-    """Fill the tape's norms from the gradients by each state `[T, B, n]`."""
+    """Fill the tape's norms from the gradients with respect to each state, `[T, B, n]`."""
     for norms, gradient in zip(tape.norms, gradients, strict=bool(tape.norms)):
         assert gradient is not None
         torch.linalg.vector_norm(gradient, dim=-1, out=norms)

@@ -1,10 +1,10 @@
 """Compile the C back end on first use, into the user's cache folder.
 
 Next to the shared object is a record: a SHA-256 of the object and the verdict, then the verdict of the comparison with
-the reference. An object without a valid record is compiled again, so damaged code is never loaded. The record is no
-signature: a folder that another user can write to is not used.
+the reference. An object without a valid record is compiled again, so damaged code is never loaded. The record is not a
+signature, so a folder to which another user can write is not used.
 
-A file that does not compile takes only the operations away that need it. The library names it, with the reason.
+If a file does not compile, only the operations that need it are missing. The library names the file and the reason.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-tr
 _NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler accepts is used
 _TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).vector_length()"
 _PENDING, _COMPARED = "comparing", "compared"  # the words of a verdict
-_COMPILERS = 4  # at a time: with more, the longest file alone takes the time
-_ATTEMPTS = 2  # comparisons that may end with the death of their process
+_COMPILERS = 4  # at a time; more do not help, because the longest file alone determines the time
+_ATTEMPTS = 2  # comparisons that may kill their process
 
 _FOLDER = "recurrence"  # of the cache folder
 _UNCOMPILED = "uncompiled"  # the name of the text in a library that has the files that did not compile
@@ -53,7 +53,7 @@ class BuildError(Exception):
 
 
 class AbsentError(BuildError):
-    """A function is missing, since its file does not compile; the message has the reason."""
+    """A function is missing because its file does not compile; the message gives the reason."""
 
 
 class UntrustedError(Exception):
@@ -68,7 +68,7 @@ class Library(ctypes.CDLL):
 
     @functools.cached_property
     def uncompiled(self) -> dict[str, str]:
-        """The reasons of the files that did not compile, by name."""
+        """The reasons why files did not compile, by file name."""
         try:
             start = ctypes.c_char.in_dll(self, _UNCOMPILED)
         except ValueError:
@@ -77,15 +77,15 @@ class Library(ctypes.CDLL):
         return reasons
 
     def require(self, *names: str) -> None:
-        """Check that the library has functions that all operations need.
+        """Check that the library has the functions that all operations need.
 
         Raises:
             AbsentError: the file of one of them did not compile.
-            AttributeError: one is missing.
+            AttributeError: a function is missing.
         """
         for name in names:
             try:
-                self[name]  # not the attribute, which may stand for an absent function
+                self[name]  # not the attribute, which may be a placeholder for an absent function
             except AttributeError:
                 if self.uncompiled:
                     raise AbsentError(_reasons(self.uncompiled)) from None
@@ -120,8 +120,8 @@ def cache_folder() -> Path:
 def distrust(cache: Path) -> str | None:
     """Return the reason why another user may have written the compiled kernels in a cache folder, or None.
 
-    Their folder and its files should belong to this user or to root, and be writable by nobody else. The cache folder
-    around it may be shared, as /tmp is, if only owners can rename what is in it.
+    Their folder and its files must belong to this user or to root, and nobody else may write to them. The cache folder
+    that contains it may be shared, as /tmp is, if only owners can rename its entries.
     """
     if os.name != "posix":
         return None
@@ -129,7 +129,7 @@ def distrust(cache: Path) -> str | None:
     for path in (cache, folder, *folder.glob("*.so"), *folder.glob("*.sha256")):
         try:
             status = path.stat()
-        except OSError:  # it is not there, or cannot be read either
+        except OSError:  # the file is missing, or cannot be read
             continue
         if status.st_uid not in (0, os.geteuid()):
             return f"{path} belongs to another user (uid {status.st_uid})"
@@ -150,7 +150,7 @@ class CacheEntry:
         return self.shared_object.with_suffix(".sha256")
 
     def lock(self) -> filelock.BaseFileLock:
-        """Return the lock that a process holds while it writes a file of the entry."""
+        """The lock that a process holds while it writes a file of the entry."""
         return filelock.FileLock(self.shared_object.with_suffix(".lock"))
 
     def verdict(self) -> str | None:
@@ -192,10 +192,11 @@ class Build:
     def failures(self, comparisons: Comparisons) -> frozenset[str]:
         """Return the names of the failed comparisons, from the record or else by running all of them.
 
-        If they end the process twice, all count as failed.
+        If they kill the process twice, all count as failed.
 
         Args:
-            comparisons: returns them; not called if there is a record, because they import every operation.
+            comparisons: returns the comparisons. If there is a record it is not called, because it imports every
+                operation.
         """
         if self.entry is not None:
             try:
@@ -210,7 +211,7 @@ class Build:
             return frozenset(words[1:])
         with entry.lock():
             verdict = entry.verdict()
-            if verdict is None:  # the object changed since it was loaded
+            if verdict is None:  # the object has changed since it was loaded
                 return _failures(comparisons)
             words = verdict.split()
             if words[:1] != [_COMPARED]:
@@ -229,9 +230,9 @@ def _failures(comparisons: Comparisons) -> frozenset[str]:
 
 @functools.cache
 def build(*extra_flags: str) -> Build:
-    """Load the compiled back end, and build it if the cache lacks it; `extra_flags` end the command line.
+    """Load the compiled back end, and build it if the cache lacks it; `extra_flags` are added to the command line.
 
-    If the cache folder cannot be used or trusted, the library is built for this process alone, and a warning says so.
+    If the cache folder cannot be used or trusted, the library is built for this process only, with a warning.
 
     Raises:
         BuildError: it cannot be built or loaded.
@@ -317,7 +318,7 @@ def find_compiler() -> list[str]:
     """Return the command of the C compiler: $CC, cc, gcc or clang.
 
     Raises:
-        BuildError: there is none.
+        BuildError: there is no compiler.
     """
     if configured := os.environ.get("CC"):
         try:
@@ -335,9 +336,9 @@ def find_compiler() -> list[str]:
 
 @functools.cache
 def source_hash() -> str:
-    """Return the hash of the code of the recurrences, for CPU and CUDA: 12 hexadecimal digits.
+    """Return the hash of the recurrences' code, for CPU and CUDA, as 12 hexadecimal digits.
 
-    It includes the Python code, which chooses a kernel and its form.
+    It includes the Python code, which chooses a kernel and its variant.
     """
     digest = hashlib.sha256()
     for file in sorted(_CODE.rglob("*")):
@@ -367,7 +368,7 @@ def _compiler_version(*compiler: str) -> str:
 
 @functools.cache
 def _processor() -> str:
-    """Describe what -march=native depends on: objects must not travel to a machine that lacks an instruction."""
+    """Describe what -march=native depends on, so that no machine loads objects with instructions that it lacks."""
     description = [platform.machine(), platform.processor()]
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
@@ -379,7 +380,7 @@ def _processor() -> str:
 
 
 def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command; bytes of its output that are not UTF-8 become U+FFFD."""
+    """Run a command; bytes in its output that are not UTF-8 become U+FFFD."""
     try:
         return subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     except OSError as error:
@@ -387,7 +388,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _compile(compiler: list[str], extra_flags: tuple[str, ...], target: Path) -> None:
-    """Compile the shared object and load it once in another process, which a damaged object may end.
+    """Compile the shared object, and load it once in another process, because a damaged object may kill its process.
 
     Raises:
         BuildError: the compiler fails, or its output does not load.
@@ -416,9 +417,9 @@ class _Objects:
 
     Attributes:
         command: the compiler with its flags.
-        folder: has the objects.
-        compiled: the names of the files that have objects.
-        failed: what the compiler says about the others.
+        folder: the folder of the objects.
+        compiled: the names of the files that compiled.
+        failed: the compiler's messages about the other files.
     """
 
     command: list[str]
@@ -428,7 +429,7 @@ class _Objects:
 
 
 def _compile_all(command: list[str], folder: Path) -> _Objects:
-    """Compile each source by a process of its own."""
+    """Compile each source in its own process."""
     folder.mkdir()
 
     def compile_one(source: Path) -> subprocess.CompletedProcess[str]:
@@ -441,7 +442,7 @@ def _compile_all(command: list[str], folder: Path) -> _Objects:
 
 
 def _link(objects: _Objects, target: Path) -> dict[str, str]:
-    """Link the objects that need no file that did not compile; return the reasons of all other files.
+    """Link the objects that do not depend on a file that failed to compile; return the reasons for all other files.
 
     Raises:
         BuildError: the linker fails, or no file compiled.
@@ -460,7 +461,7 @@ def _link(objects: _Objects, target: Path) -> dict[str, str]:
         run = _run(*command, "-shared", *files, "-o", str(target), "-lm")
         if not run.returncode:
             return failed
-        # The linker names the objects that need a function which is not there.
+        # The linker names the objects that need a missing function.
         needing = [name for name in linked if re.search(rf"(?<!\w){Path(name).stem}\.o\b", run.stderr)]
         if not failed or not needing:
             raise BuildError(f"{command[0]} failed: {run.stderr.strip()[-500:]}")
@@ -470,7 +471,7 @@ def _link(objects: _Objects, target: Path) -> dict[str, str]:
 
 
 def _compiled_text(objects: _Objects, text: str) -> str:
-    """Compile a file that has the text `uncompiled` alone; return the object."""
+    """Compile a file that contains only the text `uncompiled`; return the object."""
     source = objects.folder / "absent.c"
     source.write_text(f"const char {_UNCOMPILED}[] = {{{', '.join(map(str, (*text.encode(), 0)))}}};\n")
     output = source.with_suffix(".o")
@@ -481,7 +482,7 @@ def _compiled_text(objects: _Objects, text: str) -> str:
 
 
 def _first_error(text: str) -> str:
-    """Return the compiler's first line about an error, without the folder."""
+    """Return the first line of the compiler's output that reports an error, without the folder."""
     lines = text.strip().splitlines() or ["the compiler says nothing"]
     line = next((line for line in lines if "error" in line), lines[-1])
     return re.sub(r"\S*[/\\](?=\w+\.[ch]:)", "", line)[:300]

@@ -1,6 +1,6 @@
-"""The comparison of freshly compiled C kernels with the reference, on a small case of each form.
+"""Compare freshly compiled C kernels with the reference, on a small case of each variant.
 
-A compiler, its flags or its processor may make wrong code without an error.
+A compiler may generate wrong code for some flags or processors without reporting an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from orthobench.recurrence.ops.plain import recurrence
 
 
 def comparisons() -> dict[str, Callable[[], bool]]:
-    """Return for each operation and other kernel a function that tells whether the kernels agree."""
+    """Return, for each operation and other kernel, a function that checks whether the kernels agree."""
     functions = {
         **{each.name: _comparison(each) for each in operations() if kernels.find(each, "cpu") is not None},
         "short_convolution": _convolution_agrees,
@@ -49,7 +49,7 @@ def comparisons() -> dict[str, Callable[[], bool]]:
 
 
 def _comparison(operation: Operation[...]) -> Callable[[], bool]:
-    """Return the comparison of an operation's kernels, in its forms or as its folder's module has it."""
+    """Return the comparison of an operation's kernels: the one in its folder, or else over its variants."""
     if operation.forms is not None:
         return functools.partial(operation_agrees, operation)
     function: Callable[[], bool] = importlib.import_module(f"{operation.folder}.comparison").agrees
@@ -57,13 +57,13 @@ def _comparison(operation: Operation[...]) -> Callable[[], bool]:
 
 
 def _with_gradients(agrees: Callable[[], bool]) -> bool:
-    """Call the function where torch records gradients, whatever the mode of the caller."""
+    """Call the function with torch's gradients enabled, whatever the caller's mode."""
     with torch.inference_mode(False), torch.enable_grad():
         return agrees()
 
 
 def _projection_agrees() -> bool:
-    """Return whether the products of `project` agree, and those of its gradients."""
+    """Return whether the products of `project` and of its gradients agree."""
     dx, inputs = normal(STEPS, BATCH, FEATURES, seed=0), normal(STEPS, BATCH, 5, seed=1)
     weight, bias = normal(FEATURES, 5, seed=2), normal(FEATURES, seed=3)
     x, dinputs = workspace.take(*dx.shape), workspace.take(*inputs.shape)
@@ -75,14 +75,14 @@ def _projection_agrees() -> bool:
 
 
 def _readout_agrees() -> bool:
-    """Return whether an output map agrees that the loop makes in value and gradient."""
+    """Return whether an output map that the loop computes agrees in value and gradient."""
     sizes = (STEPS, BATCH, 5), (FEATURES, 5), (FEATURES, FEATURES), (BATCH, FEATURES), (7, FEATURES), (7,)
 
     def in_kernel(u: Tensor, input_weight: Tensor, weight: Tensor, state: Tensor, *output_map: Tensor) -> list[Tensor]:
         call = recurrence.call(Projection(u, input_weight, None), weight, (state,), activation=TANH)
         with kernels.expect(*output_map):
             outputs, _ = cpu.run(call)
-        return [readout.joined(outputs, *output_map) for _ in range(2)]  # of the loop, and of a product
+        return [readout.joined(outputs, *output_map) for _ in range(2)]  # from the loop, and from a product
 
     def defined(u: Tensor, input_weight: Tensor, weight: Tensor, state: Tensor, *output_map: Tensor) -> list[Tensor]:
         x = torch.nn.functional.linear(u, input_weight)
@@ -103,7 +103,7 @@ def _normalization_agrees() -> bool:
 
 
 def _pointwise_agrees() -> bool:
-    """Return whether the passes between products agree with torch's, with whole vectors and a rest."""
+    """Return whether the passes between products agree with torch's, for whole vectors and a remainder."""
     x, skip, v, values = (normal(*shape, seed=i) for i, shape in enumerate(((5, 37), (37,), (5, 37), (5, 74))))
     return all(
         agrees(_single(kernel), _single(definition), arguments)
@@ -120,7 +120,7 @@ def _single(function: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
 
 
 def _head_norm_agrees() -> bool:
-    """Return whether the normalisation of heads agrees without a gate, and with one that is read or made."""
+    """Return whether the normalisation of heads agrees without a gate, and with a gate that is read or computed."""
     heads, size, inputs = 2, 21, 3
     y, weight = normal(STEPS, BATCH, heads * size, seed=0), normal(size, seed=1)
     gate, gate_weight = normal(STEPS, BATCH, heads * size, seed=2), normal(heads * size, inputs, seed=3)
@@ -151,7 +151,7 @@ def _entropy_agrees() -> bool:
 
 
 def _convolution_agrees() -> bool:
-    """Return whether the kernels of the short convolution agree, with sequences of one tile and of several."""
+    """Return whether the kernels of the short convolution agree, for sequences of one tile and of several."""
     for steps, taps, has_bias in ((3, 4, True), (37, 4, False), (19, 2, True)):
         shapes = [(steps, 2, FEATURES), (taps, FEATURES), (taps - 1, 2, FEATURES), *[(FEATURES,)] * has_bias]
         arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]

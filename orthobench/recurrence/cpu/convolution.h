@@ -1,4 +1,4 @@
-/* The inputs of a short convolution: read, or made as a projection of a few numbers of each step. */
+/* The inputs of a short convolution, which are read or computed as a projection of a few numbers of each step. */
 #ifndef ORTHOBENCH_CONVOLUTION_H
 #define ORTHOBENCH_CONVOLUTION_H
 

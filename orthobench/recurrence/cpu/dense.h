@@ -1,4 +1,4 @@
-/* What the dense recurrences share: the problem, the step of a loop over time, and its sweeps of products.
+/* Code that the dense recurrences share: the problem, the step of a loop over time, and its sweeps of products.
  *
  * Every *_forward and *_backward is single threaded and runs all time steps on the batch rows [first, last). Rows are
  * independent, so the caller gives each thread a range, and no thread waits. A row's arithmetic is the same in every
@@ -14,20 +14,20 @@ enum kind { IDENTITY, TANH, RELU, LEAKY_RELU, MODRELU, COMPLEX_MODRELU, COMPLEX_
 struct problem {
     int64_t steps, batch, features;
     int64_t inputs;      /* columns of u */
-    int64_t groups;      /* of batch rows, whose weight gradients are summed apart */
-    int64_t kind;        /* enum kind; for the GRU its candidate's: TANH or MODRELU */
+    int64_t groups;      /* number of groups of batch rows, whose weight gradients are summed separately */
+    int64_t kind;        /* enum kind; for the GRU the candidate's kind, TANH or MODRELU */
     int64_t euler;       /* h_t = h_{t-1} + step_size * act(...) */
     int64_t reset_after; /* GRU: whether r is applied after the product */
     int64_t outputs;     /* columns of y and grad_y */
     float slope, epsilon, step_size;
     float frequency, damping; /* of coRNN */
-    const float *x;      /* [T, B, gates * n], or NULL: then it is U u */
+    const float *x;      /* [T, B, gates * n], or NULL if it is U u */
     const float *u;      /* [T, B, inputs] or NULL */
     const float *packed_inputs; /* U, as `packed` */
     const float *packed; /* the forward matrix, or the backward one */
     const float *packed_candidate;
     const float *packed_candidate_inputs; /* U's rows for packed_candidate */
-    const float *bias;   /* [n] or NULL: the activation's */
+    const float *bias;   /* the activation's b, [n], or NULL */
     const float *candidate_bias; /* GRU [n] or NULL: b in r (W_g h_{t-1} + b) */
     const float *h0, *c0;
     float *h, *c;        /* [T, B, n]; c is the second state: LSTM's c, coRNN's and LEM's z */
@@ -49,8 +49,8 @@ struct problem {
     float *norms, *c_norms; /* [T, B] or NULL */
 };
 
-/* Floats of a row of `saved`: parts of whole vectors. With one more, rows are no power of two apart, where they would
- * fall on the same few cache sets. */
+/* Floats of a row of `saved`: parts of whole vectors, and one vector more, because rows a power of two apart would fall
+ * on the same few cache sets. */
 INLINE int64_t kept_row(int64_t n, int64_t parts) { return parts * padded(n) + VL; }
 
 /* ------------------------------------------------------------------ one time step */
@@ -64,7 +64,7 @@ struct step {
     int64_t dz_row;
     float *aside;           /* GRU [rows, n]: r h_{t-1}; with r after the product r, backward dL/d(W_g h_{t-1} + b) */
     int64_t aside_row;      /* floats between its rows, backward */
-    float *dx;              /* dL/dz of all steps, [T, B, gates * n], if it is kept beside dz, or NULL */
+    float *dx;              /* dL/dz of all steps, [T, B, gates * n], if it is kept in addition to dz, or NULL */
     float *direct;          /* [rows, n]: the part of dL/dh_t outside the product */
     float *cell;            /* [rows, n]: the part of dL/dc_t from c_{t+1} */
     float *gate;            /* [rows, n], forward: a gate of the present step, for the epilogue of a second product */
@@ -74,8 +74,8 @@ struct step {
     float *squares, *cell_squares; /* [rows, VL]: partial sums of squares for the norms, or NULL */
 };
 
-/* The step `shared` as a copy of it and of its problem. No store seems to change the copy, so that the compiler makes
- * the addresses of a tile once. */
+/* The step `shared` as a local copy of it and of its problem. The stores below cannot alias the copy, so the compiler
+ * computes the addresses of a tile only once. */
 #define COPY_STEP(shared)                          \
     const struct problem problem = *(shared)->p;   \
     struct step copy = *(shared);                  \
@@ -110,7 +110,7 @@ INLINE int64_t offset(const struct step *s, int64_t row, int64_t width) {
     return (s->t * s->p->batch + s->first + row) * width;
 }
 
-/* A sum of products with x at `at`, where x is given; the next step's is `next` floats further. */
+/* A sum of products with x at `at`, if x is given; the next step's x is `next` floats further. */
 INLINE vf with_input(const struct problem *p, vf sum, int64_t at, int count, int64_t next) {
     if (!p->x) return sum;
     prefetch(p->x + at, next);
@@ -122,8 +122,8 @@ INLINE int64_t saved_at(const struct step *s, int64_t row, int64_t parts, int64_
     return offset(s, row, kept_row(s->p->features, parts)) + col;
 }
 
-/* Keeps a vector in `saved`: around the caches if they do not hold it until the backward pass. Then its line need not
- * be read first. */
+/* Stores a vector in `saved`, around the caches if they cannot hold it until the backward pass, because its line then
+ * need not be read first. */
 INLINE void keep(const struct step *s, int64_t parts, int64_t at, vf value) {
     const struct problem *p = s->p;
     if (!p->saved) return;
@@ -131,15 +131,15 @@ INLINE void keep(const struct step *s, int64_t parts, int64_t at, vf value) {
     else *(vf *)(p->saved + at) = value;
 }
 
-/* The sweep to come asks for the rows of `saved` of the step before: evenly over its products, because one tile's rows
- * at once would fill the core's queue of misses. */
+/* Lets the next sweep request the rows of `saved` of the step before, evenly over its products, because all rows of a
+ * tile at once would fill the core's queue of misses. */
 INLINE void fetch_saved(struct step *s, int64_t rows, int64_t parts) {
     const int64_t length = kept_row(s->p->features, parts);
     s->fetch = s->fetching && s->t > 0 ? s->p->saved + ((s->t - 1) * s->p->batch + s->first) * length : NULL;
     s->fetch_lines = rows * length / 16;
 }
 
-/* The first `count` of all parts, and a request for those of the step before unless the sweep makes it. */
+/* The first `count` floats of all parts; also requests those of the step before, unless the sweep does so. */
 INLINE void load_saved(const struct step *s, int64_t row, int count, int64_t parts, int64_t col, vf *out) {
     const int64_t width = padded(s->p->features), at = saved_at(s, row, parts, col);
     for (int part = 0; part < count; part++) {

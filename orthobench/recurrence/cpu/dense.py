@@ -1,7 +1,7 @@
-"""What the bindings of the dense recurrences share: the fields of their problems, and their weight gradients.
+"""Code that the bindings of the dense recurrences share: the fields of their problems, and their weight gradients.
 
-Forward keeps the states and what the states do not give back ("saved" in these files). Backward runs the loop in
-reverse. It makes dL/dW beside the loop while the sum fits the cache, and else as one product over all steps.
+Forward keeps the states and what cannot be recovered from them ("saved" in these files). Backward runs the loop in
+reverse. It computes dL/dW during the loop if the sum fits the cache, or else as one product over all steps.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Settings = dict[str, int | float]
 
 
 def makes(x: Projection | Convolution) -> bool:
-    """Return whether the loops compute these inputs: a projection, whose inputs need no gradient."""
+    """Return whether the loops compute these inputs, which must be a projection whose inputs need no gradient."""
     return isinstance(x, Projection) and not x.inputs.requires_grad
 
 
 def fields(tape: Tape, width: int | None, settings: Mapping[str, int | float]) -> dict[str, Any]:
-    """Return the fields of a backward problem that all operations have; dx is `[T, B, width]`, if there is a width."""
+    """Fill in the fields of a backward problem that all operations have; dx is `[T, B, width]`, if there is a width."""
     h = tape.states[0]
     gradients = {"grad_h": tape.gradient, **dict(zip(("grad_last", "grad_c_last"), tape.final, strict=False))}
     return {
@@ -42,7 +42,7 @@ def fields(tape: Tape, width: int | None, settings: Mapping[str, int | float]) -
 
 
 def reading(tape: Tape) -> dict[str, Any]:
-    """Return the fields of a backward problem for an output map of the states."""
+    """Fill in the fields of a backward problem for an output map of the states."""
     if tape.reading is None:
         return {}
     gradient, weight = tape.reading
@@ -50,7 +50,7 @@ def reading(tape: Tape) -> dict[str, Any]:
 
 
 def outputs(reading: kernels.Reading | None, h: Tensor) -> dict[str, Any]:
-    """Return the fields of a forward problem for an output map of the states h, whose y the loop makes."""
+    """Fill in the fields of a forward problem for an output map of the states h, whose y the loop computes."""
     if reading is None:
         return {}
     weight, bias = reading.weight.contiguous(), reading.bias.contiguous()
@@ -59,12 +59,12 @@ def outputs(reading: kernels.Reading | None, h: Tensor) -> dict[str, Any]:
 
 
 def saved(h: Tensor, parts: int) -> Tensor:
-    """Return memory for the parts `[T, B, n]` that a forward pass keeps beside its states h."""
+    """Return memory for the parts `[T, B, n]` that a forward pass keeps in addition to its states h."""
     return workspace.take(*h.shape[:2], native.kernels().saved_row(h.shape[2], parts))
 
 
 def inputs(x: Tensor, parameters: Mapping[str, Any], gates: int = 1, more: int = 0) -> dict[str, Any]:
-    """Return the fields of a forward problem for x, or for a projection, whose inputs x is.
+    """Fill in the input fields of a forward problem; if the kernel computes the projection, x holds its inputs u.
 
     U is packed as blocks of `gates` gates and, for a second product, of `more`. The bias is the weight of an additional
     input 1.
@@ -78,10 +78,10 @@ def inputs(x: Tensor, parameters: Mapping[str, Any], gates: int = 1, more: int =
 
 
 def sum_fields(tape: Tape, arguments: Arguments, u: Tensor | None, width: int | None = None) -> dict[str, Any]:
-    """Return the fields of a backward problem that concern dL/dx, dL/dW and dL/dU, of dz `[T, B, width]`.
+    """Fill in the fields of a backward problem that concern dL/dx, dL/dW and dL/dU, from dz `[T, B, width]`.
 
-    By default dz is dL/dx `[T, B, gates * n]`. While the sums fit the cache they are made beside the loop. Then dL/dx
-    is kept only where x is no projection.
+    By default dz is dL/dx `[T, B, gates * n]`. If the sums fit the cache, they are computed during the loop, and dL/dx
+    is kept only if x is not a projection.
     """
     (rows, n), h, (h0, *_) = arguments.weight.shape, tape.states[0], arguments.state
     width = width or rows
@@ -100,7 +100,7 @@ def sum_fields(tape: Tape, arguments: Arguments, u: Tensor | None, width: int | 
 def weight_gradients(
     tape: Tape, arguments: Arguments, fields: Mapping[str, Any]
 ) -> tuple[Tensor | None, dict[str, Tensor | None]]:
-    """Return dL/dW, and dL/dU and dL/db of a projection by their names, after the backward loop of one product."""
+    """Return dL/dW, and a projection's dL/dU and dL/db by name, after the backward loop of one product."""
     sums, u, (rows, n) = fields.get("dweights"), fields.get("u"), arguments.weight.shape
     output_weight = None
     if sums is not None:
@@ -126,7 +126,7 @@ def named(
 
 
 def row_sums(h0: Tensor) -> Tensor:
-    """Return memory for a sum over time of each row of h0 `[B, n]`: `[B, padded(n)]`, of zeros."""
+    """Return zeroed memory `[B, padded(n)]` for a sum over time of each row of h0 `[B, n]`."""
     return h0.new_zeros(len(h0), native.padded(h0.shape[1]))
 
 

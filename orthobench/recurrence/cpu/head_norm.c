@@ -1,13 +1,13 @@
 /* The root mean square normalisation of the features of each head, times a gate silu(g), and its gradients, in float32.
  *
- * A row has the features of all heads of a step and batch row; each range of rows is one thread's. The gate is absent,
- * or read, or made from a few inputs of the row, so that it does not pass through memory. */
+ * A row has the features of all heads of a step and batch row; each range of rows belongs to one thread. The gate is
+ * absent, or read, or computed from a few inputs of the row, so that it does not pass through memory. */
 #include "convolution.h"
 #include "tiles.h"
 
 /* NULL: what is absent. */
 struct head_norm {
-    int64_t heads, size, inputs; /* features of a head; inputs: numbers of a row that the gate is made of, or 0 */
+    int64_t heads, size, inputs; /* size: features of a head; inputs: numbers of a row that give the gate, or 0 */
     float epsilon;
     const float *y, *weight;     /* [rows, heads, size], [size] */
     const float *gate;           /* g [rows, heads, size], or with `inputs` u [rows, inputs] */
@@ -54,7 +54,7 @@ INLINE void forward(const int gate, const struct head_norm *p, int64_t row, int6
     }
 }
 
-/* Adds dg to the gradient of the weights that make g. */
+/* Adds the contribution of dg to the gradient of the weights that compute g. */
 INLINE void add_gate_weights(const struct head_norm *p, int64_t row, int64_t col, vf dgate, int count) {
     for (int64_t i = 0; i < p->inputs; i++) {
         float *const to = p->dgate_weight + i * p->heads * p->size + col;

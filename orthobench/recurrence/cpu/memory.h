@@ -1,4 +1,4 @@
-/* Memory of a pass over some rows: zeroed, and divided into parts that begin at cache lines. */
+/* Zeroed memory for a pass over some rows, divided into parts that begin at cache lines. */
 #ifndef ORTHOBENCH_MEMORY_H
 #define ORTHOBENCH_MEMORY_H
 

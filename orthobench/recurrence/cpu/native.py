@@ -1,6 +1,6 @@
 """The compiled library for Python: its functions, the problems of `dense.h`, and matrices in the order it reads them.
 
-No number depends on the number of threads.
+No result depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from orthobench.recurrence.cpu import build, signatures, threads, workspace
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
 _CACHED = 1 << 20  # bytes of a packed matrix that stays in a core's cache; a larger one is read once for all batch rows
 _FORWARD_ROWS, _BACKWARD_ROWS = 32, 25  # batch rows whose states of a few steps stay in a core's cache
-_SUMS = 1 << 20  # bytes of all groups' weight gradients; with more, half the rows are backward in a block
+_SUMS = 1 << 20  # bytes of all groups' weight gradients; with more, a backward block has half the rows
 
 _comparisons: Callable[[], dict[str, Callable[[], bool]]] = dict
 
@@ -36,7 +36,7 @@ def missing() -> str | None:
 
 
 def unusable(name: str) -> str | None:
-    """Return the reason why the C kernels of an operation, or of `project` and its like, are not used, or None.
+    """Return the reason why the C kernels of an operation, or of a pass such as `project`, are not used, or None.
 
     The first call after a build compares the kernels with the reference.
     """
@@ -57,10 +57,10 @@ def _failure(name: str) -> str:
 
 
 def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
-    """Return whether the C kernels of `project` or its like serve these tensors; None counts as no tensor.
+    """Return whether the C kernels of a pass such as `project` run on these tensors; None counts as no tensor.
 
-    They serve float32 on the CPU, with elements, unless operations of torch serve alone. The kernels trust their sizes,
-    so tensors of other shapes go to torch, which says what is wrong, or broadcasts.
+    They run on nonempty float32 tensors on the CPU, unless only torch's operations are used. The kernels trust their
+    sizes, so tensors with other shapes go to torch, which broadcasts them or reports what is wrong.
 
     Args:
         name: the name of the comparison of the kernels.
@@ -95,7 +95,7 @@ def _fits(layout: str, tensors: Sequence[Tensor | None]) -> bool:
 
 @functools.cache
 def _axes(layout: str) -> list[list[tuple[int, str, int]]]:
-    """Return the axes of each tensor of a layout: a factor, the size's name and what is added."""
+    """Return the axes of each tensor of a layout: a factor, the size's name and an addend."""
     axes = []
     for tensor in layout.split(","):
         parts = [re.fullmatch(r"(\d*)(\w+|\.\.\.)(-\d+)?", axis) for axis in tensor.split()]
@@ -104,7 +104,7 @@ def _axes(layout: str) -> list[list[tuple[int, str, int]]]:
 
 
 def pointer(tensor: Tensor | None, dtype: torch.dtype = torch.float32, strided: bool = False) -> int | None:
-    """Return the address of a tensor that a kernel reads or writes, or None, which is NULL.
+    """Return the address of a tensor that a kernel reads or writes, or None for NULL.
 
     Args:
         tensor: contiguous, unless the kernel receives its strides.
@@ -112,7 +112,7 @@ def pointer(tensor: Tensor | None, dtype: torch.dtype = torch.float32, strided: 
         strided: whether the kernel receives the strides.
 
     Raises:
-        TypeError: the kernel would read or write other memory than the tensor's.
+        TypeError: the kernel would read or write memory outside the tensor.
     """
     if tensor is None:
         return None
@@ -123,7 +123,7 @@ def pointer(tensor: Tensor | None, dtype: torch.dtype = torch.float32, strided: 
 
 
 def verdicts() -> dict[str, bool]:
-    """Return for each operation, and for `project` and its like, whether its C kernels agree with the reference.
+    """Return whether the C kernels of each operation, and of passes such as `project`, agree with the reference.
 
     Raises:
         BuildError: they cannot be built.
@@ -147,7 +147,7 @@ def _failures() -> frozenset[str]:
 def compare_by(comparisons: Callable[[], dict[str, Callable[[], bool]]]) -> None:
     """Set the function that returns the comparisons of the kernels with the reference, by name.
 
-    They call the operations, which stand above this module.
+    They call the operations, which import this module.
     """
     global _comparisons
     _comparisons = comparisons
@@ -178,7 +178,7 @@ def load(*flags: str) -> build.Library:
 
 
 def problem(struct: str, **fields: Any) -> ctypes.Structure:
-    """Return a structure of these numbers and tensors; an absent or None field is 0 or NULL.
+    """Return a structure with these numbers and tensors; an absent or None field is 0 or NULL.
 
     Raises:
         TypeError: a field is unknown, or the kernel would read or write other memory than a tensor's.
@@ -191,30 +191,30 @@ def problem(struct: str, **fields: Any) -> ctypes.Structure:
 
 
 def bind(function: str, **arguments: Any) -> Callable[..., Any]:
-    """Return a kernel as a function of a range [first, last), and of arguments by name that are missing here.
+    """Return a kernel as a function of a range [first, last), and of the arguments that are missing here, by name.
 
     Raises:
         TypeError: an argument is unknown, or the kernel would read or write other memory than a tensor's.
     """
     known, kernel = signatures.signature(function).parameters, getattr(kernels(), function)
     passed = {name: _passed(function, name, value, known) for name, value in arguments.items()}
-    names = [*known][2:]  # after first and last
+    names = [*known][2:]  # those after first and last
 
     def run(first: int, last: int, **own: Any) -> Any:
         values = passed | {name: _passed(function, name, value, known) for name, value in own.items()}
         return kernel(first, last, *[values[name] for name in names])
 
-    run.arguments = arguments  # type: ignore[attr-defined]  # they live as long as their addresses are used
+    run.arguments = arguments  # type: ignore[attr-defined]  # keeps them alive while their addresses are used
     return run
 
 
 def _ordered(function: str, **arguments: int | None) -> list[int | None]:
-    """Return numbers and addresses by name in the order of a C function's parameters."""
+    """Put numbers and addresses, given by name, into the order of a C function's parameters."""
     return [arguments[name] for name in signatures.signature(function).parameters]
 
 
 def _passed(function: str, name: str, value: Any, known: Mapping[str, signatures.Value]) -> Any:
-    """Return a value as the C function or structure takes it."""
+    """Convert a value to the type that the C function or structure takes."""
     if name not in known:
         raise TypeError(f"{function} has no {name}")
     dtype = known[name].dtype
@@ -227,7 +227,7 @@ def _passed(function: str, name: str, value: Any, known: Mapping[str, signatures
 
 
 def loop(function: str, settings: Mapping[str, int | float] | None = None, **fields: Any) -> None:
-    """Run one direction of an operation over all steps, the batch rows split over the threads and into blocks.
+    """Run one direction of an operation over all steps, with the batch rows split over the threads and into blocks.
 
     Args:
         function: its name in C.
@@ -265,7 +265,7 @@ def run_parts(function: str, passed: ctypes.Structure, parts: Sequence[tuple[int
     """Run a kernel on each part [first, last) of its rows or units, on torch's number of threads.
 
     Raises:
-        MemoryError: it has not enough memory.
+        MemoryError: the kernel does not have enough memory.
     """
     kernel = getattr(kernels(), function)
 
@@ -280,12 +280,12 @@ def run_parts(function: str, passed: ctypes.Structure, parts: Sequence[tuple[int
 
 
 def _share(times: Tensor | None) -> float:
-    """Return the share of the first time in the second."""
+    """Return the first time as a share of the second."""
     return 0.0 if times is None else float(times[0] / times[1])
 
 
 def with_bias(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return inputs `[T, B, m]` and their weight `[width, m]` with the bias as the weight of an additional input 1."""
+    """Return inputs `[T, B, m]` and weight `[width, m]`, with the bias as the weight of an additional input 1."""
     if bias is None:
         return inputs, weight
     constant = inputs.new_ones(*inputs.shape[:2], 1)
@@ -312,7 +312,7 @@ def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride
 
 
 def linear(rows: Tensor, packed: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
-    """Fill `out` `[..., n]` with rows W^T + b, of contiguous rows `[..., depth]`; W is packed, and b `[n]` or None."""
+    """Fill `out` `[..., n]` with rows W^T + b, for contiguous rows `[..., depth]`; W is packed; b is `[n]` or None."""
     depth, n = rows.shape[-1], out.shape[-1]
     count = rows.numel() // depth
     kernel = bind("linear", total=count, depth=depth, n=n, a=rows, packed=packed, bias=bias, out=out)
@@ -333,9 +333,9 @@ def weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Ten
 def outer_sums(dz: Tensor, states: Tensor, initial: Tensor | None, inputs: Tensor | None = None) -> Tensor:
     """Return the sum over t and batch of dz_t^T [state_{t-1}, u_t], or without an initial state of dz_t^T state_t.
 
-    dz is `[T, B, width]`, possibly with strided rows, u is `[T, B, m]`; the result is `[width, padded(n + m)]`. While a
-    sum fits the cache the steps are divided, by the sizes alone, and the parts' sums are added in order. Larger sums
-    divide the columns of dz among the threads, which changes no sum.
+    dz is `[T, B, width]`, possibly with strided rows, u is `[T, B, m]`; the result is `[width, padded(n + m)]`. If a
+    sum fits the cache, the steps are divided into parts, which depend only on the sizes, and their sums are added in
+    order. For larger sums the columns of dz are divided among the threads, which does not change any sum.
     """
     library = kernels()
     steps, batch, width = dz.shape
@@ -375,7 +375,7 @@ def padded(columns: int) -> int:
 
 
 def row_groups(batch: int) -> int:
-    """Return the number of groups of batch rows whose weight gradients are summed apart: a power of 2, at most 8."""
+    """Return the number of groups of batch rows whose weight gradients are summed separately, a power of 2 up to 8."""
     return 1 << max(0, min(3, (batch // 3).bit_length() - 1))
 
 

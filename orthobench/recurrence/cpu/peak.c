@@ -1,7 +1,7 @@
 /* The rate of fused multiply-adds on registers, which bounds every float32 kernel. */
 #include "vectors.h"
 
-/* Independent chains: more than the latency of an addition times the number of units; they fit the register file. */
+/* Independent chains, more than the latency of an addition times the number of units, which fit the register file. */
 enum { CHAINS = 2 * ROWS > 24 ? 24 : 2 * ROWS };
 
 /* Floating-point operations of one repetition. */

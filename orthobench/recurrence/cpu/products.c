@@ -95,13 +95,13 @@ void pack_vector(float *to, int64_t stride, int64_t depth, const float *from, in
 
 enum {
     BLOCK = (ROWS + VL - 1) / VL * VL, /* floats of a copied row of at most ROWS columns of dz */
-    COPIED = DEPTH * BLOCK + 16, /* floats between copied blocks: a line more, or they would fall on one cache set */
+    COPIED = DEPTH * BLOCK + 16, /* floats between copied blocks, with an extra line to avoid a common cache set */
     EVERY = 8, /* rows between requests; each is for one row of the next tile's sums */
 };
 
 int64_t copy_size(int64_t width) { return (width / ROWS + 1) * COPIED; }
 
-/* Cache lines of rows that come from memory, one after the other. */
+/* Requests for the cache lines of rows that come from memory, one after the other. */
 struct lines {
     const struct rows *dz;
     const struct factor *factors;

@@ -15,7 +15,7 @@ struct operand {
 };
 
 enum {
-    FAR = 768, /* a panel of this depth stays in no L1 cache */
+    FAR = 768, /* a panel of this depth does not stay in any L1 cache */
     DEPTH = 128, /* rows of an outer product summed in registers: a panel of them, DEPTH x 2 vectors, stays in L1 */
 };
 

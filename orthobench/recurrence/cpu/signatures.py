@@ -1,4 +1,4 @@
-"""The C functions and structures that Python uses, as the sources define them: no signature is written twice."""
+"""The C functions and structures that Python uses, parsed from the sources so that no signature is written twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 _CODE = Path(__file__).parents[1]
 SOURCES = sorted(_CODE.rglob("*.c"))
-"""The library's files: every C file of the operations and of what they share. No two have the same name."""
+"""The library's files: every C file of the operations and of their shared code. No two have the same name."""
 HEADERS = sorted(_CODE.rglob("*.h"))
 
 _NUMBERS: dict[str, Any] = {
@@ -31,7 +31,7 @@ class Value:
 
     Attributes:
         kind: its type for ctypes.
-        dtype: the type of the tensor that it points to, or None for a number or another pointer.
+        dtype: the type of the tensor to which it points, or None for a number or another pointer.
     """
 
     kind: Any

@@ -15,7 +15,7 @@ if hasattr(os, "register_at_fork"):  # threads do not survive a fork
 
 
 def run(tasks: Sequence[Callable[[], None]]) -> None:
-    """Run all tasks, in the order of their list, on up to torch.get_num_threads() threads, the caller's included."""
+    """Run all tasks, in list order, on up to torch.get_num_threads() threads, including the caller's."""
     helpers = min(torch.get_num_threads(), len(tasks)) - 1
     waiting = deque(tasks)
 

@@ -30,8 +30,8 @@ struct left {
 #define BY_ROWS(AT, LD) (&(struct left){AT, LD, 1})
 #define BY_COLUMNS(AT, LD) (&(struct left){AT, 1, LD}) /* a transposed matrix */
 
-/* What becomes of a product: out = keep kept + scale rows[row] product. Without `kept`, out itself is kept; with
- * keep = 0, nothing is read. Without `rows` their factors are 1. */
+/* How a product is stored: out = keep kept + scale rows[row] product. Without `kept`, out itself is used. With
+ * keep = 0, nothing is read. Without `rows`, their factors are 1. */
 struct into {
     float keep, scale;
     const float *rows, *kept; /* kept: with the row length of out */
@@ -101,7 +101,7 @@ INLINE void product_of_rows(const int rows, const int vecs, int64_t depth, struc
     }
 }
 
-/* The same; with constant numbers of rows and columns it has no choice among blocks. */
+/* The same; with constant numbers of rows and columns it need not choose among blocks. */
 INLINE void product(int64_t rows, int64_t columns, int64_t depth, const struct left *a, const float *b, int64_t ldb,
                     const struct into *how, float *out, int64_t ldo) {
     if (!__builtin_constant_p(rows) || !__builtin_constant_p(columns)) {

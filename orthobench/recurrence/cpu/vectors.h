@@ -63,8 +63,8 @@ INLINE void store(float *to, vf value, int count) {
 #endif
 }
 
-/* Asks for the line at a time step's distance, one step before its use: no hardware prefetcher follows that walk. Lines
- * to be written are asked for likewise, since a request to own a line would wait for it. */
+/* Requests the line at a time step's distance, one step before its use, because no hardware prefetcher follows that
+ * walk. Lines to be written are requested in the same way, because a request to own a line would wait for it. */
 INLINE void prefetch(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 0, 2); }
 
 #ifndef CACHED
@@ -296,7 +296,7 @@ INLINE vf hyperbolic_tangent(vf x) {
 /* 1 - a^2, tanh's derivative where its value is a. The square alone would round all that is left to one side. */
 INLINE vf tangent_slope(vf a) { return (1.0f - a) * (1.0f + a); }
 
-/* Denormal numbers cost a hundred cycles each and appear in every vanishing gradient: off while a kernel runs. */
+/* Denormal numbers cost a hundred cycles each and appear in every vanishing gradient, so kernels run without them. */
 INLINE uint64_t flush_denormals(void) {
 #if defined(__SSE__)
     const unsigned before = _mm_getcsr();

@@ -1,7 +1,7 @@
-/* dL/d[W, U] beside the backward loop.
+/* dL/d[W, U], computed during the backward loop.
  *
- * After a few steps, while their dz and h are in the cache, their products are added to the sums. Groups of batch rows
- * have sums of their own, and a thread has whole groups, so no sum depends on the number of threads. */
+ * After a few steps, while their dz and h are in the cache, their products are added to the sums. Each group of batch
+ * rows has its own sums, and a thread has whole groups, so no sum depends on the number of threads. */
 #ifndef ORTHOBENCH_WEIGHT_SUMS_H
 #define ORTHOBENCH_WEIGHT_SUMS_H
 
@@ -21,8 +21,8 @@ struct sums {
     int64_t rows, width; /* batch rows of this thread; columns of dz */
     int64_t chunk;       /* steps between additions */
     int64_t ld;          /* floats between dz of a row's steps: whole cache lines, an odd number of them */
-    float *ring;         /* [rows, chunk, ld], a group's steps and rows equally far apart: dz, then the columns
-                          * beside it; NULL if no sums are made */
+    float *ring;         /* [rows, chunk, ld], a group's steps and rows equally far apart: dz, then the additional
+                          * columns; NULL if no sums are computed */
     int64_t row;         /* floats between dz of a step's rows */
     int64_t started, spent; /* nanoseconds */
 };

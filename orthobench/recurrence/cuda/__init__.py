@@ -1,1 +1,1 @@
-"""The CUDA back end: kernels in Triton, forms by PyTorch's operations, and the self-tests of both."""
+"""The CUDA back end: kernels in Triton or from PyTorch's operations, and the self-tests of both."""

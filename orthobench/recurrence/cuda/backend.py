@@ -42,7 +42,7 @@ def unsupported(call: Call) -> str | None:
 def unusable(call: Call) -> str | None:
     """Return the reason why the kernels of a supported call failed their self-test on its device, or None.
 
-    A call without a state only asks for the back end, and tests nothing.
+    A call without a state only asks which back end would run, so nothing is tested.
     """
     kernel = kernels.find(call.operation, "cuda")
     needs_test = kernel is not None and issubclass(kernel, launch.TritonKernel) and call.state
@@ -50,7 +50,7 @@ def unusable(call: Call) -> str | None:
 
 
 def run(call: Call) -> Result:
-    """Run all steps, by Triton's kernels or by PyTorch's."""
+    """Run all steps, with Triton's kernels or PyTorch's."""
     kernel = kernels.find(call.operation, "cuda")
     assert kernel is not None
     # Triton launches on the current device.

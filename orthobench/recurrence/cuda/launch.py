@@ -1,7 +1,7 @@
-"""Shared by the CUDA back end's autograd functions: the choice of a kernel and its tile, launches, weight gradients.
+"""Code shared by the CUDA back end's autograd functions: choice of kernel and tile, launches, weight gradients.
 
-Tensors may have a leading dimension `runs`. Kernels compute all runs in one launch, by the tiles of a run alone.
-Torch's products and sums are made run by run, since their rounding may depend on the shape.
+Tensors may have a leading dimension `runs`. Kernels compute all runs in one launch, with the same tiles as for one run.
+Torch's products and sums are computed run by run, because their rounding may depend on the shape.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orthobench.recurrence.declaration import Declaration
 from orthobench.recurrence.kernels import Kernel, Tape
 
 MAX_ROW_FEATURES = 256
-REGISTER_FILE, MAX_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
+REGISTER_FILE, MAX_REGISTERS = 65536, 255  # per multiprocessor, and per thread
 _FUSED = {"enable_fp_fusion": True}  # without it newer Tritons do not fuse multiply-adds
 
 
@@ -35,7 +35,7 @@ class RowPlan:
     warps: int
 
     def constants(self) -> dict[str, int]:
-        # Without the limit, ptxas may take 40 registers and spill all of W where W does not fit anyway.
+        # Without the limit, ptxas may use 40 registers and spill all of W if W does not fit anyway.
         registers = min(MAX_REGISTERS, REGISTER_FILE // (32 * self.warps))
         options = {"num_warps": self.warps, "num_stages": 1, "maxnreg": registers, **_FUSED}
         return {"N": self.size, "THREE": self.three, **options}
@@ -59,8 +59,8 @@ class StepPlan:
 def row_plan(features: int) -> RowPlan | None:
     """Choose the row kernel for this many features, if there is one.
 
-    As few warps as registers allow: a thread then owns a whole column of W, and the sum needs no exchange. With Triton
-    3.6 and 3.8 all of these but the last compile for sm_90 without a spill.
+    It uses as few warps as the registers allow, because a thread then owns a whole column of W and the sum needs no
+    exchange. With Triton 3.6 and 3.8, all of these but the last compile for sm_90 without a spill.
     """
     if features > MAX_ROW_FEATURES:
         return None
@@ -74,7 +74,7 @@ def row_plan(features: int) -> RowPlan | None:
 
 
 def step_plan(batch: int, columns: int, processors: int, gates: int = 1) -> StepPlan:
-    """Choose the smallest tile whose grid runs in one wave: a step is bound by latency, not by throughput."""
+    """Choose the smallest tile whose grid runs in one wave, because a step is bound by latency, not by throughput."""
     tiles = ((16, 32), (32, 32), (32, 64), (64, 64)) if gates == 1 else ((16, 64), (32, 64), (64, 64))
     for rows, width in tiles:
         if -(-batch // rows) * -(-columns * gates // width) <= processors:
@@ -83,11 +83,11 @@ def step_plan(batch: int, columns: int, processors: int, gates: int = 1) -> Step
 
 
 class TritonKernel(Kernel):
-    """A kernel that needs Triton, and a self-test before its first use."""
+    """A kernel that needs Triton, and that is tested before its first use."""
 
     @staticmethod
     def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
-        """Return a call of each class of sizes, as the papers' models have them; `call` takes n and the parameters."""
+        """Return a call for each class of sizes in the papers' models; `call` takes n and the parameters."""
         raise NotImplementedError
 
 
@@ -119,12 +119,12 @@ def _first_line(error: Exception) -> str:
 
 
 def processors(device: torch.device) -> int:
-    """Return the number of multiprocessors; of an H100 where Triton's interpreter takes its place."""
+    """Return the number of multiprocessors, which is an H100's if Triton's interpreter replaces the device."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 132
 
 
 def step_launch(name: str, like: Tensor, batch: int, n: int, gates: int = 1) -> tuple[Any, dict[str, Any]]:
-    """Give a step kernel on its grid, and its compile-time constants; `like` is a tensor through time."""
+    """Return a step kernel on its grid, and its compile-time constants; `like` is a tensor through time."""
     plan = step_plan(batch, n, processors(like.device), gates)
     runs = like.shape[0] if like.dim() == 4 else 1
     grid = (-(-batch // plan.rows), -(-n * gates // plan.columns), runs)
@@ -132,19 +132,19 @@ def step_launch(name: str, like: Tensor, batch: int, n: int, gates: int = 1) -> 
 
 
 def loss_gradient(tape: Tape) -> tuple[bool, Tensor]:
-    """Return whether the loss uses the last step of the first state alone, and its gradient `[B, n]` or `[T, B, n]`."""
+    """Return whether the loss uses only the last step of the first state, and its gradient `[B, n]` or `[T, B, n]`."""
     return (True, tape.last()) if tape.gradient is None else (False, tape.gradient)
 
 
 def of_each_run(function: Callable[..., Tensor], first: Tensor, *others: Tensor) -> Tensor:
-    """Apply a function of one run's matrices `[rows, columns]` and other tensors to the tensors of each run."""
+    """Apply a function of one run's tensors, such as matrices `[rows, columns]`, to each run in turn."""
     if first.dim() == 2:
         return function(first, *others)
     return torch.stack([function(*each) for each in zip(first, *others, strict=True)])
 
 
 def sum_of_rows(terms: Tensor) -> Tensor:
-    """Return the sum over the rows of one run's `[B, n]`."""
+    """Return the sum over the rows of one run's tensor `[B, n]`."""
     return terms.sum(0)
 
 

@@ -1,9 +1,9 @@
 """A scan of independent units by PyTorch's kernels, in about 2 sqrt(T) operations.
 
-The sequence is cut into pieces of about sqrt(T) steps. All pieces run at once from a zero state. Their final states
-are joined one after another, and each piece gets its start's share: that state times the product of the coefficients
-since. Only products of coefficients are taken, never quotients, so nothing overflows where |a| <= 1. The backward pass
-is the same recurrence with conj(a) in reversed time.
+The sequence is cut into pieces of about sqrt(T) steps, and all pieces run at once from a zero state. Their final states
+are joined one after another, which gives each piece its initial state. The contribution of this state, multiplied by
+the product of the coefficients since then, is added to the piece. Only products of coefficients are computed, never
+quotients, so nothing overflows if |a| <= 1. The backward pass is the same recurrence with conj(a) in reversed time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The self-test of the CUDA kernels: each form of an operation is compared with the reference before its first use.
+"""The self-test of the CUDA kernels: before its first use, each variant of an operation is compared with the reference.
 
-A kernel may be wrong on a device that nobody tried it on: a compiler, a driver or a new architecture may break it.
-The test compares values and gradients with the reference in float64 on the same device. For `recurrence` it also
-measures how the norm of a state drifts over 1,000 steps of an orthogonal W. There a bias far below the rounding of one
-step shows.
+A kernel may be wrong on an untried device, because of a compiler, a driver or a new architecture. The test compares
+values and gradients with the reference in float64 on the same device. For `recurrence` it also measures how the norm of
+a state drifts over 1,000 steps of an orthogonal W, which reveals a bias far below the rounding of one step.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ from orthobench.recurrence.ops.plain import recurrence
 STEPS = 4
 DRIFT_STEPS = 1000
 TOLERANCE = 3e-5
-"""Relative Frobenius distance from float64. Float32 stays below 3e-6 at these steps; TF32 has 5e-4."""
+"""Relative Frobenius distance from float64. Over these steps float32 stays below 3e-6, whereas TF32 has 5e-4."""
 DRIFT_TOLERANCE = 5e-7 * DRIFT_STEPS
 """Relative change of the norm. Float32 stays below 1e-5; a sum that rounds towards zero loses 4e-3."""
 MAX_BATCH = 512
 CLASSES = (64, 128, 192, 256, 512)
-"""The largest numbers of features of the size classes; another class has all above."""
+"""The largest number of features of each size class; one more class has all larger numbers."""
 
 Run = Callable[[Call], Result]
 
 
 @dataclass(frozen=True)
 class Form:
-    """A compiled form of an operation: the operation, its parameters' kinds, and the class of its size.
+    """A compiled variant of an operation: the operation, the kinds of its parameters, and its size class.
 
     Attributes:
         operation: the operation's name.
         details: words that name the kernel's variant, such as the activation's kind.
-        size_class: the largest number of features of the class; None for the class without a limit.
+        size_class: the largest number of features in the class; None for the class without a limit.
     """
 
     operation: str
@@ -59,19 +58,19 @@ class Form:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a test measured: the largest relative errors by name, and the reason of a failure or None."""
+    """What a test measured: the largest relative errors by name, and the reason for a failure or None."""
 
     errors: Mapping[str, float]
     reason: str | None
 
 
 def size_class(features: int) -> int | None:
-    """Return the class of a number of features, named by its largest number; None above all classes."""
+    """Return the size class of a number of features, named by its largest number; None above all classes."""
     return next((limit for limit in CLASSES if features <= limit), None)
 
 
 def forms(call: Call) -> tuple[Form, ...]:
-    """Return the forms that a call needs: its own, and for `recurrence` that of the norm's drift."""
+    """Return the variants that a call needs: its own, and for `recurrence` also the test of the norm's drift."""
     limit = size_class(features(call))
     own = Form(call.operation.name, _details(call.parameters), limit)
     if call.operation is not recurrence:
@@ -80,7 +79,7 @@ def forms(call: Call) -> tuple[Form, ...]:
 
 
 def features(call: Call) -> int:
-    """Return n of a call, whose state may be missing."""
+    """Return n for a call, whose state may be missing."""
     return call.x.shape[-1] // call.operation.gates
 
 
@@ -95,10 +94,10 @@ def _details(parameters: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def measure(run: Run, call: Call, form: Form) -> Outcome:
-    """Measure one form at the call's size and parameters with a function that runs calls by the kernels.
+    """Measure one variant at the call's size and parameters, with a function that runs calls with the kernels.
 
     Raises:
-        RuntimeError: the kernels cannot be compiled, launched, or the device lacks memory.
+        RuntimeError: the kernels cannot be compiled or launched, or the device lacks memory.
     """
     n, batch, device = features(call), min(call.x.shape[1], MAX_BATCH), call.x.device
     with torch.inference_mode(False), torch.enable_grad():
@@ -125,10 +124,10 @@ def _agreement(
 
 
 def problem(operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int) -> list[Tensor]:
-    """Return x, the weight, the initial state and the vectors among the parameters, in float64 numbers of float32.
+    """Return x, the weight, the initial state and the parameters that are vectors, as float32 values in float64.
 
-    Where an activation follows the product, x is made from pre-activations that stay away from its kinks. A unit on
-    the other side of a kink would have another gradient, however small the error of the kernel.
+    If an activation follows the product, x is computed from pre-activations that stay away from its kinks. A unit that
+    crosses a kink would have a different gradient, however small the kernel's error is.
     """
     width = len(operation.states)
     weight = comparison.normal(operation.rows * n, operation.sources * n, seed=1) / n**0.5
@@ -152,7 +151,7 @@ def problem(operation: Operation[...], parameters: Mapping[str, Any], n: int, ba
 
 
 def _pre_activations(batch: int, n: int, activation: Activation, generator: np.random.RandomState) -> Tensor:
-    """Return z `[B, n]` of size 0.1 to 0.4 or 0.6 to 1.2: the kinks are at 0 and near 0.5."""
+    """Return z `[B, n]` with magnitudes of 0.1 to 0.4 or 0.6 to 1.2, because the kinks are at 0 and near 0.5."""
     pairs = n // 2 if activation.is_complex else n
     size = torch.from_numpy(generator.uniform(0.1, 0.4, (batch, pairs)))
     large = torch.from_numpy(generator.uniform(0.6, 1.2, (batch, pairs)))
@@ -190,7 +189,7 @@ def _drift(run: Run, n: int, batch: int, device: torch.device) -> Outcome:
 
 
 def examples(device: torch.device) -> list[Call]:
-    """Return a call of each operation with Triton kernels and each class of sizes, as the papers' models have them."""
+    """Return a call for each operation with Triton kernels and each class of sizes in the papers' models."""
     empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
 
     def example(operation: Operation[...], n: int, *parameters: Any) -> Call:

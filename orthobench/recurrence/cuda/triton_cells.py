@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 GATED = "gated"
-TINY = tl.constexpr(1.1754944e-38)  # the smallest normal number: the approximate root takes smaller ones for 0
+TINY = tl.constexpr(1.1754944e-38)  # the smallest normal number; the approximate root treats smaller ones as 0
 
 
 @triton.jit
@@ -51,7 +51,7 @@ def _pair_sum(v, HALF: tl.constexpr, INNER: tl.constexpr):
 
 @triton.jit
 def _complex_scale(z, bias, epsilon, KIND: tl.constexpr, HALF: tl.constexpr, INNER: tl.constexpr):
-    """Give the real factor s of u = s z, ds/dr (1/r) with r = |z|, and ds/db."""
+    """Return the real factor s of u = s z, ds/dr (1/r) with r = |z|, and ds/db."""
     squared = _pair_sum(z * z, HALF, INNER)
     if KIND == "complex_modrelu_smooth":
         squared += epsilon
@@ -120,7 +120,7 @@ def cell_forward(
     mixed, x, gate, h, bias, step_size, slope, epsilon,
     KIND: tl.constexpr, RESIDUAL: tl.constexpr, HALF: tl.constexpr, INNER: tl.constexpr,
 ):  # fmt: skip
-    """One step from W h: the new state, and what `cell_backward` needs of it (twice; they differ when gated)."""
+    """One step from W h: the new state, and two values that `cell_backward` needs (they only differ when gated)."""
     if KIND == "gated":
         saved = tanh(mixed + x)
         saved_gate = sigmoid(mixed + gate)

@@ -3,9 +3,9 @@
 The product is a multiplication by the state and a sum over axis 0, never `tl.dot`. A batch row alone cannot feed tensor
 cores, and the exact dot spills. W is given as M with out_j = sum_k M[k, j] in_k, so both directions sum over axis 0.
 
-Up to 128 features (and from 193 to 256) M is one [N, N] tile and the state a vector. From 129 to 192 a tile of 256
-would waste half its work. There M is 3 x 3 tiles of 64 x 64, and the state is a [64, 4] tile. Unit c * 64 + r is at
-(r, c); the last column is padding.
+Up to 128 features (and from 193 to 256), M is one [N, N] tile and the state is a vector. From 129 to 192 features, a
+tile of 256 would waste half its work. M is then 3 x 3 tiles of 64 x 64, and the state is a [64, 4] tile. Unit c * 64 +
+r is at (r, c), and the last column is padding.
 """
 
 # mypy: ignore-errors
@@ -18,8 +18,8 @@ import triton.language as tl
 
 from orthobench.recurrence.cuda.triton_cells import cell_backward, cell_forward
 
-# Where n is known to be a multiple of 16, Triton loads W in wider pieces. Their layout splits a column over threads: at
-# 192 features a step then has 20 barriers instead of 8, and 45 % more instructions.
+# If n is known to be a multiple of 16, Triton loads W in wider pieces, whose layout splits a column over threads. With
+# 192 features, a step then has 20 barriers instead of 8, and 45 % more instructions.
 _row = triton.jit(do_not_specialize=["T", "B", "n"])
 
 
@@ -47,8 +47,8 @@ def _load_matrix(m_ptr, n, N: tl.constexpr, THREE: tl.constexpr):
 def _product(m, v, THREE: tl.constexpr):
     """M^T v, in the layout of v."""
     if THREE:
-        # Splitting and joining along an axis held inside a thread costs nothing, and one sum for the three columns
-        # of tiles needs a third of the barriers.
+        # Splitting and joining along an axis that each thread holds is free, and a single sum for the three columns of
+        # tiles needs a third of the barriers.
         even, odd = tl.split(tl.reshape(v, (64, 2, 2)))
         v_0, v_2 = tl.split(even)
         v_1, _ = tl.split(odd)
@@ -101,7 +101,7 @@ def row_forward(
     x_ptr += row * width + unit
     kept_ptr += row * width + unit
     states_ptr += row * n + unit
-    # Inputs are fetched two steps ahead: a step is shorter than the latency of memory.
+    # Inputs are fetched two steps ahead, because a step is shorter than the latency of memory.
     x, gate = _load(x_ptr, n, ok, GATED)
     x_1, gate_1 = _load(x_ptr + wide_slab, n, ok & (T > 1), GATED)
     for t in range(T):
@@ -127,7 +127,7 @@ def row_backward(
     KIND: tl.constexpr, RESIDUAL: tl.constexpr, BIAS: tl.constexpr, TRACE: tl.constexpr, FINAL: tl.constexpr,
     N: tl.constexpr, THREE: tl.constexpr,
 ):  # fmt: skip
-    """The way back; `grad` is dL/dh_t of all steps `[T, B, n]`, or with `FINAL` of the last step alone `[B, n]`."""
+    """The backward pass; `grad` is dL/dh_t of all steps `[T, B, n]`, or with `FINAL` of only the last step `[B, n]`."""
     GATED: tl.constexpr = KIND == "gated"
     COMPLEX: tl.constexpr = KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth"
     HALF: tl.constexpr = 32 if THREE else N // 2

@@ -1,15 +1,15 @@
-"""Step kernels: one launch per time step, product and pointwise part fused; for any n, and for LSTM and GRU.
+"""Step kernels, with one launch per time step that fuses the product and the pointwise part; for any n, LSTM and GRU.
 
 Launches cost more than the work, so a training step should be captured in a CUDA graph: shapes are static and nothing
-waits for the host. Products run on tensor cores as three of TF32, which keeps float32 accuracy. Triton's own "tf32x3"
-needs twice the instructions, half of them to keep infinities (here these become NaN). The matrix is given
+waits for the host. Products run on tensor cores as three TF32 products, which keeps float32 accuracy. Triton's own
+"tf32x3" needs twice as many instructions, half of them to keep infinities (which become NaN here). The matrix is given
 as M `[columns, K]` with out_j = sum_k in_k M[j, k], the order in which both directions read it contiguously.
 
 Several runs may share a launch, each with its matrix: the grid's third index is the run. Tensors through time are
 `[runs, T, B, n]`, so step t of run r is slab r T + t. `T_other` and `T_previous` are the slabs of a run in the tensor
 that `t_other` and `t_previous` index.
 
-n is a compile-time constant: its divisibility decides how wide loads may be (1030 is no multiple of 4).
+n is a compile-time constant, because its divisibility decides how wide loads may be (1030 is not a multiple of 4).
 """
 
 # mypy: ignore-errors
@@ -22,13 +22,13 @@ import triton.language as tl
 
 from orthobench.recurrence.cuda.triton_cells import cell_backward, cell_forward, sigmoid, tanh
 
-# Time indices must not be specialised by value, or some steps would compile kernels of their own.
+# Time indices must not be specialised by value, because some steps would then compile their own kernels.
 _step = triton.jit(do_not_specialize=["t", "t_other", "t_previous", "T", "T_other", "T_previous"])
 
 
 @triton.jit
 def _halves(v):
-    """Split into the nearest number with TF32's 11 bits, and the rest."""
+    """Split into the nearest number with TF32's 11 bits, and the remainder."""
     high = ((v.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
     return high, v - high
 
@@ -48,8 +48,8 @@ def _tile_product(
         m = tl.load(m_row + k[:, None], mask=columns_ok[None, :] & (k < K)[:, None], other=0.0)
         a_high, a_low = _halves(a)
         m_high, m_low = _halves(m)
-        # A tensor core rounds its sums towards zero. One chain over all slices would shrink the state at every step, so
-        # each slice has a sum of its own, the small terms first; the slices are added as float32, to nearest.
+        # A tensor core rounds its sums towards zero, so one chain over all slices would shrink the state at every step.
+        # Each slice therefore has its own sum, small terms first, and the slices are added as float32, to nearest.
         part = tl.dot(a_low, m_high, input_precision="tf32")
         part = tl.dot(a_high, m_low, part, input_precision="tf32")
         acc += tl.dot(a_high, m_high, part, input_precision="tf32")
@@ -58,7 +58,7 @@ def _tile_product(
 
 @triton.jit
 def _gradient(ptr, slab, run, t, offsets, ok, FINAL: tl.constexpr, LAST: tl.constexpr):
-    """dL/dh_t from the loss itself: of all steps `[T, B, n]`, or with `FINAL` of the last step alone `[B, n]`."""
+    """dL/dh_t from the loss itself: for all steps `[T, B, n]`, or with `FINAL` for only the last step `[B, n]`."""
     if FINAL:
         g = tl.load(ptr + run * slab + offsets, mask=ok & LAST, other=0.0)
     else:
@@ -95,7 +95,7 @@ def step_forward(
     n: tl.constexpr, KIND: tl.constexpr, RESIDUAL: tl.constexpr, KEEP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """h_t from slab `t_other` of `previous` (h_0 alone, or the states)."""
+    """h_t from slab `t_other` of `previous` (h_0, or the states)."""
     GATED: tl.constexpr = KIND == "gated"
     COMPLEX: tl.constexpr = KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth"
     run = tl.program_id(2).to(tl.int64)
@@ -139,10 +139,10 @@ def step_backward(
     n: tl.constexpr, KIND: tl.constexpr, RESIDUAL: tl.constexpr, BIAS: tl.constexpr, TOTAL: tl.constexpr,
     FINAL: tl.constexpr, LAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Carry the gradient from step t + 1 (`LAST`: there is none) to x_t.
+    """Carry the gradient from step t + 1 (which does not exist if `LAST`) to x_t.
 
-    `mixed` receives dL/d(W h_{t-1}), which is dL/dx_t unless gated; `total` (with `TOTAL`) dL/dh_t; `dbias` `[B, n]`
-    gathers the terms of dL/db.
+    `mixed` receives dL/d(W h_{t-1}), which is dL/dx_t unless gated, and `total` (with `TOTAL`) receives dL/dh_t.
+    `dbias` `[B, n]` gathers the terms of dL/db.
     """
     GATED: tl.constexpr = KIND == "gated"
     COMPLEX: tl.constexpr = KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth"
@@ -220,7 +220,7 @@ def lstm_backward(
     n: tl.constexpr, TRACE: tl.constexpr, FINAL: tl.constexpr, LAST: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """dL/dx_t; `grad_c` `[B, n]` is that of the last cells, `carry_c` `[B, n]` their gradient from later steps."""
+    """dL/dx_t; `grad_c` `[B, n]` is the gradient of the last cells, `carry_c` `[B, n]` the one from later steps."""
     run = tl.program_id(2).to(tl.int64)
     t += run * T
     t_other += run * T
@@ -377,7 +377,7 @@ def gru_candidate_backward(
     n: tl.constexpr, TRACE: tl.constexpr, FINAL: tl.constexpr, LAST: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """First half of the way back: dL/dx_t of z and g; `carry` `[B, n]` holds the direct part of dL/dh_{t-1}."""
+    """First half of the backward step: dL/dx_t of z and g; `carry` `[B, n]` holds the direct part of dL/dh_{t-1}."""
     run = tl.program_id(2).to(tl.int64)
     t += run * T
     t_other += run * T

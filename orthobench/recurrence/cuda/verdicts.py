@@ -1,7 +1,7 @@
-"""The verdicts of the CUDA kernels' self-tests, kept in the user's cache folder.
+"""The results of the CUDA kernels' self-tests, which are cached in the user's cache folder.
 
-A file holds the verdicts of one device with one driver, one torch and one version of this code. A verdict is written
-before its test as "testing", so kernels that end their process twice count as failed.
+There is one file per device, driver, torch version and version of this code. Before a test starts, its verdict is
+recorded as "testing", so that kernels that kill their process twice count as failed.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from orthobench.recurrence.cuda import self_test
 from orthobench.recurrence.cuda.self_test import Form, Run
 
 SWITCH = "ORTHOBENCH_SELF_TEST"
-"""The environment variable that switches the tests off when it is "off"; then the kernels serve untested."""
-_ATTEMPTS = 2  # tests that may end with the death of their process
+"""The environment variable that disables the tests when it is "off"; the kernels then run untested."""
+_ATTEMPTS = 2  # tests that may kill their process
 
 _logger = logging.getLogger("orthobench.recurrence")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one form on a device: `reason` says why it failed. The errors are relative, by name."""
+    """The verdict on one variant on a device; `reason` says why it failed. The errors are relative, by name."""
 
     form: str
     device: torch.device
@@ -52,7 +52,7 @@ class Verdict:
         return self.reason is None
 
     def machine(self) -> dict[str, Any]:
-        """Return the facts that the verdict holds for."""
+        """Return the facts for which the verdict is valid."""
         return machine(self.device)
 
 
@@ -72,7 +72,7 @@ def driver_version() -> str | None:
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """Return the facts that a verdict holds for: device, driver, compilers and code."""
+    """Return the facts for which a verdict is valid: device, driver, compilers and code."""
     try:
         triton_version = importlib.import_module("triton").__version__
     except ImportError:
@@ -99,7 +99,7 @@ class Cache:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the lock of the file, where the folder can be written: processes do not test at the same time."""
+        """Hold the file's lock if the folder can be written, so that processes do not test at the same time."""
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             lock = filelock.FileLock(self.file.with_suffix(".lock"))
@@ -114,7 +114,7 @@ class Cache:
             lock.release()
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """Return the records by form; none where the file is missing or damaged."""
+        """Return the records by variant, which are empty if the file is missing or damaged."""
         try:
             content = json.loads(self.file.read_text("utf-8"))
             return {str(name): dict(record) for name, record in content["tests"].items()}
@@ -122,7 +122,7 @@ class Cache:
             return {}
 
     def write(self, form: str, record: Mapping[str, Any] | None) -> None:
-        """Write the record of a form, or remove it; a folder that cannot be written keeps nothing."""
+        """Write the record of a variant, or remove it; nothing is kept if the folder cannot be written."""
         tests = self.read()
         tests.pop(form, None)
         if record is not None:
@@ -135,7 +135,7 @@ class Cache:
             _logger.debug("the verdict of a self-test is not kept: %s", error)
 
     def verdict(self, form: str, device: torch.device) -> Verdict | None:
-        """Return the verdict on a form, if its test has ended."""
+        """Return the verdict on a variant, if its test has ended."""
         record = self.read().get(form, {})
         try:
             if record["verdict"] not in ("passed", "failed"):
@@ -170,13 +170,13 @@ def are_on() -> bool:
 
 
 def failure(call: Call, run: Run) -> str | None:
-    """Return why the kernels of a call are not trusted on its device, or None. The first call of a form tests it.
+    """Return why the kernels of a call are not trusted on its device, or None; a variant's first call tests it.
 
     Args:
-        run: runs a call by the kernels.
+        run: runs a call with the kernels.
 
     Raises:
-        RuntimeError: the kernels broke the device's context, so this process cannot go on.
+        RuntimeError: the kernels broke the device's context, so this process cannot continue.
         torch.OutOfMemoryError: the device lacks memory.
     """
     if not are_on():
@@ -186,7 +186,7 @@ def failure(call: Call, run: Run) -> str | None:
         verdict = _known.get((form, device))
         if verdict is None:
             if call.x.is_cuda and torch.cuda.is_current_stream_capturing():
-                return None  # a test would end the capture; its warm-up has tested the form
+                return None  # a test would end the capture, and the warm-up has already tested the variant
             verdict = _known[form, device] = judge(call, form, run)
         backends.record_self_test(verdict.form, verdict)
         if not verdict.passed:
@@ -195,7 +195,7 @@ def failure(call: Call, run: Run) -> str | None:
 
 
 def judge(call: Call, form: Form, run: Run, again: bool = False) -> Verdict:
-    """Return the kept verdict on a form, or test it; `again` tests it in any case.
+    """Return the cached verdict on a variant, or test it; `again` tests it in any case.
 
     Raises:
         RuntimeError: the kernels broke the device's context.
@@ -229,7 +229,7 @@ def judge(call: Call, form: Form, run: Run, again: bool = False) -> Verdict:
                     f"the self-test of the CUDA kernels of {name}, broke the GPU's context ({verdict.reason}): "
                     "run the same command again, it will use PyTorch's operations"
                 ) from error
-            # A missing compiler is no fault of the kernels: the next process tries again.
+            # A missing compiler is not the kernels' fault, so the next process tries again.
             cache.write(name, None)
             return verdict
         verdict = make(outcome.reason, outcome.errors)

@@ -1,4 +1,4 @@
-"""The operations: each folder declares some, and has their kernels.
+"""The operations: each folder declares one or more of them, and contains their kernels.
 
 T steps, B sequences, n hidden features. Tensors through time are `[T, B, n]`. See `Operation` for the call.
 """

@@ -1,1 +1,1 @@
-"""Alembic's scripts; run by `orthobench.store.open` whenever a database is made or behind."""
+"""Alembic's scripts, which `orthobench.store.open` runs to create or upgrade a database."""

@@ -1,4 +1,4 @@
-"""What Alembic runs to migrate: on the connection, and in the transaction, that `upgrade` hands it."""
+"""The script that Alembic runs to migrate, in the connection and transaction that `upgrade` passes to it."""
 
 from alembic import context
 

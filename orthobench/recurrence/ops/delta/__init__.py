@@ -28,7 +28,7 @@ def unit_heads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the query `[B, heads, k]`, the keys `[B, factors, heads, k]` and the values `[B, factors, heads, v]`.
 
-    Without `reads` the query is `[B, 0, k]`.
+    Without `reads`, the query is `[B, 0, k]`.
     """
     width = heads * key_size
     read = reads * width

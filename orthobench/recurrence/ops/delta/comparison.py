@@ -23,9 +23,9 @@ _CONVOLVED = (  # taps, inputs, corrections a step, whether outputs are read, ke
 
 
 def agrees() -> bool:
-    """Return whether the kernels of the delta rule agree, with whole and part vectors.
+    """Return whether the kernels of the delta rule agree, with whole and partial vectors.
 
-    18 steps are two chunks of one correction a step, and with 8 corrections two groups of chunks.
+    18 steps are two chunks with one correction per step, and two groups of chunks with 8 corrections per step.
     """
     heads, batch, steps = 2, 3, 18
     for keys, values, factors, gated, epsilon in ((16, 35, 1, True, 1e-6), (21, 16, 8, False, None)):
@@ -46,7 +46,7 @@ def _betas_and_decays(steps: int, batch: int, betas: int, decays: int) -> Tensor
 
 
 def _convolved_delta_rule_agrees(taps: int, inputs: int, factors: int, reads: bool, keys: int, values: int) -> bool:
-    """Return whether the kernels agree that make x from its convolution, and with `inputs` also from a projection."""
+    """Return whether the kernels that compute x from its convolution, and with `inputs` from a projection, agree."""
     heads, batch, steps = 2, 3, 18
     width = heads * ((reads + factors) * keys + factors * values)
     shapes = [(steps, batch, inputs or width), (width, inputs or 1), (taps, width), (taps - 1, batch, width)]

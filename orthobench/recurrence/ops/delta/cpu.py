@@ -1,9 +1,9 @@
 """The CPU kernel of the delta rule: calls of `delta.c`, in float32.
 
-Forward keeps the errors that the memory was corrected by, and the memory at the start of each group of steps. Backward
-makes the memories of a group again, which stay in a core's cache. Of a short convolution (`call.Convolution`) the
-queries, keys and values are made in the cache as well. The heads of all batch rows are split over the threads, which
-changes no number.
+Forward keeps the errors by which the memory was corrected, and the memory at the start of each group of steps. Backward
+recomputes the memories of a group, which stay in a core's cache. If the inputs are a short convolution
+(`call.Convolution`), the queries, keys and values are computed in the cache as well. The heads of all batch rows are
+split over the threads, which does not change results.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, ke
 from orthobench.recurrence.ops.delta import delta_rule
 
 _SMALL = 1 << 20  # multiplications; below, starting a thread costs more than it saves
-_GROUP = 128  # corrections between two memories that are kept
+_GROUP = 128  # corrections between two stored memories
 _CHUNK = 16  # as in delta.c: a group has whole chunks
 
 
@@ -99,7 +99,7 @@ def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
 
 
 def _inputs(x: Tensor, arguments: Arguments) -> dict[str, Tensor | None]:
-    """Return x or what it is made of, the betas `[T, B, factors * heads]` and the decays `[T, B, heads]`."""
+    """Return x or what it is computed from, the betas `[T, B, factors * heads]` and the decays `[T, B, heads]`."""
     parameters, weight = arguments.parameters, arguments.weight
     input_weight = parameters.get("input_weight")
     beta, decay = weight, None
@@ -115,7 +115,7 @@ def _inputs(x: Tensor, arguments: Arguments) -> dict[str, Tensor | None]:
 
 
 def _run(function: str, sizes: dict[str, Any], tensors: dict[str, Tensor | None]) -> None:
-    """Run one direction over all steps, the heads of all rows split over the threads."""
+    """Run one direction over all steps, with the heads of all rows split over the threads."""
     units = sizes["batch"] * sizes["heads"]
     work = sizes["steps"] * units * sizes["keys"] * sizes["values"] * sizes["factors"]
     parts = threads.ranges(units, torch.get_num_threads() if work > _SMALL else 1)

@@ -1,10 +1,10 @@
-"""The delta rule by PyTorch's operations, a chunk of corrections at once: for CUDA.
+"""The delta rule by PyTorch's operations, one chunk of corrections at a time, for CUDA.
 
 The corrections of a chunk add sum_i k_i u_i^T to the memory S before it, which decays. With the decays e^(b_t) since
 the chunk's start, u_t = beta_t (v_t - e^(b_t) S^T k_t - sum over i < t of e^(b_t - b_i) (k_t . k_i) u_i). So U solves a
 unit lower triangular system, (I + L) U = beta (V - e^b K S). This is the WY form of the product of Householder
-matrices (Bischof, Van Loan 1987), as Yang et al. (NeurIPS 2024) take it. All systems are solved at once, and a loop
-over the chunks carries S on. Only decays of later steps are taken, never quotients, so nothing overflows.
+matrices (Bischof, Van Loan 1987), as used by Yang et al. (NeurIPS 2024). All systems are solved at once, and a loop
+over the chunks carries S on. Only decays of later steps are computed, never quotients, so nothing overflows.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Delta(Kernel):
 def _between(later: Tensor, earlier: Tensor) -> Tensor:
     """Return the decay from each correction i to each later t `[..., later, earlier]`, and 0 where i is after t.
 
-    Both are logarithms of decays since the chunk's start, `[..., corrections, 1]`. A query at the end of a step comes
-    after the step's corrections.
+    Both arguments are logarithms of decays since the chunk's start, `[..., corrections, 1]`. A query at the end of a
+    step comes after the step's corrections.
     """
     count, total = later.shape[-2], earlier.shape[-2]
     step = total // count

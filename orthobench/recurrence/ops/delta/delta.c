@@ -7,9 +7,9 @@
  *
  *     e_t = v_t - a(t) S'^T k_t - sum over i < t of a(t, i) (k_i . k_t) u_i,    S = a(n) S' + sum of a(n, i) k_i u_i^T
  *
- * so the work is products of small matrices. Only decays of later steps are taken, never quotients. Backward makes the
- * memories before the chunks of a group of steps again from the errors, and solves the transposed system for
- * d_t = dL/du_t, with D' = dL/dS behind the chunk:
+ * so the work consists of products of small matrices. Only decays of later steps are computed, never quotients.
+ * Backward recomputes the memories before the chunks of a group of steps from the errors, and solves the transposed
+ * system for d_t = dL/du_t, with D' = dL/dS behind the chunk:
  *
  *     d_t = a(n, t) D'^T k_t - sum over i > t of a(i, t) (k_i . k_t) beta_i d_i,
  *     D = a(n) D' - sum of a(t) beta_t k_t d_t^T
@@ -26,17 +26,38 @@ INLINE int64_t steps_of_chunk(const struct delta *p) {
 /* Floats of S with its rows in whole vectors. */
 int64_t delta_memory(int64_t keys, int64_t values) { return keys * padded(values); }
 
-/* The scratch memory of a thread: rows of a group of steps, matrices of a chunk. c: corrections of a chunk. */
+/* The scratch memory of a thread. c is the number of corrections in a chunk. Rows are rounded up to whole vectors.
+ * `carve_scratch` shows which fields only the backward pass has. */
 struct scratch {
     struct rows x, slopes, dx;
-    float *k_factors, *q_factors, *errors; /* of a group */
-    float *betas, *decays, *dbetas, *ddecays;  /* of a group */
-    float *beta, *since, *factors, *until; /* [c]; a(t), and products of it or of a(n, t) with beta */
-    float *between;                        /* a(t, i) [c, c], 1 in the diagonal, 0 above */
-    float *kt, *gram, *read;               /* [keys, c], [c, c], [steps, c] */
-    float *u, *y, *s;                      /* [c, values], [steps, values], [keys, values] */
-    float *du, *dy, *dt, *et, *w, *wt, *f, *later, *slots; /* dt: D^T; slots: S^T before the chunks */
-    const float *ahead, *ahead_end;                             /* errors to be fetched */
+    float *k_factors,  /* factors that bring keys to unit length, [group, factors] */
+        *q_factors,    /* the same for queries, [group] */
+        *errors;       /* e of a group, [group * factors, values], if rows are not whole vectors */
+    float *betas,      /* [group, factors] */
+        *decays,       /* e^g, [group] */
+        *dbetas,       /* dL/d(betas), [group, factors] */
+        *ddecays;      /* dL/dg, [group] */
+    float *beta,       /* [c] */
+        *since,        /* a(t), [c] */
+        *factors,      /* a(t) beta, [c] */
+        *until;        /* a(n, t), and later a(n, t) beta, [c] */
+    float *between;    /* a(t, i), [c, c], 1 on the diagonal, 0 above */
+    float *kt,         /* the keys, transposed, [keys, c] */
+        *gram,         /* a(t, i) (k_i . k_t) for i < t, else 0, [c, c] */
+        *read;         /* a(t, i) (k_i . q), [steps, c] */
+    float *u,          /* [c, values] */
+        *y,            /* [steps, values] */
+        *s;            /* S, [keys, values] */
+    float *du,         /* [c, values] */
+        *dy,           /* [steps, values] */
+        *dt,           /* D^T, [values, keys] */
+        *et,           /* the errors, transposed, [values, c] */
+        *w,            /* [c, c] */
+        *wt,           /* w, transposed, [c, c] */
+        *f,            /* [steps, c] */
+        *later,        /* gradients of the convolution from the steps behind, [taps - 1, features] */
+        *slots;        /* S^T before each chunk of the group and behind the last, [values, keys] each */
+    const float *ahead, *ahead_end; /* errors to fetch */
 };
 
 static struct rows carve_rows(struct carver *from, const struct delta *p, int64_t steps) {
@@ -113,7 +134,7 @@ INLINE struct chunk chunk_at(const struct delta *p, int64_t row, int64_t head, i
     return of_sizes(at, steps * p->factors, p->keys, p->values);
 }
 
-/* CALL(chunk) with constant sizes in the usual case: products have no choice among blocks then. */
+/* CALL(chunk) with constant sizes in the usual case, so that products need not choose among blocks. */
 #define EACH_SIZE(at, CALL)                                                                                    \
     if (at.count == CHUNK && at.keys == 32 && at.values == 32) CALL(of_sizes(at, CHUNK, 32, 32)); \
     else CALL(at)
@@ -219,7 +240,7 @@ INLINE void solve(struct chunk at, const struct scratch *m, float *e) {
     }
 }
 
-/* y += read u. A query takes no later correction, not even by a factor 0: a NaN does not act on steps before it. */
+/* y += read u. A query uses no later correction, not even with a factor 0, so a NaN cannot affect earlier steps. */
 INLINE void add_readings(struct chunk at, const struct scratch *m) {
     const int64_t vp = at.vp, cp = at.cp;
     for (int64_t first = 0; first < at.steps; first += BLOCK) {
@@ -242,7 +263,7 @@ INLINE const float *decays_of_queries(const struct delta *p, struct chunk at, co
     return to;
 }
 
-#define FETCHED 8 /* cache lines at once: more would wait for each other */
+#define FETCHED 8 /* cache lines at once, because more would wait for each other */
 
 /* Fetches a part of the errors that are read or written next. */
 INLINE void fetch_some(struct scratch *m, const int write) {
@@ -390,10 +411,17 @@ INLINE void load_reading_gradients(const struct delta *p, struct chunk at, struc
     }
 }
 
-/* The rows of a chunk and of their gradients, and S^T before and behind it. */
+/* The rows of a chunk, their gradients, and the memory around it. */
 struct view {
-    const float *q, *k, *v, *errors, *before, *after;
-    float *dq, *dk, *dv;
+    const float *q,    /* [steps, keys] */
+        *k,            /* [c, keys] */
+        *v,            /* [c, values] */
+        *errors,       /* [c, values] */
+        *before,       /* S^T before the chunk, [values, keys] */
+        *after;        /* S^T behind the chunk, [values, keys] */
+    float *dq,         /* [steps, keys] */
+        *dk,           /* [c, keys] */
+        *dv;           /* [c, values] */
 };
 
 /* dL/d(log decay) of each step. <dL/dS_t, S_t> loses v . de at a correction and has gained q . dq at a reading. */
@@ -562,5 +590,5 @@ static int run(const struct delta *p, int64_t first, int64_t last, int backward)
 /* y, S_T, and for a backward pass errors and starts. Returns nonzero without memory. */
 int delta_forward(const struct delta *p, int64_t first, int64_t last) { return run(p, first, last, 0); }
 
-/* The gradients, and norms if they are wanted. Returns nonzero without memory. */
+/* The gradients, and the norms if they are needed. Returns nonzero without memory. */
 int delta_backward(const struct delta *p, int64_t first, int64_t last) { return run(p, first, last, 1); }

@@ -1,8 +1,8 @@
-/* The problem of the delta rule, and its queries, keys and values: read, or made from their short convolution.
+/* The problem of the delta rule, and its queries, keys and values, which are read or computed from a short convolution.
  *
  * A unit is a head of a batch row. Its queries, keys and values of some steps are copied to rows of whole vectors. With
- * `taps` they are silu(convolution of x), and with `inputs` also x is made, from a few inputs of each step. So neither
- * passes through memory. Backward keeps the slopes of silu meanwhile. */
+ * `taps` they are silu(convolution of x), and with `inputs` x itself is also computed, from a few inputs of each step,
+ * so that neither passes through memory. Backward keeps the slopes of silu in the meantime. */
 #ifndef ORTHOBENCH_DELTA_H
 #define ORTHOBENCH_DELTA_H
 
@@ -95,10 +95,10 @@ INLINE void fill_part(const int taps, const int inputs, const struct delta *p, i
     }
 }
 
-#define WRITTEN 8 /* steps before their lines of dx are written that these are fetched */
+#define WRITTEN 8 /* how many steps before they are written the lines of dx are fetched */
 
-/* From the gradients of the rows of the steps [first, stop) those of x or of the weights. `later` [taps - 1, ld] has
- * dL/d(sum of the convolution) of the steps behind, the next one first. */
+/* Computes the gradients of x or of the weights from the rows' gradients, steps [first, stop). `later` [taps - 1, ld]
+ * has dL/d(sum of the convolution) of the steps behind, the next one first. */
 INLINE void gradient_part(const int taps, const int inputs, const struct delta *p, int64_t row, int64_t first,
                           int64_t stop, struct part from, const float *slopes, float *later, int64_t ld) {
     const struct source source = source_of(p);
@@ -186,7 +186,7 @@ static void normalize(const struct delta *p, int64_t count, float *rows, float *
     }
 }
 
-/* The gradients of rows from those of their unit vectors. */
+/* Turns the gradients of unit vectors into the gradients of their rows. */
 static void gradients_of_units(const struct delta *p, int64_t count, float *gradients, const float *units,
                                const float *factors) {
     const int64_t length = padded(p->keys);

@@ -1,7 +1,7 @@
 """The C kernel of `diagonal_recurrence`: calls of `diagonal.c`, in float32.
 
-It reads and writes memory and computes little, so each direction is one pass over the states. The features of all
-batch rows are split over the threads, which changes no number.
+It is bound by memory and computes little, so each direction is one pass over the states. The features of all batch rows
+are split over the threads, which does not change results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The diagonal recurrence by PyTorch's kernels: for CUDA."""
+"""The diagonal recurrence by PyTorch's kernels, for CUDA."""
 
 from __future__ import annotations
 

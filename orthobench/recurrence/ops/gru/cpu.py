@@ -50,7 +50,7 @@ class GRU(Kernel):
         saved, u = tape.saved
         n, reset_after = h0.shape[-1], parameters["reset_after"]
         fields = dense.fields(tape, None, GRU.settings(parameters))
-        # With r after the product, sums beside the loop are also of dL/d(W_g h + b).
+        # With r after the product, the sums during the loop also include dL/d(W_g h + b).
         fields |= dense.sum_fields(tape, arguments, u, (4 if reset_after else 3) * n)
         fields |= {"saved": saved, "h0": h0}
         if "dweights" not in fields:  # then the backward loop keeps one more factor of dL/dW
@@ -70,7 +70,7 @@ class GRU(Kernel):
 
     @staticmethod
     def sums(tape: Tape, arguments: Arguments, fields: Mapping[str, Any]) -> tuple[Tensor | None, Tensor | None]:
-        """Return the sums of dL/dW and those of dL/d[U, b]."""
+        """Return the sums of dL/dW and of dL/d[U, b]."""
         (h0,), h, u = arguments.state, fields["h"], fields.get("u")
         n, reset_after = h0.shape[-1], arguments.parameters["reset_after"]
         if "dweights" in fields:

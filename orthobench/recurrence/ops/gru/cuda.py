@@ -1,7 +1,7 @@
 """The CUDA kernels of the GRU, in Triton: one or two launches for each step.
 
-cuDNN's cannot serve: its input projection cannot be left out, and it hides the gradients that a `GradientTrace`
-records.
+cuDNN's kernels cannot be used, because their input projection cannot be left out and they hide the gradients that a
+`GradientTrace` records.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class _ResetBefore:
 
 @kernel(gru, "cuda")
 class GRU(TritonKernel):
-    """Both forms: with the reset gate after the product, and before it."""
+    """Both variants: with the reset gate after the product, and before it."""
 
     @staticmethod
     def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:

@@ -1,4 +1,4 @@
-"""The recurrence of independent units with an activation: IndRNN's."""
+"""The recurrence of independent units with an activation, as in IndRNN."""
 
 from __future__ import annotations
 

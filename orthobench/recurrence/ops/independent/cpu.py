@@ -1,6 +1,6 @@
 """The CPU kernel of `independent_recurrence`: calls of `independent.c`, in float32.
 
-It reads and writes memory and computes little, as the scan does.
+It is bound by memory and computes little, like the scan.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from orthobench.recurrence.operation import operation
 def lem(weight: Tensor, step_size: float) -> Step:
     """Two states with learnt step lengths, a = dt s(gate): z_t = (1 - a) z_{t-1} + a tanh(.), y_t likewise.
 
-    The blocks are in the order z's gate and candidate, y's gate and candidate. The last reads z_t, the others y_{t-1}.
+    The blocks are in this order: z's gate, z's candidate, y's gate, y's candidate. The last reads z_t, and the others
+    read y_{t-1}.
     """
     n = weight.shape[1]
     from_y, from_z = weight[: 3 * n].T, weight[3 * n :].T

@@ -8,7 +8,7 @@
  * packed_candidate z. */
 #include "weight_sums.h"
 
-/* The next state, as the definition has it: with the difference of candidate and state, infinity would become NaN. */
+/* The next state, as in the definition: the difference of candidate and state would turn infinity into NaN. */
 INLINE vf lem_step(const struct problem *p, vf state, vf gate, vf candidate) {
     const vf length = p->step_size * gate;
     return (1.0f - length) * state + length * candidate;

@@ -1,7 +1,7 @@
 """The CUDA kernel of the LSTM, in Triton: a launch for each step.
 
-cuDNN's cannot serve. Its input projection cannot be left out, and it does not return the cell states of all steps. It
-also hides the gradients that a `GradientTrace` records.
+cuDNN's kernel cannot be used, because its input projection cannot be left out and it does not return the cell states of
+all steps. It also hides the gradients that a `GradientTrace` records.
 """
 
 from __future__ import annotations

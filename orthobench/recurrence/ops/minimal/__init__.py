@@ -13,7 +13,7 @@ from orthobench.recurrence.operation import operation
 
 
 def minimal_terms(gates: tuple[Tensor, ...], positive: bool) -> tuple[Tensor, Tensor]:
-    """Return a and g of h_t = a o h_{t-1} + (1 - a) o g. The blocks are z, c of minGRU, or f, i, c of minLSTM."""
+    """Return a and g in h_t = a o h_{t-1} + (1 - a) o g. The blocks are z, c for minGRU, or f, i, c for minLSTM."""
     *first, candidate = gates
     if positive:
         candidate = torch.where(candidate >= 0, candidate + 0.5, candidate.sigmoid())
@@ -30,8 +30,8 @@ def _forms(n: int) -> Iterator[Form]:
 def min_gru(weight: Tensor, positive: bool = True) -> Step:
     """minGRU: h_t = (1 - z_t) o h_{t-1} + z_t o g(c_t), z = s(.), of independent units.
 
-    The weight is the bias `[2n]` of the inputs' blocks z, c. With `positive` g(c) is c + 1/2 above 0 and s(c) below;
-    else it is c.
+    The weight is the bias `[2n]` of the inputs' blocks z, c. With `positive`, g(c) is c + 1/2 above 0 and s(c) below;
+    otherwise it is c.
     """
 
     def step(x: Tensor, h: Tensor) -> State:
@@ -45,7 +45,7 @@ def min_gru(weight: Tensor, positive: bool = True) -> Step:
 def min_lstm(weight: Tensor, positive: bool = True) -> Step:
     """minLSTM: h_t = f' o h_{t-1} + i' o g(c_t), f' = s(f) / (s(f) + s(i)) and i' = 1 - f', of independent units.
 
-    The weight is the bias `[3n]` of the inputs' blocks f, i, c. With `positive` g is as in `min_gru`.
+    The weight is the bias `[3n]` of the inputs' blocks f, i, c. With `positive`, g is as in `min_gru`.
     """
 
     def step(x: Tensor, h: Tensor) -> State:

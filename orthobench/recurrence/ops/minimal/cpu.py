@@ -1,6 +1,6 @@
 """The C kernel of `min_gru` and `min_lstm`: calls of `minimal.c`, in float32.
 
-It reads and writes memory and computes little, so each direction is one pass over the states.
+It is bound by memory and computes little, so each direction is one pass over the states.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The minimal cells by PyTorch's kernels, in about 2 sqrt(T) operations: for CUDA."""
+"""The minimal cells by PyTorch's kernels, in about 2 sqrt(T) operations, for CUDA."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Minimal(Kernel):
 
 
 def _terms(x: Tensor, bias: Tensor, arguments: Arguments) -> tuple[Tensor, Tensor]:
-    """Return a and u of the form h_t = a o h_{t-1} + u, `[T, B, n]`."""
+    """Return a and u in h_t = a o h_{t-1} + u, `[T, B, n]`."""
     blocks = (x + bias).split(arguments.state[0].shape[-1], dim=-1)
     a, candidate = minimal_terms(blocks, arguments.parameters["positive"])
     return a, (1 - a) * candidate

@@ -1,7 +1,7 @@
 /* The minimal recurrences h_t = a_t o h_{t-1} + (1 - a_t) o g(c_t), in float32: minGRU and minLSTM.
  *
- * Units are independent; blocks.h divides them. Gates are made from x [T, B, gates * width] and the bias
- * [gates * width], and again in the backward pass, which costs less than reading them. Two gates are z, c with
+ * Units are independent; blocks.h divides them. Gates are computed from x [T, B, gates * width] and the bias
+ * [gates * width]. The backward pass recomputes them, which costs less than reading them. Two gates are z, c with
  * a = sigmoid(-z), three are f, i, c with a = sigmoid(f) / (sigmoid(f) + sigmoid(i)). */
 #include "blocks.h"
 
@@ -50,7 +50,7 @@ INLINE void forward(const int gates, const int positive, int64_t first, int64_t 
             const int64_t wide = gates * row * width + col;
             for (int gate = 0; gate < gates; gate++) prefetch(x_t + wide + gate * width, gates * size);
             const unit u = gates_of(gates, positive, x_t + wide, bias + col, width, count);
-            /* With the difference of the two, infinity would become NaN. */
+            /* The difference of the two would turn infinity into NaN. */
             store(h_t + at, u.keep * load(before + at, count) + (1.0f - u.keep) * u.value, count);
         })
     }

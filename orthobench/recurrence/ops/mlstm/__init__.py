@@ -54,7 +54,7 @@ def mlstm(weight: Tensor, heads: int, exponential_forget: bool = False, reads: b
     x has q, sqrt(d) k, v and o, `[heads, d]` each. The weight has i and f of each step, `[heads]` each. i' is exp(i),
     and f' is s(f), or exp(f) with `exponential_forget`. The state has C and n of each head, `[heads, d + 1, d]`, then m
     `[heads]`. C and n are divided by exp(m_t), m_t = max(log f' + m_{t-1}, i_t), and 1 becomes exp(-m_t).
-    Without `reads`, x has k and v alone, and the outputs have 0 features: the final state is the result.
+    Without `reads`, x has only k and v, and the outputs have 0 features, because the final state is the result.
     """
     i, f = weight.chunk(2, dim=-1)
     log_f = f if exponential_forget else logsigmoid(f)

@@ -11,7 +11,7 @@ from orthobench.recurrence.ops.mlstm.layout import memory_blocks
 
 
 def agrees() -> bool:
-    """Return whether the kernels of the mLSTM agree, with whole vectors and parts, and with chunks and a rest."""
+    """Return whether the kernels of the mLSTM agree, with whole and partial vectors, and with a partial chunk."""
     heads = 2
     sizes = ((3, 3, 16, False), (35, 2, 37, False), (5, 3, 70, True))
     for (steps, batch, size, exponential), reads in itertools.product(sizes, (True, False)):

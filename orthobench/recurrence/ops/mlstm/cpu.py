@@ -1,8 +1,8 @@
-"""The CPU kernels of the mLSTM: calls of `mlstm.c`, and without readings of `mlstm_final.c`, in float32.
+"""The CPU kernels of the mLSTM: calls of `mlstm.c`, or of `mlstm_final.c` without readings, in float32.
 
-Forward keeps the memories before each chunk of steps. Backward makes those of a chunk again, which stay in a core's
-cache, and adds up dL/dU beside its loop. Without readings the final state is one sum over the steps, and no memories
-are kept. The batch rows are split over the threads, which changes no number.
+Forward keeps the memories before each chunk of steps. Backward recomputes the memories of a chunk, which stay in a
+core's cache, and sums dL/dU during its loop. Without readings, the final state is one sum over the steps, and no
+memories are kept. The batch rows are split over the threads, which does not change results.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ class MLSTM(Kernel):
 
 
 def _sizes(arguments: Arguments) -> tuple[int, int, int]:
-    """Return the number of heads, d of each, and the number of blocks `[heads, d]` in x."""
+    """Return the number of heads, the size d of a head, and the number of blocks `[heads, d]` in x."""
     heads, reads = arguments.parameters["heads"], arguments.parameters["reads"]
     return heads, memory_size(arguments.state[0].shape[-1], heads), memory_blocks(reads)
 
 
 def _packed(weight: Tensor, heads: int, size: int) -> Tensor:
-    """Return the packed blocks `[d, m]` of U, each head's for all parts of x."""
+    """Return the packed blocks `[d, m]` of U, head by head, for all parts of x."""
     blocks = weight.view(-1, heads, size, weight.shape[1]).transpose(0, 1).flatten(0, 1)
     return torch.stack([native.pack(block) for block in blocks])
 

@@ -1,6 +1,6 @@
-"""The mLSTM by PyTorch's operations, a chunk of steps at once: for CUDA.
+"""The mLSTM by PyTorch's operations, one chunk of steps at a time, for CUDA.
 
-The gates and maps read the inputs alone, so that a chunk of steps is a product of matrices. Only the memory between the
+The gates and maps only read the inputs, so a chunk of steps is a product of matrices. Only the memory between the
 chunks is recurrent.
 """
 
@@ -19,7 +19,7 @@ from orthobench.recurrence.ops.mlstm import mlstm, normalised
 from orthobench.recurrence.ops.mlstm.layout import memory_blocks, split_memories
 
 CHUNK = 32
-"""Steps of a chunk, whose work grows with their square."""
+"""Steps per chunk; the work of a chunk grows with their square."""
 
 
 @kernel(mlstm, "cuda")
@@ -54,9 +54,9 @@ class MLSTM(Kernel):
 
 
 def add(memory: Tensor, m: Tensor, k: Tensor, v: Tensor, i: Tensor, log_f: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the memory and m after all steps, which are one product; the arguments are those of `chunk`."""
+    """Return the memory and m after all steps, computed as one product; the arguments are as in `chunk`."""
     end = torch.zeros_like(i[:, :, :1])
-    since = torch.cat((log_f.flip(2).cumsum(2).flip(2), end), dim=2)  # sums from the end lose no small ones
+    since = torch.cat((log_f.flip(2).cumsum(2).flip(2), end), dim=2)  # sums from the end keep the small terms
     weights, before = i + since[:, :, 1:], m + since[:, :, :1]
     stabiliser = torch.maximum(before, weights.amax(dim=2, keepdim=True))
     memory = (before - stabiliser).exp() * memory + v.mT @ ((weights - stabiliser).exp() * k)
@@ -84,7 +84,7 @@ def chunk(
     """
     length = q.shape[2]
     causal = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
-    # Sums of their own for each s: a difference of two long sums would lose the small ones.
+    # Each s has its own sum, because a difference of two long sums would lose the small terms.
     decay = (log_f * causal.tril(-1)).cumsum(dim=2)
     weights = torch.where(causal, decay + i.mT, -math.inf)
     before = log_f.cumsum(dim=2) + m

@@ -8,12 +8,12 @@ from torch import Tensor
 
 
 def memory_size(n: int, heads: int) -> int:
-    """Return d of a state of n features, which are C `[d, d]` and n `[d]` of each head, and m of each."""
+    """Return d for a state of n features, which are C `[d, d]`, n `[d]` and m of each head."""
     return math.isqrt(max(0, n // max(1, heads) - 1))
 
 
 def memory_blocks(reads: bool) -> int:
-    """Return the number of blocks `[heads, d]` in x of `mlstm`: q, k, v and o, or without readings k and v."""
+    """Return the number of blocks `[heads, d]` in x of `mlstm`: q, k, v and o, or k and v without readings."""
     return 4 if reads else 2
 
 

@@ -1,7 +1,7 @@
 /* mLSTM through time, in float32: for each head and batch row a memory C [d values, d keys] and a normaliser n [d].
  *
- * Forward keeps the memories before each chunk, and n^T q. Backward makes the memories of a chunk again, which stay in
- * a core's cache.
+ * Forward keeps the memories before each chunk, and n^T q. Backward recomputes the memories of a chunk, which stay in a
+ * core's cache.
  *
  * A memory here is a block of rows of `length` floats, d rounded up to whole vectors: C's rows, zeros up to `length`
  * rows, then n, then m, the stabiliser, as the first number of a row. */
@@ -111,8 +111,8 @@ INLINE void forward(const int nv, const struct mlstm *p, int64_t row, int64_t he
     *m = c->m[last - first - 1];
 }
 
-/* Copies a row's state to the memories of its heads, or with `out` back. What pads a memory is 0 again: a NaN or an
- * infinity of the row before would stay there. */
+/* Copies a row's state to the memories of its heads, or with `out` back. The padding of a memory is reset to 0, because
+ * a NaN or an infinity of the row before would otherwise stay there. */
 static void copy_state(const int out, const struct mlstm *p, float *state, float *memories) {
     const int64_t d = p->size, length = padded(d), heads = p->heads;
     if (!out) memset(memories, 0, (size_t)(heads * mlstm_memory(d)) * 4);

@@ -17,17 +17,24 @@
 struct mlstm {
     int64_t steps, batch, heads, size, inputs, groups, exponential;
     int64_t parts;              /* of the inputs: q, k, v and o, or without readings k and v */
-    int64_t differentiated;     /* inputs that du has: all without the bias's */
-    const float *x, *u;         /* [T, B, parts, heads, d]; or [T, B, inputs], which make them */
+    int64_t differentiated;     /* number of inputs that du has: all except the bias's */
+    const float *x,             /* [T, B, parts, heads, d], or NULL if they are computed from u */
+        *u;                     /* [T, B, inputs], or NULL */
     const float *packed_inputs; /* U [heads, parts, d, inputs], each [d, inputs] packed */
     const float *packed_transposed; /* U [heads, parts * length, differentiated], 0 behind d rows, packed for dz U */
     const float *gates;         /* [T, B, 2, heads]: i, f */
     const float *start;
-    float *y, *totals, *starts, *end; /* [T, B, heads, d], [T, B, heads], [chunks, B, heads, memory] */
+    float *y,                   /* [T, B, heads, d] */
+        *totals,                /* n^T q, [T, B, heads] */
+        *starts,                /* the memories before each chunk, [chunks, B, heads, memory] */
+        *end;                   /* the final state of each row */
     const float *grad_y;
-    float *dx, *du, *dgates, *dweights; /* du [T, B, differentiated]; dweights [groups, heads, inputs,
-                                         * parts * length], zeroed */
-    float *dstart, *norms;            /* dstart: before it the gradient of the end; norms: squares [T, B] */
+    float *dx,                  /* as x */
+        *du,                    /* [T, B, differentiated] */
+        *dgates,                /* as gates */
+        *dweights;              /* [groups, heads, inputs, parts * length], zeroed */
+    float *dstart,              /* as start; at first it has the gradient of the end */
+        *norms;                 /* squares of the norms, [T, B] */
 };
 
 /* Floats of the state of a row. */

@@ -3,13 +3,13 @@
  * Unrolled, the state after all steps is one sum over them. With R_t = log f'_{t+1} + ... + log f'_T and s over steps,
  *     m_T = max(m_0 + R_0, max over s of i_s + R_s),   a_t = exp(i_t + R_t - m_T),   f = exp(m_0 + R_0 - m_T)
  *     C_T = f C_0 + sum over t of a_t v_t k_t^T,       n_T = f n_0 + sum over t of a_t k_t
- * The gradients of k_t and v_t are products with G = dL/d[C_T; n_T]. So both passes are products of matrices, and
- * backward needs no other memory than the first.
+ * The gradients of k_t and v_t are products with G = dL/d[C_T; n_T]. Both passes are therefore products of matrices,
+ * and backward needs no memory C_t except the first.
  *
- * R is summed from the end: a difference of two long sums would lose the small ones. */
+ * R is summed from the end, because a difference of two long sums would lose the small terms. */
 #include "mlstm.h"
 
-/* Numbers of each step of one head. `exponent` is i_t + R_t, and `largest` what m_T would be after the steps up to t.
+/* Numbers of each step of one head. `exponent` is i_t + R_t, and `largest` is m_T if only the steps up to t counted.
  * `closing` is 1 - sigmoid(f) or 1. `by_write` is dL/d(i_t) with m_T held. */
 struct series {
     float *exponent, *closing, *largest, *weight, *by_write;

@@ -1,6 +1,6 @@
-"""Linear oscillators by PyTorch's kernels, in about 2 sqrt(T) operations: for CUDA.
+"""Linear oscillators by PyTorch's kernels, in about 2 sqrt(T) operations, for CUDA.
 
-They run in pieces, as `cuda.scan` does.
+They run in pieces, like `cuda.scan`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Recurrences with one state and one product W h a step: plain, gated and Lipschitz.
+"""Recurrences with one state and one product W h per step: plain, gated and Lipschitz.
 
-W maps columns, so in rows a step is z_t = x_t + h_{t-1} W^T. The inputs x_t include the input projection and its bias.
+W maps columns, so a step on rows is z_t = x_t + h_{t-1} W^T. The inputs x_t include the input projection and its bias.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def recurrence(
 ) -> Step:
     """h_t = act(x_t + W h_{t-1}; b), or with a step size eps the Euler form h_t = h_{t-1} + eps act(...).
 
-    W is a matrix `[n, n]`, or a function that applies it, for a structure that is cheaper to apply than to form.
+    W is a matrix `[n, n]`, or a function that applies it if its structure makes this cheaper than forming the matrix.
     `bias` is the activation's vector b, `[activation.bias_size(n)]`.
     """
 

@@ -40,7 +40,7 @@ class Recurrence(Kernel):
 
     @staticmethod
     def bias(parameters: Mapping[str, Any]) -> Tensor | None:
-        """Return the bias of every real column: a complex unit's two columns share one entry."""
+        """Return the bias of every real column; the two columns of a complex unit share one entry."""
         bias: Tensor | None = parameters["bias"]
         return bias if bias is None or not parameters["activation"].is_complex else bias.repeat_interleave(2)
 
@@ -48,7 +48,7 @@ class Recurrence(Kernel):
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         settings, bias = Recurrence.settings(arguments.parameters), Recurrence.bias(arguments.parameters)
         h = workspace.take(*x.shape[:2], arguments.weight.shape[0])
-        # h does not give back the complex kinds' input, or the Euler form's update.
+        # The complex kinds' input and the Euler form's update cannot be recovered from h.
         needs_more = arguments.parameters["activation"].is_complex or settings["euler"]
         saved = dense.saved(h, 1) if keep and needs_more else None
         packed, inputs = native.pack(arguments.weight), dense.inputs(x, arguments.parameters)

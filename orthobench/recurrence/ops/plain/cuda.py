@@ -1,7 +1,7 @@
 """The CUDA kernels of the plain and the gated recurrence, in Triton.
 
-Up to 256 features, the whole time loop is one launch (`triton_row`). Above, each step is one launch (`triton_step`).
-Weight gradients are one product over all steps afterwards.
+Up to 256 features, the whole time loop is one launch (`triton_row`). With more, each step is one launch
+(`triton_step`). Weight gradients are computed afterwards as one product over all steps.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Recurrence(launch.TritonKernel):
     @staticmethod
     def unsupported(parameters: Mapping[str, Any]) -> str | None:
         activation: Activation | None = parameters.get("activation")
-        # The backward pass tells the branches of leaky ReLU apart by the sign of its output.
+        # The backward pass distinguishes the branches of leaky ReLU by the sign of its output.
         if activation is not None and activation.kind is Kind.LEAKY_RELU and activation.slope <= 0:
             return f"leaky_relu needs a positive slope, not {activation.slope}"
         return None
@@ -143,6 +143,6 @@ class Recurrence(launch.TritonKernel):
             launch.record(norms, total)
         db = None
         if bias is not None:
-            terms = dbias[..., ::2] if cell.is_complex else dbias  # a pair holds its term twice
+            terms = dbias[..., ::2] if cell.is_complex else dbias  # both columns of a pair hold its term
             db = launch.of_each_run(launch.sum_of_rows, terms)
         return Gradients(dx, launch.weight_gradient(d_mixed, states, h0), (dh0,), {"bias": db})

@@ -68,8 +68,8 @@ def selective_scan(
     """h_t = a_t o h_{t-1} + Delta_t B_t x_t, read as y_t = C_t h_t: Mamba's selective scan (S6).
 
     Each of the D features of x has N = `state_size` units. A step's weight is rank numbers r_t, then B_t and C_t `[N]`.
-    The weights may also be P x_t of a matrix P `[rank + 2N, D]`, which the kernel for the CPU makes by itself.
-    Without `reads` the outputs have 0 features: the final state is the result.
+    The weights may also be P x_t for a matrix P `[rank + 2N, D]`; the CPU's kernel computes this product itself.
+    Without `reads`, the outputs have 0 features, because the final state is the result.
     Delta_t is softplus(W r_t + b) `[D]`. W is `step_weight` `[D, rank]`, and b is `step_bias` `[D]`. The factor a_t is
     exp(Delta_t A), or 2 exp(Delta_t A) - 1 with `negative`. A is `rates` `[N * D]`. The state is `[N * D]` too, the
     first unit of every feature first.

@@ -1,8 +1,9 @@
 """The CPU kernel of the selective scan: calls of `selective.c`, in float32.
 
-Forward keeps the state at the start of each chunk of steps. Backward makes the states of a chunk again, which stay in a
-core's cache. Of a short convolution (`call.Convolution`) x is made in the cache as well, and of a matrix the weights of
-the steps. Groups of batch rows are split over the threads, which changes no number.
+Forward keeps the state at the start of each chunk of steps. Backward recomputes the states of a chunk, which stay in a
+core's cache. If x is a short convolution (`call.Convolution`), it is computed in the cache as well, and so are the
+weights of the steps if the weight is a matrix. Groups of batch rows are split over the threads, which does not change
+results.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _unless_empty(tensor: Tensor | None) -> Tensor | None:
 
 
 def _vectors(parameters: Mapping[str, Any]) -> dict[str, Tensor | None]:
-    """Return the parameters that have sums over the rows as gradients, by their names in selective.h."""
+    """Return the parameters whose gradients are sums over the rows, by their names in selective.h."""
     transposed = {
         name: parameters[name].T.contiguous() for name in ("input_weight", "gate_weight") if name in parameters
     }
@@ -115,9 +116,9 @@ def _vectors(parameters: Mapping[str, Any]) -> dict[str, Tensor | None]:
 def _run(
     function: str, x: Tensor, arguments: Arguments, mapped: Tensor | None, tensors: Mapping[str, Tensor | None]
 ) -> None:
-    """Run one direction over all steps, the groups of batch rows split over the threads.
+    """Run one direction over all steps, with the groups of batch rows split over the threads.
 
-    `mapped` has the weights of all steps, `[T, B, rank + 2N]`, if the argument is the map that makes them.
+    `mapped` has the weights of all steps, `[T, B, rank + 2N]`, if the weight argument is the map that computes them.
     """
     parameters, (steps, batch, inputs) = arguments.parameters, x.shape
     weight = {"weight": arguments.weight} if mapped is None else {"weight": mapped, "map": arguments.weight}

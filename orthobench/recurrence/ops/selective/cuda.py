@@ -1,8 +1,8 @@
-"""The selective scan by PyTorch's kernels, a piece of the sequence at a time: for CUDA.
+"""The selective scan by PyTorch's kernels, one piece of the sequence at a time, for CUDA.
 
-All states of a long sequence would need a hundred times the memory of its inputs. So forward keeps the states between
-pieces alone. Backward makes the states of a piece again, from its last piece to its first. A piece itself runs in about
-2 sqrt(T) operations (`cuda.scan`).
+All states of a long sequence would need a hundred times the memory of its inputs, so forward only keeps the states
+between pieces. Backward recomputes the states of each piece, from the last piece to the first. A piece itself runs in
+about 2 sqrt(T) operations (`cuda.scan`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orthobench.recurrence.cuda.scan import scan, scan_gradients
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.selective import selected, selective_scan
 
-_SHORTEST = 64  # steps of a piece
+_SHORTEST = 64  # steps of the shortest piece
 
 
 @kernel(selective_scan, "cuda")
@@ -74,7 +74,7 @@ class SelectiveScan(Kernel):
 
 
 def _pieces(steps: int) -> Iterator[slice]:
-    """Yield the steps of each piece, at least about sqrt(T) of them: so the states between pieces are no more."""
+    """Yield the steps of each piece, at least about sqrt(T), so that there are no more states between pieces."""
     length = max(_SHORTEST, math.isqrt(steps))
     return (slice(first, min(first + length, steps)) for first in range(0, steps, length))
 

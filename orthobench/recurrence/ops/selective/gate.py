@@ -1,7 +1,7 @@
-"""The selective scan whose readings a skip and a gate change: Mamba's outputs.
+"""The selective scan with a skip and a gate on its readings, which are Mamba's outputs.
 
-The kernel for the CPU makes them from its readings in registers. The passes of torch would read and write tensors that
-are as large as all of x ten times.
+The CPU's kernel computes them from its readings in registers. Torch's passes would read and write tensors as large as
+all of x ten times.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def gated_scan(
     gate: Projection | None,
     **parameters: Any,
 ) -> Result:
-    """Return o_t = (y_t + D o x_t) o silu(z_t), y the outputs of `selective_scan`, and the final state.
+    """Return o_t = (y_t + D o x_t) o silu(z_t), where y are the outputs of `selective_scan`, and the final state.
 
     Args:
         x: as for `selective_scan`.
@@ -38,7 +38,7 @@ def gated_scan(
         state: as for `selective_scan`.
         trace: as for `selective_scan`.
         skip: D `[D]`.
-        gate: z `[T, B, D]` as a projection; None: no factor.
+        gate: z `[T, B, D]` as a projection; None for no factor.
         parameters: as for `selective_scan`.
 
     Returns:
@@ -54,13 +54,13 @@ def gated_scan(
 
 
 def in_pytorch(y: Tensor, x: Tensor, skip: Tensor, z: Tensor | None) -> Tensor:
-    """Return (y + D o x) o silu(z) by operations of torch: the definition."""
+    """Return (y + D o x) o silu(z) by torch's operations, which define it."""
     y = y + skip * x
     return y if z is None else y * silu(z)
 
 
 def _fits(x: Inputs, skip: Tensor, gate: Projection | None) -> bool:
-    """Return whether the kernel for the CPU takes the skip and the gate."""
+    """Return whether the CPU's kernel supports the skip and the gate."""
     z = x if gate is None else gate
     tensors = (None, None, None) if gate is None else (gate.inputs, gate.weight, gate.bias)
     fit = z.shape == x.shape and skip.shape == x.shape[-1:]
@@ -68,7 +68,7 @@ def _fits(x: Inputs, skip: Tensor, gate: Projection | None) -> bool:
 
 
 def _gate(kernel: type[Kernel], x: Inputs, gate: Projection | None) -> dict[str, Tensor]:
-    """Return the gate as parameters of the kernel, which makes a gate from the same inputs as x by itself."""
+    """Return the gate as parameters of the kernel, which itself computes a gate from the same inputs as x."""
     if gate is None:
         return {}
     source = x.source if isinstance(x, Convolution) and kernel.makes(x) else None

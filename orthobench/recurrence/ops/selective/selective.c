@@ -7,9 +7,9 @@
  * features, each with its units, rounded up to groups.
  *
  * The sequence is cut into chunks of steps. A group of units of one block runs through all steps of a chunk in
- * registers. `starts` [chunks, B, packed] has the states before each chunk. The backward pass makes the states of a
- * chunk again, for one group of one block at a time, so that they stay in the first cache. `selective.h` has the chunks
- * and their weights, `selective_inputs.h` x, and `selective_gate.h` what becomes of y. */
+ * registers. `starts` [chunks, B, packed] has the states before each chunk. The backward pass recomputes the states of
+ * a chunk, for one group of one block at a time, so that they stay in the L1 cache. `selective.h` contains the chunks
+ * and their weights, `selective_inputs.h` the input x, and `selective_gate.h` the outputs that follow from y. */
 #include "selective_gate.h"
 #include "selective_inputs.h"
 
@@ -49,11 +49,14 @@ INLINE void forward_group(const int negative, const int reads, const struct chun
     for (int i = 0; i < GROUP; i++) h[i] = state[i];
 }
 
-/* Memory of a thread. Packed: A / log 2, W, and the states of a group of rows. Of a chunk: y of a block, and its
- * weights. The packed map. */
+/* Memory of a thread. */
 struct forward_memory {
-    vf *rates, *step, *h, *y;
-    float *made, *map;
+    vf *rates,   /* A / log 2, packed */
+        *step,   /* W, packed */
+        *h,      /* the states of a group of rows, packed */
+        *y;      /* y of a block at the steps of a chunk */
+    float *made, /* the weights of a chunk */
+        *map;    /* the map, packed */
     struct inputs inputs;
     struct chunk chunk;
 };
@@ -142,7 +145,7 @@ int selective_forward(const struct selective *p, int64_t first, int64_t last) {
 
 enum { LEVELS = VL == 16 ? 4 : VL == 8 ? 3 : 2 };
 
-/* Lanes of two vectors for each level of a tree: vectors of 2^l sums each become one of 2^(l + 1) sums. */
+/* Lanes of two vectors for each level of a tree, which turns two vectors of 2^l sums into one of 2^(l + 1) sums. */
 struct halves {
     vi low[LEVELS], high[LEVELS];
 };
@@ -175,29 +178,41 @@ static void lane_sums(const struct halves *halves, const vf *from, int64_t count
 
 /* ------------------------------------------------------------------ the backward pass */
 
-/* The gradients by Delta x and by Delta A / log 2 of a block at a step, later dx without the map and that by W r +
- * b. */
+/* The gradients of Delta x and of Delta A / log 2 for a block at a step; later dx without the map, and the gradient of
+ * W r + b. */
 struct sums {
     vf driven, exponent;
 };
 
-/* Memory of a thread. Packed: A / log 2, W, the gradients by the states of a group of rows, and those by A, W and b
- * [blocks], which are sums over the group. Of a chunk: the derivatives of softplus and the gradients [blocks, CHUNK].
- * Of one group of units: the states of a chunk [CHUNK + 1, GROUP], their e, and what becomes dB and dC [CHUNK, GROUP].
- * dL/d(weight) [rows, CHUNK, numbers]; the packed map, its share of dx [CHUNK, padded(width)], and the rows of x. Of a
- * convolution x of each row and the derivatives, `later` of each row, and sums: see `inputs` and `inputs_gradients`. Of
- * the outputs see `gate`. */
+/* Memory of a thread. `ld` is padded(width). */
 struct scratch {
-    vf *rates, *step, *by_state, *by_rates, *by_step, *by_bias;
-    vf *slopes;
-    struct sums *gradients;
-    vf *h, *e, *by_b, *by_c, *squares;
-    float *lane_sums;
-    float *by_weight, *map, *mapped;
-    struct factor *factors;
-    float *x, *inputs_slopes, *later, *convolution, *bias, *projection;
-    vf *by_y, *y, *by_z;
-    float *skip, *gate_weight;
+    vf *rates,               /* A / log 2, packed */
+        *step,               /* W, packed */
+        *by_state,           /* dL/d(state) of each row of the group, packed */
+        *by_rates,           /* dL/dA, packed: a sum over the group of rows */
+        *by_step,            /* dL/dW, packed: a sum over the group of rows */
+        *by_bias;            /* dL/db [blocks]: a sum over the group of rows */
+    vf *slopes;              /* derivatives of softplus, [blocks, CHUNK] */
+    struct sums *gradients;  /* [blocks, CHUNK] */
+    vf *h,                   /* states of one group of units, [CHUNK + 1, GROUP] */
+        *e,                  /* their e = exp(Delta A), [CHUNK, GROUP] */
+        *by_b,               /* dL/dB before the sums over lanes, [CHUNK, GROUP] */
+        *by_c,               /* dL/dC before the sums over lanes, [CHUNK, GROUP] */
+        *squares;            /* partial sums of squares for the norms, [CHUNK] */
+    float *lane_sums;        /* [CHUNK, GROUP] */
+    float *by_weight,        /* dL/d(weight), [rows, CHUNK, numbers] */
+        *map,                /* the map, packed */
+        *mapped;             /* what the map adds to dx, [CHUNK, ld], or NULL without a map */
+    struct factor *factors;  /* rows of x for the gradient of the map, [rows, CHUNK] */
+    float *x,                /* a convolution's x, [rows, CHUNK, ld] */
+        *inputs_slopes,      /* its derivatives of silu, [CHUNK, ld] */
+        *later,              /* [rows, taps, ld], see `inputs_gradients` */
+        *convolution,        /* sums for the convolution's weight, [taps, ld] */
+        *bias,               /* sums for its bias, [ld] */
+        *projection;         /* sums for U transposed, [inputs, ld] */
+    vf *by_y, *y, *by_z;     /* [blocks, CHUNK] each, see `gate` */
+    float *skip,             /* sums for D, [ld] */
+        *gate_weight;        /* sums for the gate's weight, [inputs, ld] */
     struct chunk chunk;
     struct halves halves;
 };

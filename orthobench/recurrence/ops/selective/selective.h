@@ -15,22 +15,29 @@
  * without them, y if nothing is read, starts without a backward pass, norms without a trace, absent gradients. */
 struct selective {
     int64_t steps, batch, width, size, rank, negative;
-    int64_t groups;       /* of batch rows, whose gradients of parameters are summed apart */
-    int64_t taps, inputs; /* 0 if x is no convolution, or no projection */
+    int64_t groups;       /* number of groups of batch rows, whose gradients of parameters are summed separately */
+    int64_t taps, inputs; /* 0 if x is not a convolution, or not a projection */
     const float *x;       /* [T, B, width], or with `inputs` u [T, B, inputs] */
-    const float *map;     /* P [rank + 2 size, width], which makes the weights from x */
+    const float *map;     /* P [rank + 2 size, width], which maps x to the weights */
     const float *rates;   /* A [size, width] */
-    const float *step, *bias; /* W transposed [rank, width]; b [width] */
+    const float *step,    /* W transposed, [rank, width] */
+        *bias;            /* b, [width] */
     const float *start;   /* [B, size, width] */
     const float *input_weight; /* U transposed [inputs, width] */
-    const float *convolution, *convolution_bias, *before; /* [taps, width], [width], [taps - 1, B, width] */
-    const float *skip, *gate, *gate_weight; /* [width], [T, B, width], [inputs, width], see selective_gate.h */
+    const float *convolution, /* [taps, width] */
+        *convolution_bias,    /* [width] */
+        *before;              /* the convolution's source before the first step, [taps - 1, B, width] */
+    const float *skip,    /* D, [width], see selective_gate.h */
+        *gate,            /* z, [T, B, width], likewise */
+        *gate_weight;     /* W transposed, [inputs, width], likewise */
     float *weight;        /* [T, B, rank + 2 size]: r, B and C of each step; an output if there is a map */
-    float *y, *end;       /* [T, B, width]; as start */
+    float *y,             /* [T, B, width] */
+        *end;             /* [B, size, width] */
     float *starts;        /* the states before each chunk, see selective.c */
     const float *grad_y;  /* [T, B, width] */
-    /* Of the sums over rows each group has its own, [groups, ...]: dmap, drates, dstep, dbias, and of the weights of
-     * the convolution, of the projection, of D and of the gate. The others are as what they are gradients of. */
+    /* Each group has its own sums over rows, [groups, ...]: dmap, drates, dstep, dbias, and the gradients of the
+     * weights of the convolution, the projection, D and the gate. The others have the shape of what they are gradients
+     * of. */
     float *dx, *dweight, *dmap, *drates, *dstep, *dbias, *dstart;
     float *norms;         /* [T, B]: squares */
     float *dinput_weight, *dconvolution, *dconvolution_bias, *dbefore, *dskip, *dgate, *dgate_weight;
@@ -130,7 +137,7 @@ static void read_kept_weights(const struct chunk *chunk, int reads) {
     read_weights(chunk, reads, p->weight + chunk->at * numbers, p->batch * numbers);
 }
 
-/* Steps whose functions are made at once: one of them waits for itself most of its time. */
+/* Steps whose functions are computed together, because a single one mostly waits for its own results. */
 #define TURN 8
 
 /* Delta, Delta x and, unless `slopes` is NULL, the derivative of softplus, of a block at all steps of a chunk. `step`

@@ -45,7 +45,7 @@ static void place_inputs(struct chunk *chunk, const struct inputs *m) {
     chunk->ldx = p->taps ? padded(p->width) : p->batch * p->width;
 }
 
-/* Make a block of x of a chunk, if it is a convolution's. */
+/* Computes a block of x of a chunk, if x is a convolution. */
 INLINE void make_inputs(const struct chunk *chunk, int64_t col, const struct inputs *m) {
     if (!chunk->p->taps) return;
 #define CONVOLVE(TAPS, INPUTS) convolve(TAPS, INPUTS, chunk, col, m)
@@ -53,7 +53,7 @@ INLINE void make_inputs(const struct chunk *chunk, int64_t col, const struct inp
 #undef CONVOLVE
 }
 
-/* Of a convolution: the gradients dz of the taps - 1 steps behind a chunk, then of its first ones, [taps - 1, ld], the
+/* For a convolution: the gradients dz of the taps - 1 steps behind a chunk, then of its first ones, [taps - 1, ld], the
  * next step first; and sums [taps, ld], [ld] and [inputs, ld]. */
 struct inputs_gradients {
     float *later, *convolution, *bias, *projection;

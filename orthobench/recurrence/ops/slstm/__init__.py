@@ -12,7 +12,7 @@ from orthobench.recurrence.declaration import Form, State, Step
 from orthobench.recurrence.operation import operation
 
 LARGEST_EXPONENT = 80.0
-"""A bound of exponents whose exponential float32 can hold."""
+"""A bound for exponents, whose exponential float32 can hold."""
 
 
 def _check_whole_heads(n: int, heads: int, **others: bool) -> str | None:
@@ -39,8 +39,8 @@ def slstm(weight: Tensor, exponential_forget: bool = False, heads: int = 1) -> S
     """sLSTM: c_t = f' c_{t-1} + i' tanh(z), n_t = f' n_{t-1} + i', h_t = s(o) c_t / n_t, gates in the order i, f, z, o.
 
     m_t = max(log f + m_{t-1}, i) keeps i' = exp(i - m_t) and f' = exp(log f + m_{t-1} - m_t) at most 1; f is s(.), or
-    exp(.) with `exponential_forget`. At the start n is 0, and there alone: then m_t = i, and the first input counts
-    whole however small exp(i) is. No output depends on m.
+    exp(.) with `exponential_forget`. n is 0 only at the start. There m_t = i, and the first input counts fully, however
+    small exp(i) is. No output depends on m.
 
     The weight has the matrices of each gate and head, `[4, heads, d, d]` as `[4n, d]`, where d = n / heads.
     """

@@ -1,7 +1,7 @@
 """The CPU kernel of the sLSTM: calls of `slstm.c`, in float32.
 
-Forward keeps the states and four numbers of each unit and step. Backward adds up dL/dR and dL/dU beside its loop. Each
-head's weights are a matrix of their own, so that no product is results with the zeros between heads.
+Forward keeps the states and four numbers per unit and step. Backward sums dL/dR and dL/dU during its loop. Each head
+has its own weight matrix, so that no product includes the zeros between heads.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def _by_head(weight: Tensor, heads: int) -> Tensor:
 
 
 def _packed(rows: Tensor) -> Tensor:
-    """Return the matrices of all heads as `native.pack` packs them, `[heads, size]`."""
+    """Return the matrices of all heads, packed by `native.pack`, `[heads, size]`."""
     return torch.stack([native.pack(each, gates=4) for each in rows])
 
 
 def _run(function: str, arguments: Arguments, **tensors: Any) -> None:
-    """Run one direction over all steps, the batch rows split over the threads and into blocks."""
+    """Run one direction over all steps, with the batch rows split over the threads and into blocks."""
     h, c, u = tensors["h"], tensors["c"], tensors.get("u")
     steps, batch, features = h.shape
     stride = batch * features if len(c) == steps else 0

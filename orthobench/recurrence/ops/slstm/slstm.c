@@ -1,8 +1,8 @@
 /* sLSTM through time, in float32: exponential gates, a normaliser and a stabiliser, and recurrent weights within heads.
  *
  * The caller gives each thread a range of batch rows, and no thread waits. Tensors are contiguous and time major. A
- * head has d = features / heads units. Its weights are a matrix [4 d, d] of its own, with the gates i, f, z, o one
- * after another. So dL/dz of a row is [heads, 4, d] here, and x and dx are [4, features] as the caller has them. */
+ * head has d = features / heads units and its own matrix of weights [4 d, d], with the gates i, f, z, o one after
+ * another. Here dL/dz of a row is therefore [heads, 4, d], but x and dx are [4, features] as the caller has them. */
 #include <float.h>
 #include <math.h>
 
@@ -14,9 +14,10 @@
  * a backward pass; gradients that are absent or not wanted. */
 struct slstm {
     int64_t steps, batch, features, heads, inputs, groups, exponential;
-    int64_t differentiated;      /* inputs that du has: all without the bias's */
+    int64_t differentiated;      /* number of inputs that du has: all except the bias's */
     int64_t stride;              /* floats between the steps of c and n: all of a step, or 0 where one step is kept */
-    const float *x, *u;          /* [T, B, 4 features], or [T, B, inputs], which the packed inputs multiply */
+    const float *x,              /* [T, B, 4 features], or NULL */
+        *u;                      /* [T, B, inputs], which the packed inputs multiply, or NULL */
     const float *packed, *packed_inputs; /* of each head; backward `packed` is transposed */
     const float *packed_transposed;      /* U [heads * 4 d, differentiated], packed for dz U */
     const float *h0, *c0, *n0;
@@ -187,7 +188,7 @@ INLINE void finish_backward(const int exponential_forget, const struct slstm *p,
             const vf keep = select_lanes(faded_wins, one, other), write = select_lanes(faded_wins, other, one);
             vf by_keep = keep * (dc * c + dn * n), by_write = write * (dc * z + dn);
             by_keep = mask(~(starts & (other > 5.5e34f)), by_keep); /* the largest exponent has no derivative */
-            /* Of equal exponents each has half of the larger's derivative, as torch.maximum defines it. */
+            /* If the exponents are equal, each has half of the larger's derivative, as torch.maximum defines it. */
             const vf share = select_lanes((other == 1) & ~starts, splat(0.5f), mask(faded_wins, one));
             const vf rest = load(p->dm0 + place, count) - by_keep - by_write, faded = by_keep + share * rest;
             const vf parts[] = {
