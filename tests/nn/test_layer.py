@@ -141,7 +141,8 @@ def test_packed_sequences_are_torchs(pair, with_start):
         torch.testing.assert_close(each, whole)
     output.data.square().sum().backward()
     expected.data.square().sum().backward()
-    torch.testing.assert_close(layer.cells[0].input_weight.grad, torch_layer.weight_ih_l0.grad)
+    # Two backward passes add the same terms in different orders; some of them cancel.
+    torch.testing.assert_close(layer.cells[0].input_weight.grad, torch_layer.weight_ih_l0.grad, rtol=2e-5, atol=1e-5)
 
 
 @each_layer
