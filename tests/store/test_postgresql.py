@@ -274,7 +274,9 @@ class StopsServer(EventSink):
 
 def carry_out(url: str, config, folder: Path, observer, should_stop=lambda: False):
     with open_store(url, create=True) as store:
-        options = RunOptions(device="cpu", checkpoints=str(folder), checkpoint_every=0)
+        options = RunOptions(
+            device="cpu", checkpoints=None if url.startswith("sqlite") else str(folder), checkpoint_every=0
+        )
         train(config, store, options, [observer], should_stop)
     return numbers(url, config.spec.key)
 
