@@ -14,7 +14,7 @@ from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.default import named_or_default
 from orthobench.store.open import check_writable
-from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
+from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
 from orthobench.training.devices import plain_torch
 from orthobench.training.fit import check_fit
 from orthobench.training.lifecycle import train
@@ -73,27 +73,24 @@ def train_one(
 
 def _forget(store: Store, database: str, options: RunOptions, key: str) -> None:
     """Delete a run with its checkpoints and weights."""
-    from orthobench.weights.folder import remove, weights_folder
+    from orthobench.weights.folder import remove
 
     if run := store.find(key):
-        root = checkpoint_root(database, options.checkpoints)
-        checkpoints = checkpoints_at(root, key)
+        checkpoints, place = _places(database, options, key)
         with lock(store, checkpoints):
             weights = store.weights([run.id])
             store.delete(run.id)
             checkpoints.clear()
-            remove(database, key, weights, weights_folder(database, options.weights, root).root)
+            remove(database, key, weights, place)
 
 
 def _begin_longer(config: RunConfig, store: Store, database: str, options: RunOptions) -> str:
     """Start from the training state of a shorter run, if one has kept it; return a line that says which, or why not."""
     from orthobench.training.longer import begin_longer, why_not_longer
-    from orthobench.weights.folder import weights_folder
 
-    key, root = config.spec.key, checkpoint_root(database, options.checkpoints)
-    checkpoints = checkpoints_at(root, key)
+    key = config.spec.key
+    checkpoints, place = _places(database, options, key)
     with lock(store, checkpoints):
-        place = weights_folder(database, options.weights, root).root
         shorter = begin_longer(config, store, database, checkpoints, place)
     if shorter is not None:
         return f"run {key} continues run {shorter.key} from epoch {shorter.epochs:g}"
@@ -101,3 +98,11 @@ def _begin_longer(config: RunConfig, store: Store, database: str, options: RunOp
     return f"run {key} starts at the beginning: " + (
         why or "no shorter run of these settings has kept its training state with --keep-weights last"
     )
+
+
+def _places(database: str, options: RunOptions, key: str) -> tuple[Checkpoints, str]:
+    """Return the checkpoints of a run, and the folder or URL of all weights."""
+    from orthobench.weights.folder import weights_folder
+
+    root = checkpoint_root(database, options.checkpoints)
+    return checkpoints_at(root, key), weights_folder(database, options.weights, root).root

@@ -271,7 +271,9 @@ def checkpoint_root(database: str, location: str | None = None) -> Path | str:
     file = sqlite_file(database)
     if file is not None:
         if location is not None:  # a process with another location would not see the run's lock
-            raise UsageError("--checkpoints is for a database server: beside a file they stand beside it, leave it out")
+            raise UsageError(
+                "--checkpoints is for a database server: a file has its checkpoints next to it, so leave it out"
+            )
         file = real_file(file)
         return file.parent / f"{file.name}.checkpoints"
     if location is None or "://" not in location:

@@ -112,4 +112,4 @@ def make_trainer(config: RunConfig, device: torch.device) -> Trainer:
         if not lacks_memory(error):
             raise
         pair = f"{config.spec.task} and {config.spec.model}"
-        raise UsageError(f"out of memory while {pair} are made: choose smaller sizes ({one_line(error)})") from error
+        raise UsageError(f"out of memory while building {pair}: choose smaller sizes ({one_line(error)})") from error
