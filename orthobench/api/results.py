@@ -338,10 +338,10 @@ class Results:
         Raises:
             UsageError: the paper or the table is unknown.
         """
-        from orthobench.planning.paper_variants import paper_variants
+        from orthobench.planning.index import index
         from orthobench.reporting.export import paper_table
 
-        return paper_table(self.store, paper, name, paper_variants())
+        return paper_table(self.store, paper, name, index()["variants"])
 
     def _record(self, run: Run, status: str) -> dict[str, Any]:
         return {

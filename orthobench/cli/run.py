@@ -13,7 +13,6 @@ from orthobench.cli.options import (
     Given,
     PresetName,
     WrittenDatabase,
-    asks_for_results_alone,
     check_names,
     with_options,
 )
@@ -22,7 +21,6 @@ from orthobench.options import RunOptions
 
 @with_options(RunOptions)
 def command(
-    context: typer.Context,
     task: Annotated[
         str, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
     ],
@@ -54,12 +52,6 @@ def command(
     from orthobench.assignments import parse_assignments
 
     settings = parse_assignments([*(set_ or ()), *([] if epochs is None else [f"epochs={epochs}"])])
-    if asks_for_results_alone(context, "task", "model", "set_", "preset", "seed", "epochs", "db"):
-        from orthobench.cli.finished import answer_run
-
-        if answer_run(task, model, settings, preset, seed, db):
-            return
-
     from orthobench import api
     from orthobench.cli.display import resumable
     from orthobench.cli.summaries import describe

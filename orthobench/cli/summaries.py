@@ -1,4 +1,4 @@
-"""Print the states and the results of runs, without torch and SQLAlchemy."""
+"""Print the states and the results of runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from orthobench.store import Status
 if TYPE_CHECKING:
     from orthobench.analysis.variants import Variant
     from orthobench.store import Run
-    from orthobench.store.lookup import StoredResult
 
 
 class RunState(NamedTuple):
@@ -85,7 +84,7 @@ def print_summary(rows: list[Variant]) -> None:
     console().print(table)
 
 
-def describe(run: Run | StoredResult) -> str:
+def describe(run: Run) -> str:
     """Describe the result of a run in one line."""
     final, best, baseline = (cell(value) for value in (run.final_value, run.best_value, run.baselines[run.metric]))
     text = f"run {run.key} {run.status}: {run.metric} {final}, best {best}, baseline {baseline}"

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
 from orthobench.options import RunOptions
 from orthobench.store import Store
 from orthobench.store.location import sqlite_file
 from orthobench.training.checkpoint import checkpoint_root
-from orthobench.training.devices import check_backend, pick_device
-from orthobench.training.graph import check_graph
 
 if TYPE_CHECKING:
     from orthobench.sinks.live import LiveSinks
@@ -36,16 +32,21 @@ def check_places(database: str, options: RunOptions) -> None:
         weights_folder(database, options.weights, checkpoints).check()
 
 
-def check_device(options: RunOptions) -> torch.device:
-    """Return the device of runs on this machine.
+def check_device(options: RunOptions) -> None:
+    """Check that this machine has the device of the options, and the device the back end and CUDA graphs.
+
+    Options that suit every machine do not load torch.
 
     Raises:
-        UsageError: the machine has no such device, or the device has no such back end or no CUDA graphs.
+        UsageError: one of them is missing.
     """
-    device = pick_device(options.device)
-    check_backend(options.backend, device)
-    check_graph(options.cuda_graph, device)
-    return device
+    if options.device == "cuda" or options.backend != "auto" or options.cuda_graph == "on":
+        from orthobench.training.devices import check_backend, pick_device
+        from orthobench.training.graph import check_graph
+
+        device = pick_device(options.device)
+        check_backend(options.backend, device)
+        check_graph(options.cuda_graph, device)
 
 
 def is_new(database: str) -> bool:

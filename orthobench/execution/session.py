@@ -34,7 +34,7 @@ from orthobench.store.default import named_or_default
 from orthobench.store.location import sqlite_file
 from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.training.checkpoint import checkpoint_root
-from orthobench.training.devices import plain_torch
+from orthobench.training.devices import pick_device, plain_torch
 from orthobench.training.events import EventSink, Tee
 from orthobench.training.fit import check_fit
 from orthobench.training.profiling import RunProfile
@@ -182,7 +182,7 @@ class Session:
             checkpoints=self._absolute_checkpoints,
         )
         database = self.database if "://" in self.database else str(Path(self.database).absolute())
-        return Job(config.spec, label, database, options, config.plugin_files, preset=config.preset, config=config)
+        return Job(config.spec, label, database, options, config.catalog.files, preset=config.preset, config=config)
 
     def train_jobs(self, jobs: Sequence[Job], at_once: int | None = None) -> list[Outcome]:
         """Train jobs; a job that fails does not stop the others. Once the budget is spent, no further job starts.
@@ -316,7 +316,8 @@ def open_session(
         check_places(database, options)
         cluster: RayCluster | SlurmCluster | None = None
         if options.executor == "local" or dry_run:
-            device = check_device(options)
+            check_device(options)
+            device = pick_device(options.device)
             at_once = 1
             if options.jobs != 0:
                 at_once = len(worker_slots(device, options.jobs, options.gpu_share, torch.get_num_threads()))

@@ -7,7 +7,7 @@ from typing import Any
 
 from orthobench.assignments import make_conditions, narrow
 from orthobench.errors import UsageError, unknown
-from orthobench.papers import Artifact, Experiment, Paper, find_study, papers
+from orthobench.papers import Artifact, Experiment, Paper, find_study
 from orthobench.planning.plan import SweepRun, with_seeds
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, text
@@ -101,20 +101,6 @@ def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[Sweep
         )
         for task, model, settings in points
     ]
-
-
-def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the variants of all papers' experiments, and why the other experiments cannot run, by their identities."""
-    keys, reasons = {}, {}
-    for paper in papers():
-        for experiment in paper.experiments():
-            try:
-                config = resolve(catalog, experiment.task, experiment.model, {}, experiment=experiment)
-            except UsageError as error:
-                reasons[experiment.identity] = str(error)
-            else:
-                keys[experiment.identity] = config.spec.variant
-    return keys, reasons
 
 
 def resolve_experiments(

@@ -45,8 +45,7 @@ class Plugin:
     """A task, model or probe by name.
 
     `load` imports the plugin, and raises PluginError with the reason if this fails. `sources` returns the source code
-    of a loaded plugin; it is None for a built-in plugin, which its version number identifies. `file` is the file of a
-    built-in plugin.
+    of a loaded plugin; it is None for a built-in plugin, which its version number identifies.
     """
 
     kind: PluginKind
@@ -54,7 +53,6 @@ class Plugin:
     origin: str
     load: Callable[[], Any]
     sources: Callable[[], Sources | None] = lambda: None
-    file: Path | None = None
 
     @property
     def is_built_in(self) -> bool:
@@ -191,7 +189,6 @@ def _built_in(kind: PluginKind) -> Iterator[Plugin]:
             module.name,
             BUILT_IN,
             lambda path=path: _only_class(kind, _import(path)),  # type: ignore[misc]
-            file=Path(module.module_finder.path, f"{module.name}.py"),  # type: ignore[union-attr]
         )
 
 

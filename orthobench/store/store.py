@@ -107,18 +107,6 @@ class Store(Reader):
 
         self._write(add)
 
-    def keep_requests(self, requests: Mapping[str, str]) -> None:
-        """Record the last request of existing runs, by key, without changing the time of their last change."""
-        if not requests:
-            return
-
-        def keep(session: Session) -> None:
-            for key, request in requests.items():
-                row = update(Run).where(Run.key == key)
-                session.execute(row.values(request=request, updated_at=Run.updated_at))
-
-        self._write(keep)
-
     @staticmethod
     def _keep_sources(session: Session, sources: Mapping[str, bytes]) -> None:
         """Store the files that are new."""

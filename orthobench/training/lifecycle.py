@@ -7,7 +7,6 @@ from contextlib import suppress
 
 import torch
 
-from orthobench.arguments import OnDivergence
 from orthobench.data.folder import use_data_folder
 from orthobench.errors import RunLockedError, StorageError, UsageError, one_line
 from orthobench.options import RunOptions
@@ -16,11 +15,11 @@ from orthobench.recurrence.backends import forget_used, use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
 from orthobench.store.location import location_of
-from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
+from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 from orthobench.training.devices import pick_device
 from orthobench.training.events import EventSink
 from orthobench.training.keep import WeightsKeeper
-from orthobench.training.locks import lock
+from orthobench.training.locks import lock, settled_run
 from orthobench.training.loop import CheckpointSchedule, Interrupted, TrainingLoop
 from orthobench.training.out_of_memory import explain_memory
 from orthobench.training.recording import DatabaseSink
@@ -64,10 +63,10 @@ def train(
     checkpoints = checkpoints_at(root, key)
     keeper = WeightsKeeper(options.keep_weights, weights_folder(database, options.weights, root))
     store.tag([key], options.tags)
-    if settled := _settled_run(store, config, checkpoints, options.on_divergence):
+    if settled := settled_run(store, checkpoints, options.on_divergence):
         return settled
     with use_data_folder(options.data_folder), store.waiting(should_stop), lock(store, checkpoints):
-        if settled := _settled_run(store, config, checkpoints, options.on_divergence):  # while the lock was awaited
+        if settled := settled_run(store, checkpoints, options.on_divergence):  # while the lock was awaited
             return settled
         forget_used()
         trainer, checkpoint = resume(config, store, checkpoints, device, trainer)
@@ -112,16 +111,3 @@ def train(
         if not loop.keep_checkpoint:
             checkpoints.clear()
     return run
-
-
-def is_settled(run: Run, checkpoints: Checkpoints, on_divergence: OnDivergence) -> bool:
-    """Return whether training this run again would train nothing."""
-    if run.status == Status.DIVERGED and on_divergence == "continue":
-        return not checkpoints.exists()
-    return Status(run.status).is_final
-
-
-def _settled_run(store: Store, config: RunConfig, checkpoints: Checkpoints, on_divergence: OnDivergence) -> Run | None:
-    """Return the run's record if the run is settled."""
-    run = store.find(config.spec.key)
-    return run if run is not None and is_settled(run, checkpoints, on_divergence) else None

@@ -54,7 +54,6 @@ def begin_longer(
     columns = config.spec.record() | {
         "status": Status.INTERRUPTED,
         "message": None,
-        "request": None,
         "preset": config.preset,
         "iterations": state.iteration,
         "total_iterations": _total(config.spec, shorter),
