@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
     from orthobench.execution.display import Display, JobsDisplay
     from orthobench.execution.session import SweepResult
-    from orthobench.execution.stop import Stopped
-    from orthobench.execution.tuner import TuningResult
     from orthobench.options import RunOptions, SweepOptions
+    from orthobench.planning.search import TuningResult
+    from orthobench.process.stop import Stopped
     from orthobench.training.events import EventSink
 
 __all__ = [
@@ -87,8 +87,8 @@ NAMES = {
     "execution.display": ("Display", "JobsDisplay"),
     "options": ("RunOptions", "SweepOptions"),
     "execution.session": ("SweepResult",),
-    "execution.stop": ("Stopped",),
-    "execution.tuner": ("TuningResult",),
+    "process.stop": ("Stopped",),
+    "planning.search": ("TuningResult",),
     "training.events": ("EventSink",),
 }
 """The names of the API, by the module that defines them."""

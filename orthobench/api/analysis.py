@@ -14,12 +14,12 @@ from orthobench.api.arguments import checked
 from orthobench.arguments import A_COUNT
 from orthobench.errors import MissingDataError, UsageError
 from orthobench.execution.display import Display
-from orthobench.execution.job import Ending, Job
 from orthobench.execution.session import Session, open_session
-from orthobench.execution.stop import Stopped, stop_on_signals
+from orthobench.executors.job import Ending, Job
 from orthobench.options import RunOptions, SweepOptions
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
+from orthobench.process.stop import Stopped, stop_on_signals
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
 from orthobench.store.default import named_or_default

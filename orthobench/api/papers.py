@@ -15,6 +15,7 @@ from orthobench.arguments import Preset
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.session import Session, SweepResult, open_session
+from orthobench.files.overwrite import refuse_other_kinds
 from orthobench.options import RunOptions
 from orthobench.papers import Study, find_paper, find_study, papers
 from orthobench.planning.paper import built_in_models, resolve_experiments, restrict, small_runs
@@ -26,7 +27,6 @@ from orthobench.spec import resolve
 from orthobench.store import Run, open_store
 from orthobench.store.default import named_or_default
 from orthobench.store.open import DatabaseNotFoundError
-from orthobench.store.overwrite import refuse_other_kinds
 
 if TYPE_CHECKING:
     from orthobench.analysis.claims import ClaimCounts, ClaimResult
