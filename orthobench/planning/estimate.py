@@ -38,7 +38,7 @@ COMPARABLE = 5
 EQUALLY_NEAR = 0.05
 """The difference of distances up to which runs count as equally near."""
 
-LENGTH = {"epochs", "max_iterations", "train_size", "solved_at"}
+ITERATIONS = {"epochs", "max_iterations", "train_size", "solved_at"}
 """Settings that change the number of iterations, not the time of one."""
 RATES = {"warmup", "schedule", "final_rate", "final_share", "weight_decay", "decay_exempt"}
 """Settings of the learning rate schedule and of weight decay, which change neither."""
@@ -231,7 +231,7 @@ def distance(settings: dict[str, Any], other: dict[str, Any]) -> float:
     value.
     """
     return sum(
-        _distance(settings.get(name), other.get(name)) for name in (settings.keys() | other.keys()) - LENGTH - RATES
+        _distance(settings.get(name), other.get(name)) for name in (settings.keys() | other.keys()) - ITERATIONS - RATES
     )
 
 

@@ -49,7 +49,7 @@ from orthobench.reporting.runs import points_for, run_details, run_index
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.search_data import search_record
 from orthobench.reporting.stills import still
-from orthobench.reporting.studies import StudyResult, draw, figures_of, find_result
+from orthobench.reporting.studies import StoredStudy, draw, figures_of, find_result
 from orthobench.reporting.styles import PALETTE, Styles
 from orthobench.reporting.views import load_views
 from orthobench.store import Status, Store
@@ -131,7 +131,7 @@ def write_whole(out: Path, content: bytes, kind: str) -> None:
 def _render(
     conditions: list[Condition],
     views: list[PaperView],
-    results: list[StudyResult],
+    results: list[StoredStudy],
     searches: Sequence[SearchData] = (),
     account: Account | None = None,
     live: bool = False,

@@ -1,4 +1,4 @@
-"""Check every model against the baseline."""
+"""Check the runs of a baseline: train them, judge their values, and write new ones."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from orthobench import environment
-from orthobench.api.arguments import checked
-from orthobench.arguments import A_COUNT
 from orthobench.errors import MissingDataError, UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.session import Session, open_session
 from orthobench.executors.job import Ending, Job
-from orthobench.options import RunOptions, SweepOptions
+from orthobench.gate import verdict
+from orthobench.gate.baseline import CheckedRun, check_directions, condition, read_baseline, write_measured
+from orthobench.gate.results import SeedResult, calibrate, collect_results
+from orthobench.gate.update import check_detection, check_seeds, provenance, vacuous_metrics, with_new_values
+from orthobench.gate.verdict import Finding
+from orthobench.options import SweepOptions
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.process.stop import Stopped, stop_on_signals
@@ -24,13 +29,6 @@ from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
 from orthobench.store.default import named_or_default
 from orthobench.training.devices import check_backend, pick_device
-
-if TYPE_CHECKING:
-    import torch
-
-    from orthobench.gate.baseline import CheckedRun
-    from orthobench.gate.results import SeedResult
-    from orthobench.gate.verdict import Finding
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,6 @@ class CheckResult:
     @property
     def exit_code(self) -> int:
         """0 if all is as good or better, 1 if something is worse, 3 if something could not be measured or decided."""
-        from orthobench.gate import verdict
-
         return verdict.exit_code(self.findings)
 
     def update_baseline(self, reason: str) -> list[str]:
@@ -68,9 +64,6 @@ class CheckResult:
         Raises:
             UpdateRefusedError: a run has no value, or its checks would detect too little. Nothing is written then.
         """
-        from orthobench.gate.baseline import write_measured
-        from orthobench.gate.update import check_detection, provenance, vacuous_metrics, with_new_values
-
         runs = [with_new_values(run, self.configs[run.name][0], self.results[run.name]) for run in self.runs]
         names = [run.name for run in runs]
         lines = [
@@ -82,44 +75,22 @@ class CheckResult:
         return lines
 
 
-@checked(seeds=A_COUNT)
-def check(
-    baseline: str | Path = "checks/baseline.toml",
-    *,
-    only: Sequence[str] = (),
-    seeds: int | None = None,
-    first_seed: int | None = None,
-    db: str | Path | None = None,
-    db_only: bool = False,
-    for_update: bool = False,
-    fail_on_speed: bool = False,
-    options: RunOptions | None = None,
-    display: Display | None = None,
+def check_baseline(
+    baseline: Path,
+    only: Sequence[str],
+    seeds: int | None,
+    first_seed: int | None,
+    db: str | Path | None,
+    db_only: bool,
+    for_update: bool,
+    fail_on_speed: bool,
+    options: SweepOptions,
+    display: Display | None,
 ) -> CheckResult:
-    """Train the runs of a baseline in this process, and compare them with the baseline's values.
-
-    Args:
-        only: restrict to these runs, such as "adding/lstm".
-        seeds: number of seeds, overriding the baseline.
-        first_seed: the first seed, overriding the baseline.
-        db: store the runs in this database, and use the runs that it contains; None for a temporary one.
-        db_only: train nothing and only use the runs in the database.
-        for_update: also train runs that the baseline cannot judge, for `CheckResult.update_baseline`.
-        fail_on_speed: count slower steps as failures.
-
-    Raises:
-        UsageError: the baseline is invalid, or a run cannot start.
-        Stopped: the user pressed Ctrl-C.
-    """
-    from orthobench.gate import verdict
-    from orthobench.gate.baseline import check_directions, condition, read_baseline
-    from orthobench.gate.results import calibrate, collect_results
-    from orthobench.gate.update import check_seeds
-
-    baseline = Path(baseline)
+    """Train the runs of a baseline in this process, and compare them with its values; see `orthobench.check`."""
     content = read_baseline(baseline)
     selected = content.select(only)
-    options = replace(SweepOptions.of(options), jobs=0, keep_weights="none")
+    options = replace(options, jobs=0, keep_weights="none")
     catalog = Catalog(options.plugins)
     checked = [_with_seeds(run, seeds, first_seed) for run in selected]
     configs = {run.name: _resolve(catalog, run) for run in checked}
@@ -165,8 +136,6 @@ def _without_data(
     checked: Sequence[CheckedRun], configs: Mapping[str, list[RunConfig]], device: torch.device
 ) -> dict[str, Finding]:
     """Return the findings of the runs whose data set is missing, by name."""
-    from orthobench.gate import verdict
-
     findings = {}
     for run in checked:
         config = configs[run.name][0]
