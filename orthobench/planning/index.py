@@ -27,10 +27,10 @@ from typing import Any
 from orthobench.arguments import Preset
 from orthobench.cache import cache_folder, written_by_others
 from orthobench.errors import StorageError, UsageError
+from orthobench.files import atomic
 from orthobench.plugins import Catalog, Plugin, PluginError
 from orthobench.settings import CHECKSUM, describe_settings, text
 from orthobench.spec import RunConfig, RunSpec, resolve
-from orthobench.store import atomic
 
 PACKAGES = ("orthobench", "orthobench.models", "orthobench.tasks", "orthobench.probes")
 SOURCES = (".py", ".toml")
