@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from orthobench.cli import Command, Group
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
-from orthobench.cli.once import Command, Group
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, print_help
 
 app = typer.Typer(

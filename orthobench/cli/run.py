@@ -52,12 +52,12 @@ def command(
     from orthobench.assignments import parse_assignments
 
     settings = parse_assignments([*(set_ or ()), *([] if epochs is None else [f"epochs={epochs}"])])
-    from orthobench import api
+    from orthobench.api.runs import run
     from orthobench.cli.display import resumable
-    from orthobench.cli.summaries import describe
+    from orthobench.cli.records import describe
 
     with resumable() as display:
-        run = api.run(
+        result = run(
             task,
             model,
             preset=preset,
@@ -69,4 +69,4 @@ def command(
             options=options,
             display=display,
         )
-        typer.echo(describe(run))
+        typer.echo(describe(result))

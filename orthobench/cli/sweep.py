@@ -83,7 +83,7 @@ def command(
     from orthobench import api
     from orthobench.analysis.variants import variants
     from orthobench.cli.display import report_sweep, resumable
-    from orthobench.cli.summaries import print_summary
+    from orthobench.cli.records import print_summary
     from orthobench.errors import UsageError
 
     with resumable() as display:

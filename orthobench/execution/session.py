@@ -28,16 +28,15 @@ from orthobench.planning.estimate import Estimate, Estimator
 from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
 from orthobench.planning.sweep_plan import SweepPlan, make_plan
-from orthobench.process.stop import Stopped, StopRequest, stop_on_signals
+from orthobench.process.signals import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.default import named_or_default
 from orthobench.store.location import sqlite_file
 from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.training.checkpoint import checkpoint_root
-from orthobench.training.devices import pick_device, plain_torch
+from orthobench.training.devices import check_fit, pick_device, plain_torch
 from orthobench.training.events import EventSink, Tee
-from orthobench.training.fit import check_fit
 from orthobench.training.profiling import RunProfile
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from orthobench.errors import shell_command, without_passwords
 from orthobench.execution.display import Display
 from orthobench.execution.open import check_device, check_places, is_new, open_logs
 from orthobench.options import RunOptions
-from orthobench.process.stop import Stopped, StopRequest, stop_on_signals
+from orthobench.process.signals import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Store, open_store
 from orthobench.store.default import named_or_default
@@ -69,8 +69,7 @@ def train_one(
 
 def _first_trainer(config: RunConfig, options: RunOptions) -> Trainer | None:
     """Build the trainer of the first run of a database, so that a run which cannot start leaves no file behind."""
-    from orthobench.training.devices import pick_device, plain_torch
-    from orthobench.training.fit import check_fit
+    from orthobench.training.devices import check_fit, pick_device, plain_torch
 
     with plain_torch():
         return check_fit([config], pick_device(options.device))

@@ -19,11 +19,9 @@ from sqlalchemy.pool import NullPool
 from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
 from orthobench.files.atomic import storage_error
 from orthobench.files.strict_json import loads
-from orthobench.store.backup import back_up
 from orthobench.store.connect import connect, is_read_only, uri_of
 from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
-from orthobench.store.location import file_of, parse, sqlite_file
-from orthobench.store.network import refuse_network
+from orthobench.store.location import file_of, parse, refuse_network, sqlite_file
 from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.sqlite import damaged, prepare, translated_errors
 from orthobench.store.store import Store
@@ -267,6 +265,8 @@ def upgrade(engine: Engine, file: Path | None) -> None:
             if version == HEAD:
                 return
             if file is not None and version is not None:
+                from orthobench.store.backup import back_up
+
                 back_up(file, backup_of(file, version), locked=True)  # no other process writes during this transaction
             _migrate(connection)
 
