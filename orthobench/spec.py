@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from orthobench.arguments import Preset
 from orthobench.assignments import given_twice
 from orthobench.errors import UsageError
-from orthobench.plugins import Catalog, Plugin, Sources
+from orthobench.plugins import Catalog, Plugin
 from orthobench.settings import SHORT_NAMES, Settings, merged_settings, run_names, same, unknown_setting
 
 if TYPE_CHECKING:
     from orthobench.model import Model, ModelSettings
     from orthobench.papers import Experiment
+    from orthobench.plugins.sources import Sources
     from orthobench.probe import Probe
     from orthobench.task import Task, TrainingSettings
 

@@ -12,7 +12,7 @@ from orthobench.papers.citations import cited, references
 from orthobench.plugins import Catalog, PluginKind
 from orthobench.settings import merged_settings
 from orthobench.store import Run, open_store
-from orthobench.store.default import named_or_default
+from orthobench.store.location import named_or_default
 from orthobench.version import __version__
 
 KINDS: tuple[PluginKind, ...] = ("model", "task")

@@ -14,8 +14,7 @@ from orthobench.settings import merged_settings
 from orthobench.store import Run, Weights, open_store
 from orthobench.store.backup import back_up_beside
 from orthobench.store.by_length import read_by_length
-from orthobench.store.default import named_or_default
-from orthobench.store.location import sqlite_file
+from orthobench.store.location import named_or_default, sqlite_file
 from orthobench.store.tables import utc_now
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, remove_checkpoints
 from orthobench.training.locks import lock, status_in

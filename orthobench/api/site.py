@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orthobench.api.arguments import checked
 from orthobench.errors import UsageError
-from orthobench.store.default import named_or_default
-from orthobench.store.location import is_same
+from orthobench.store.location import is_same, named_or_default
 from orthobench.store.merge import reading
 from orthobench.store.open import open_read_only
 from orthobench.training.locks import status_in

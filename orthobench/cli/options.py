@@ -30,7 +30,7 @@ def _default(context: typer.Context, parameter: typer.CallbackParam, db: str, wr
     source = context.get_parameter_source(str(parameter.name))
     if source is None or source.name != "DEFAULT":
         return db
-    from orthobench.store.default import default_database
+    from orthobench.store.location import default_database
 
     chosen = default_database(writes)
     if chosen != db:

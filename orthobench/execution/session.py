@@ -17,7 +17,7 @@ import torch
 from orthobench.data.folder import data_folder, use_data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display, JobsDisplay
-from orthobench.execution.open import check_device, check_places, is_new, open_logs
+from orthobench.execution.single import check_device, check_places, is_new, open_logs
 from orthobench.executors.job import Ending, Executor, Job, Outcome, SinkFactory
 from orthobench.executors.processes import ProcessExecutor, worker_slots
 from orthobench.executors.profile import profile_job
@@ -31,8 +31,7 @@ from orthobench.planning.sweep_plan import SweepPlan, make_plan
 from orthobench.process.signals import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.default import named_or_default
-from orthobench.store.location import sqlite_file
+from orthobench.store.location import named_or_default, sqlite_file
 from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.training.checkpoint import checkpoint_root
 from orthobench.training.devices import check_fit, pick_device, plain_torch

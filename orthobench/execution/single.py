@@ -1,4 +1,4 @@
-"""A single run: check the options, open the database, and train in this process.
+"""A single run: check whether this machine supports the options, open the database, and train in this process.
 
 A run that has a result goes through the same checks as any other, and is then only looked up. None of this loads torch,
 so modules that need torch are imported where they are used.
@@ -6,6 +6,7 @@ so modules that need torch are imported where they are used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,17 +14,17 @@ from typing import TYPE_CHECKING
 from orthobench.data.folder import use_data_folder
 from orthobench.errors import shell_command, without_passwords
 from orthobench.execution.display import Display
-from orthobench.execution.open import check_device, check_places, is_new, open_logs
 from orthobench.options import RunOptions
 from orthobench.process.signals import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Store, open_store
-from orthobench.store.default import named_or_default
+from orthobench.store.location import named_or_default, sqlite_file
 from orthobench.store.open import check_writable
 from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
 from orthobench.training.locks import lock, settled_run
 
 if TYPE_CHECKING:
+    from orthobench.sinks.live import LiveSinks
     from orthobench.training.trainer import Trainer
 
 
@@ -140,3 +141,55 @@ def _places(database: str, options: RunOptions, key: str) -> tuple[Checkpoints, 
 
     root = checkpoint_root(database, options.checkpoints)
     return checkpoints_at(root, key), weights_folder(database, options.weights, root).root
+
+
+if TYPE_CHECKING:
+    from orthobench.sinks.live import LiveSinks
+
+
+def check_places(database: str, options: RunOptions) -> None:
+    """Check the destinations of events, and the folders of checkpoints and weights.
+
+    Raises:
+        UsageError: one of them cannot be used.
+    """
+    if options.log_to:
+        from orthobench.sinks.targets import parse_target
+
+        for target in options.log_to:
+            parse_target(target)
+    checkpoints = checkpoint_root(database, options.checkpoints)
+    if options.keep_weights != "none":
+        from orthobench.weights.folder import weights_folder
+
+        weights_folder(database, options.weights, checkpoints).check()
+
+
+def check_device(options: RunOptions) -> None:
+    """Check that this machine has the device of the options, and the device the back end and CUDA graphs.
+
+    Options that suit every machine do not load torch.
+
+    Raises:
+        UsageError: one of them is missing.
+    """
+    if options.device == "cuda" or options.backend != "auto" or options.cuda_graph == "on":
+        from orthobench.training.devices import check_backend, pick_device
+        from orthobench.training.graph import check_graph
+
+        device = pick_device(options.device)
+        check_backend(options.backend, device)
+        check_graph(options.cuda_graph, device)
+
+
+def is_new(database: str) -> bool:
+    """Tell whether the database is a file that does not exist yet."""
+    return (file := sqlite_file(database)) is not None and not file.exists()
+
+
+def open_logs(store: Store, log_to: Sequence[str]) -> LiveSinks:
+    """Open each destination once, and return the sinks that send the events of runs to them."""
+    from orthobench.sinks.live import LiveSinks
+    from orthobench.sinks.targets import parse_target
+
+    return LiveSinks(store, list(dict.fromkeys(map(parse_target, log_to))))

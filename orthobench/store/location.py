@@ -1,17 +1,20 @@
-"""Locations of databases: the path of a SQLite file, or any SQLAlchemy URL.
+"""Locations of databases: the path of a SQLite file, any SQLAlchemy URL, or the default one.
 
-Network file systems are refused, because SQLite's write-ahead log does not work there.
+Reference results are protected, so that a command does not add runs to them. Network
+file systems are refused, because SQLite's write-ahead log does not work there.
 """
 
 from __future__ import annotations
 
 import re
+import sqlite3
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from orthobench.errors import UsageError, without_passwords
+from orthobench.store.connect import connect
 
 
 def parse(location: str) -> URL:
@@ -126,3 +129,52 @@ def file_system(file: Path) -> str | None:
     # The innermost mount counts; if two have the same mount point, the later one hides the earlier one.
     innermost = max(reversed(covering), key=lambda mount: len(Path(mount.mountpoint).parts), default=None)
     return None if innermost is None else innermost.fstype
+
+
+DEFAULT = "results.db"
+OWN = "runs.db"
+"""The default database if results.db is protected."""
+PROTECTED = 0x6F627266
+"""The `application_id` of a protected SQLite file; other databases of orthobench have 0."""
+
+
+def default_database(writes: bool) -> str:
+    """Return the database of a command without `--db`: results.db, or runs.db if results.db is protected.
+
+    As long as there is no runs.db, commands read the protected database, such as the reference results of a clone.
+
+    Args:
+        writes: whether the command adds runs.
+    """
+    if not is_protected(Path(DEFAULT)) or (not writes and not Path(OWN).exists()):
+        return DEFAULT
+    return OWN
+
+
+def named_or_default(db: str | Path | None, writes: bool) -> str:
+    """Return the named database, or the default one for None; `writes` is as in `default_database`."""
+    return default_database(writes) if db is None else str(db)
+
+
+def is_protected(file: Path) -> bool:
+    """Return whether a file is a protected database."""
+    if not file.is_file():
+        return False
+    try:
+        with connect(file, mode="ro") as connection:
+            return bool(connection.execute("PRAGMA application_id").fetchone()[0] == PROTECTED)
+    except sqlite3.Error:
+        return False
+
+
+def protect(file: Path, protected: bool = True) -> None:
+    """Protect a database, or end its protection.
+
+    Raises:
+        UsageError: the file cannot be changed.
+    """
+    try:
+        with connect(file, mode="rw") as connection:
+            connection.execute(f"PRAGMA application_id = {PROTECTED if protected else 0}")
+    except sqlite3.Error as error:
+        raise UsageError(f"{file} cannot be changed: {error}") from error

@@ -20,8 +20,7 @@ from sqlalchemy.orm import Session
 from orthobench.errors import RunLockedError
 from orthobench.store.damage import explained, refuse_triggers
 from orthobench.store.reader import Reader
-from orthobench.store.result import Status
-from orthobench.store.rows import MetricRow, TraceRow, WeightsRow
+from orthobench.store.result import MetricRow, Status, TraceRow, WeightsRow
 from orthobench.store.tables import (
     Benchmark,
     Environment,
