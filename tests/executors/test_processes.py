@@ -68,6 +68,7 @@ def ends(database: Path) -> dict[str, tuple[str, str | None]]:
         return {run.model: (run.status, run.message) for run in store.runs()}
 
 
+@pytest.mark.slow
 def test_what_ends_one_process_ends_one_run_and_is_recorded(orthobench, tmp_path, tiny_options):
     Path("fatal.py").write_text(FATAL)
     models = "segfault,killed,hungry,rnn"
@@ -122,6 +123,7 @@ def session(folder: Path, plugins=(), jobs=None, display=None) -> Session:
     return Session(store, str(folder / "r.db"), options, CPU, at_once=1, display=display or Display())
 
 
+@pytest.mark.slow
 def test_each_process_has_its_gpu_and_its_share_of_the_threads(tmp_path, tiny):
     (tmp_path / "telling.py").write_text(
         "import os, torch\nfrom orthobench.models.rnn import RNN\n"
@@ -145,6 +147,7 @@ def test_each_process_has_its_gpu_and_its_share_of_the_threads(tmp_path, tiny):
     assert sorted(said) == ["0: GPU 3 threads 2", "1: GPU GPU-5 threads 2"]
 
 
+@pytest.mark.slow
 def test_idle_threads_of_a_worker_hold_no_core_unless_the_user_says_so(tmp_path, tiny, monkeypatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
@@ -306,6 +309,7 @@ def statuses(database: Path) -> list[str]:
         return [run.status for run in store.runs()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_stops_every_run_at_its_next_iteration(how, start, tmp_path, tiny):
     endless = tiny | {"train_size": "4000", "epochs": "1000", "evaluate_every": "50"}

@@ -66,6 +66,7 @@ def command(settings: dict[str, str], *words: str) -> list[str]:
 SWEEP = ("sweep", "adding", "--models", "rnn", "-j", "1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("run", "adding", "rnn"), pytest.param(SWEEP, marks=pytest.mark.slow)])
 def test_a_terminal_that_closes_stops_runs_with_a_checkpoint(words, tmp_path, tiny):
     process, terminal = pty.fork()
@@ -96,6 +97,7 @@ def test_a_terminal_that_closes_stops_runs_with_a_checkpoint(words, tmp_path, ti
     assert list((tmp_path / "results.db.checkpoints").glob("*/checkpoint.pt"))
 
 
+@pytest.mark.slow
 def test_a_run_under_nohup_goes_on(tmp_path, tiny):
     words = ["nohup", *command(tiny | LONG | {"epochs": "3"}, "run", "adding", "rnn")]
     process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -135,6 +137,7 @@ def test_an_ignored_hangup_stays_ignored():
 RUN = ("run", "adding", "rnn")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [RUN, pytest.param(SWEEP, marks=pytest.mark.slow)])
 def test_a_run_goes_on_after_its_pipe_has_closed(words, tmp_path, tiny):
     reader, writer = os.pipe()
@@ -285,6 +288,7 @@ def test_ctrl_c_during_an_import_of_data_leaves_the_old_data(tmp_path, monkeypat
 REFERENCE = Path(__file__).parents[2] / "results.db"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which files are open")
 def test_ctrl_c_during_a_report_leaves_nothing(tmp_path):
     shutil.copy(REFERENCE, tmp_path / "runs.db")

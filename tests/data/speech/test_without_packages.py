@@ -66,6 +66,7 @@ def test_timit_says_in_one_line_what_to_install(refused, command):
     assert err == LINE
 
 
+@pytest.mark.slow
 def test_every_other_command_runs(tmp_path, tiny_options):
     commands = [
         ["run", "adding", "rnn", *tiny_options],
