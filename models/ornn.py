@@ -33,7 +33,7 @@ class ORNNSettings(ModelSettings):
 
     @model_validator(mode="after")
     def _fits(self) -> ORNNSettings:
-        if self.reflections > self.hidden_size and "reflections" in self.model_fields_set:
+        if self.reflections > self.hidden_size and self.reflections != type(self).model_fields["reflections"].default:
             raise ValueError(
                 f"reflections={self.reflections} is more than hidden_size ({self.hidden_size}): "
                 "a product of n reflections is every orthogonal matrix already"

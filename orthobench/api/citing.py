@@ -14,7 +14,7 @@ from orthobench.plugins import Catalog, PluginKind
 from orthobench.plugins.titles import written_attributes
 from orthobench.settings import merged_settings
 from orthobench.store import Run, open_store
-from orthobench.store.default import named_or_default
+from orthobench.store.location import named_or_default
 from orthobench.version import __version__
 
 KINDS: tuple[PluginKind, ...] = ("model", "task")

@@ -27,7 +27,7 @@ from orthobench.recurrence import (
     use_backend,
 )
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.product import product
+from orthobench.recurrence.projection import product
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
