@@ -10,8 +10,8 @@ from orthobench.api.arguments import checked
 from orthobench.data.registry import datasets
 from orthobench.errors import UsageError, unknown
 from orthobench.papers.citations import keys_of, references
+from orthobench.planning.index import description
 from orthobench.plugins import Catalog, PluginKind
-from orthobench.plugins.titles import written_attributes
 from orthobench.settings import merged_settings
 from orthobench.store import Run, open_store
 from orthobench.store.location import named_or_default
@@ -53,8 +53,8 @@ def cite(*names: str, db: str | Path | None = None, plugins: Sequence[Path] = ()
 
 
 def _of_plugin(catalog: Catalog, kind: PluginKind, name: str) -> list[str]:
-    file = catalog.find(kind, name).file
-    if file is not None and (cites := written_attributes(file).get("cites")):
+    plugin = catalog.find(kind, name)
+    if plugin.is_built_in and (cites := description(plugin).get("cites")):
         return _entries(cites)
     paper = getattr(catalog.load(kind, name), "paper", "") or "its class names no paper"
     return [f"% {kind} {name}: {' '.join(paper.split())}"]

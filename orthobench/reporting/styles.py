@@ -14,8 +14,7 @@ from functools import cache
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.errors import UsageError
-from orthobench.plugins import Catalog
-from orthobench.plugins.titles import written_attributes
+from orthobench.planning.index import index
 
 PALETTE = ("#2E53F2", "#F44F0C", "#245E4E", "#C6439A", "#271E95", "#4C4507")
 """Colours on a light background; `page.css` defines these, and the colours on a dark background, as `--model-N`."""
@@ -106,8 +105,7 @@ def shipped_styles() -> dict[str, Style]:
     Raises:
         UsageError: a look is not a dash and a symbol.
     """
-    models = {plugin.name: plugin.file for plugin in Catalog() if plugin.kind == "model" and plugin.file is not None}
-    looks = {model: written_attributes(file).get("look") for model, file in models.items()}
+    looks = {plugin["name"]: plugin.get("look") for plugin in index()["plugins"].values()}
     return {model: look_of(model, look) for model, look in looks.items() if look}
 
 
