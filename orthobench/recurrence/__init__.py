@@ -36,7 +36,7 @@ from orthobench.recurrence.ops.selective.gate import gated_scan
 from orthobench.recurrence.ops.slstm import slstm, spread_heads
 from orthobench.recurrence.pointwise import gated_sum, skip_gelu
 from orthobench.recurrence.projection import project
-from orthobench.recurrence.readout import read, reading
+from orthobench.recurrence.readout import Read, reading, unread
 from orthobench.recurrence.trace import GradientTrace
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "Kind",
     "Multiply",
     "Projection",
+    "Read",
     "State",
     "cornn",
     "cross_entropy",
@@ -74,7 +75,6 @@ __all__ = [
     "mlstm",
     "oscillators",
     "project",
-    "read",
     "read_memories",
     "read_memory",
     "reading",
@@ -86,6 +86,7 @@ __all__ = [
     "slstm",
     "spread_heads",
     "unit",
+    "unread",
     "use_backend",
 ]
 
