@@ -14,7 +14,7 @@
 struct dense {
     int64_t steps, batch, features; /* T, B, n */
     int64_t inputs;              /* columns of u, or 0 */
-    int64_t groups;              /* groups of batch rows, whose weight gradients are summed separately; 0 without sums */
+    int64_t groups;              /* groups of batch rows that sum weight gradients separately, or 0 without sums */
     const float *x;              /* [T, B, gates * n], or NULL if it is U u */
     const float *u;              /* [T, B, inputs], or NULL */
     const float *packed;         /* W for h_{t-1}, see `pack`; backward its transpose, for dL/dz */

@@ -25,8 +25,8 @@ enum {
 INTERNAL void multiply(int rows, int vecs, const struct operand *operands, int count, int64_t row, int64_t column,
                        float *out, int64_t ldo);
 
-/* out [rows, padded(columns)], rows `ldo` floats apart: the products of the rows of `a` with its matrix, packed with one
- * gate. */
+/* out [rows, padded(columns)], rows `ldo` floats apart: the products of the rows of `a` with its matrix, packed with
+ * one gate. */
 INTERNAL void multiply_rows(const struct operand *a, int64_t rows, int64_t columns, float *out, int64_t ldo);
 
 /* Packs a matrix of `gates` blocks of n output columns, whose entry for output j and input k is from[j * sj + k * sk],
@@ -56,6 +56,15 @@ struct factor {
     const float *state; /* [n] */
     const float *input; /* [m] */
 };
+
+/* Steps whose dz are kept for one addition to the sums of a group of batch rows. */
+INLINE int64_t steps_of_sum(int64_t batch, int64_t groups, int64_t steps) {
+    const int64_t rows = groups ? (batch + groups - 1) / groups : batch, count = DEPTH / rows > 2 ? DEPTH / rows : 2;
+    return count < steps ? count : steps > 2 ? steps : 2;
+}
+
+/* Floats rounded up to an odd number of cache lines, so that rows fall on different cache sets. */
+INLINE int64_t odd_lines(int64_t floats) { return ((floats + 15) / 16 | 1) * 16; }
 
 /* Floats of memory for a copy of DEPTH rows of dz, of `width` columns. */
 INTERNAL int64_t copy_size(int64_t width);

@@ -10,17 +10,16 @@ INLINE int64_t nanoseconds(void) {
 
 int start_backward(struct step *s, struct sums *sums, const struct dense *p, int64_t first, int64_t rows, int states,
                    int64_t width, int64_t beside) {
-    const int64_t n = p->features, group = p->groups ? (p->batch + p->groups - 1) / p->groups : p->batch;
+    const int64_t n = p->features;
     *sums = (struct sums){
         .sources = {{0, width, 0, n + p->inputs, p->h, p->h0}},
         .count = 1,
         .rows = rows,
         .width = width,
-        .chunk = DEPTH / group > 2 ? DEPTH / group : 2,
+        .chunk = steps_of_sum(p->batch, p->groups, p->steps),
         .row = width,
         .started = p->weight_time ? nanoseconds() : 0,
     };
-    if (sums->chunk > p->steps) sums->chunk = p->steps > 2 ? p->steps : 2;
     *s = (struct step){.p = p, .first = first, .memory = zeros(states * rows * (n + VL))};
     if (!s->memory) return 0;
     s->direct = s->memory + states * rows * VL;
@@ -28,8 +27,7 @@ int start_backward(struct step *s, struct sums *sums, const struct dense *p, int
     if (p->norms) s->squares = s->memory;
     if (p->norms && states > 1) s->cell_squares = s->memory + rows * VL;
     if (p->dweights) {
-        sums->ld = (width + beside + 15) / 16 * 16;
-        if (sums->ld % 32 == 0) sums->ld += 16;
+        sums->ld = odd_lines(width + beside);
         sums->row = sums->chunk * sums->ld;
         sums->ring = zeros(rows * sums->row);
         if (!sums->ring) {

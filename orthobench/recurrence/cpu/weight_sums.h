@@ -12,7 +12,7 @@ struct source {
     int64_t first, last;  /* columns of dz */
     int64_t from, to;     /* columns of [state, u_t] */
     const float *states;  /* of all steps [T, B, n], or NULL: then the ring has them in its columns behind dz */
-    const float *initial; /* [B, n] before these: a product is with the state before step t; without it with that of t */
+    const float *initial; /* [B, n]: a product is with the state before its step, or with NULL with that of its step */
 };
 
 struct sums {

@@ -1,5 +1,5 @@
-/* The delta rule, in float32: for each head and batch row a memory S [keys, values] that each step scales by a decay
- * and corrects `factors` times, S += beta k (v - S^T k)^T, and that a query reads, y = S^T q.
+/* The delta rule, in float32. Each head and batch row has a memory S [keys, values]. Each step scales it by a decay and
+ * corrects it `factors` times, S += beta k (v - S^T k)^T. A query reads it, y = S^T q.
  *
  * Heads and rows are independent units, so the caller gives each thread a range of units, and no thread waits. A chunk
  * of corrections is done at once (Yang et al., NeurIPS 2024). S' is the memory before it, a(t, i) the decay from
@@ -285,7 +285,7 @@ INLINE void fill_products(const struct delta *p, struct chunk at, const float *q
 
 /* ---------------------------------------------------------------- forward */
 
-#define BLOCK 4 /* rows of a triangular system that are solved together */
+enum { BLOCK = 4 }; /* rows of a triangular system that are solved together */
 
 /* e <- (I + gram diag(beta))^-1 e and u = beta e, rows [vp]. */
 INLINE void solve(struct chunk at, const struct scratch *m, float *e) {
@@ -327,7 +327,7 @@ INLINE const float *decays_of_queries(const struct delta *p, struct chunk at, co
     return to;
 }
 
-#define FETCHED 8 /* cache lines at once, because more would wait for each other */
+enum { FETCHED = 8 }; /* cache lines at once, because more would wait for each other */
 
 /* Fetches a part of the errors that are read or written next. */
 INLINE void fetch_some(struct scratch *m, const int write) {

@@ -113,7 +113,7 @@ INLINE void fill_part(const int taps, const int inputs, const struct delta *p, i
     }
 }
 
-#define WRITTEN 8 /* how many steps before they are written the lines of dx are fetched */
+enum { WRITTEN = 8 }; /* how many steps before they are written the lines of dx are fetched */
 
 /* Computes the gradients of x or of the weights from the rows' gradients, steps [first, stop). `later` [taps - 1, ld]
  * has dL/d(sum of the convolution) of the steps behind, the next one first. */

@@ -10,15 +10,15 @@
 /* dense.packed has the rows of the gates r and z. */
 struct gru {
     struct dense dense;
-    struct activation activation;        /* of the candidate: TANH or MODRELU */
-    int64_t reset_after;                 /* whether r is applied after the product */
-    const float *packed_candidate;       /* W_g, packed; backward transposed */
+    struct activation activation;         /* of the candidate: TANH or MODRELU */
+    int64_t reset_after;                  /* whether r is applied after the product */
+    const float *packed_candidate;        /* W_g, packed; backward transposed */
     const float *packed_candidate_inputs; /* U's rows for the candidate, packed, or NULL */
-    const float *bias;                   /* the activation's, [n], or NULL */
-    const float *candidate_bias;         /* b [n], or NULL */
-    float *dmixed;                       /* [T, B, n], if no sums are computed: r h_{t-1}, the factor of dL/dW_g; with
-                                          * r after the product dL/d(W_g h_{t-1} + b) */
-    float *dbias, *dcandidate_bias;      /* [B, padded(n)], zeroed: each row's sum over time */
+    const float *bias;                    /* the activation's b [n], or NULL */
+    const float *candidate_bias;          /* b [n], or NULL */
+    float *dmixed;                        /* [T, B, n], if no sums are computed: r h_{t-1}, the factor of dL/dW_g; with
+                                           * r after the product dL/d(W_g h_{t-1} + b) */
+    float *dbias, *dcandidate_bias;       /* [B, padded(n)], zeroed: each row's sum over time */
 };
 
 INLINE const struct gru *of_gru(const struct step *s) { return (const struct gru *)s->p; }

@@ -11,8 +11,8 @@
 struct lem {
     struct dense dense;
     struct second second;
-    float step_size;                     /* dt */
-    const float *packed_candidate;       /* the rows of W that multiply z_t, packed; backward transposed */
+    float step_size;                      /* dt */
+    const float *packed_candidate;        /* the rows of W that multiply z_t, packed; backward transposed */
     const float *packed_candidate_inputs; /* U's rows for these, packed, or NULL */
 };
 
@@ -70,8 +70,8 @@ int lem_forward(const struct lem *own, int64_t first, int64_t last) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
         s.prev_cell = state_before(p, own->second.c, own->second.c0, s.t, first);
         forward_sweep(&s, rows, s.prev, p->packed, p->packed_inputs, 3, lem_finish_z);
-        forward_sweep(&s, rows, own->second.c + offset(&s, 0, n), own->packed_candidate, own->packed_candidate_inputs, 1,
-                      lem_finish_y);
+        const float *const z = own->second.c + offset(&s, 0, n);
+        forward_sweep(&s, rows, z, own->packed_candidate, own->packed_candidate_inputs, 1, lem_finish_y);
     }
     free(s.gate);
     return end_forward(denormals);
@@ -105,7 +105,8 @@ static void lem_finish_backward_y(const struct step *shared, int64_t row, int ro
             vf dy = *(const vf *)(block + (i * 2 + v) * VL) + load(s->direct + local, count);
             if (arriving_y) dy += load(arriving_y + i * n + v * VL, count);
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += dy * dy;
-            store(s->direct + local, lem_differentiate(s, own->step_size, row + i, 2, at, dy, s->prev + local, count), count);
+            dy = lem_differentiate(s, own->step_size, row + i, 2, at, dy, s->prev + local, count);
+            store(s->direct + local, dy, count);
         }
 }
 
@@ -122,7 +123,8 @@ static void lem_finish_backward_z(const struct step *shared, int64_t row, int ro
             vf dz = *(const vf *)(block + (i * 2 + v) * VL) + load(s->cell + local, count);
             if (arriving_z) dz += load(arriving_z + i * n + v * VL, count);
             if (s->squares) *(vf *)(s->cell_squares + (row + i) * VL) += dz * dz;
-            store(s->cell + local, lem_differentiate(s, own->step_size, row + i, 0, at, dz, s->prev_cell + local, count), count);
+            dz = lem_differentiate(s, own->step_size, row + i, 0, at, dz, s->prev_cell + local, count);
+            store(s->cell + local, dz, count);
         }
 }
 

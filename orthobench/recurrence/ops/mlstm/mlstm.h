@@ -64,7 +64,8 @@ INLINE vf sums_of_rows(vf *rows) {
 }
 
 /* z [MLSTM_STEPS, parts, length] of one head's steps [first, last), 0 behind d features. */
-INTERNAL void mlstm_read_inputs(const struct mlstm *p, int64_t row, int64_t head, int64_t first, int64_t last, float *z);
+INTERNAL void mlstm_read_inputs(const struct mlstm *p, int64_t row, int64_t head, int64_t first, int64_t last,
+                                float *z);
 
 /* du of a chunk's steps, from dL/dz [heads, MLSTM_STEPS, parts, length]. */
 INTERNAL void mlstm_multiply_back(const struct mlstm *p, int64_t row, int64_t first, int64_t last, const float *dz);

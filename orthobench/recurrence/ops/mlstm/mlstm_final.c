@@ -65,7 +65,8 @@ static void weigh(const struct mlstm *p, float m, struct series *s) {
 
 /* ---------------------------------------------------------------- forward */
 
-/* Adds a chunk's a_t [v_t; 1] k_t^T / sqrt(d) to a memory [length + 1, length]; z is [MLSTM_STEPS, 2, length] of k and v. */
+/* Adds a chunk's a_t [v_t; 1] k_t^T / sqrt(d) to a memory [length + 1, length]; z has k and v, [MLSTM_STEPS, 2,
+ * length]. */
 static void add_steps(const struct mlstm *p, int64_t steps, const float *weight, float *z, float *memory) {
     const int64_t d = p->size, length = padded(d);
     const float scale = 1.0f / sqrtf((float)d);

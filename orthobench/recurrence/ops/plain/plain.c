@@ -222,7 +222,8 @@ int gated_backward(const struct plain *own, int64_t first, int64_t last) {
     return backward(own, first, last, 2 * own->dense.features, gated_finish_backward);
 }
 
-/* ------------------------------------------------------------------ Lipschitz: h_t = h_{t-1} + eps (A h + tanh(W h + x))
+/* ------------------------------------------------------------------ Lipschitz
+ * h_t = h_{t-1} + eps (A h_{t-1} + tanh(W h_{t-1} + x_t))
  * saved, one part: tanh's output. dmixed: dL/d(A h_{t-1}); dx is dL/d(W h_{t-1}) too. */
 
 static void lipschitz_finish_forward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,

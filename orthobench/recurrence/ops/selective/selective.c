@@ -136,8 +136,8 @@ static void make_weights(const struct chunk *chunk, const float *packed, float *
 }
 
 /* dmap [numbers, padded(width)] += the sum over a chunk of a group's rows of dweight^T x. `by_weight` is
- * [rows, SCAN_STEPS, numbers], and zero behind the last step. `x` has each row's x as `chunk` has the first one's, `row_size` floats
- * apart. `factors` is memory for all steps of the rows. */
+ * [rows, SCAN_STEPS, numbers], and zero behind the last step. `x` has each row's x as `chunk` has the first one's,
+ * `row_size` floats apart. `factors` is memory for all steps of the rows. */
 static void add_map_gradient(const struct chunk *chunk, const float *x, int64_t row_size, int64_t rows,
                              const float *by_weight, struct factor *factors, float *dmap) {
     const struct selective *const p = chunk->p;
@@ -630,8 +630,8 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
             const struct inputs_gradients gradients = {later, m->convolution, m->bias, m->projection};
             place_chunk(chunk, rows, row, first, -1);
             place_inputs(chunk, &inputs);
-            backward_row(negative, chunk, starts, m->by_state + i * packed, by_weight + i * SCAN_STEPS * numbers, &inputs,
-                         &gradients, m);
+            backward_row(negative, chunk, starts, m->by_state + i * packed, by_weight + i * SCAN_STEPS * numbers,
+                         &inputs, &gradients, m);
         }
         if (p->map)
             add_map_gradient(chunk, p->taps ? m->x : p->x + (first * p->batch + rows.first) * width,

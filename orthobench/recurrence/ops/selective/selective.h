@@ -15,7 +15,7 @@ struct selective {
     int64_t taps;                   /* of the convolution that gives x, or 0 */
     int64_t inputs;                 /* of the projection that gives the convolution's source, or 0 */
     const float *x;                 /* [T, B, width], or with `inputs` u [T, B, inputs] */
-    const float *map;               /* P [rank + 2 size, width], which maps x to the weights, or NULL if they are given */
+    const float *map;               /* P [rank + 2 size, width], which maps x to the weights, or NULL */
     const float *rates;             /* A [size, width] */
     const float *step;              /* W transposed [rank, width] */
     const float *bias;              /* b [width] */

@@ -28,7 +28,7 @@ struct slstm {
     float *h;                         /* [T, B, features] */
     float *c, *n;                     /* the same, or of one step, see `stride` */
     float *m;                         /* [B, features]; at first m0 */
-    float *saved;                     /* decay, closing, z and o of `advance` [T, B, heads, 4, d], for a backward pass */
+    float *saved;                     /* decay, closing, z and o of `advance` [T, B, heads, 4, d], or NULL */
     const float *grad_h;              /* dL/dh_t of all steps [T, B, features], or NULL */
     const float *grad_last;           /* dL/dh_T [B, features], where grad_h does not have it, or NULL */
     float *dx;                        /* as x */
@@ -317,10 +317,8 @@ INLINE void backward(const int exponential_forget, const struct slstm *p, const 
 
 /* The gradients of the rows in [first, last), which are whole groups. Returns nonzero without memory. */
 int slstm_backward(const struct slstm *p, int64_t first, int64_t last) {
-    const int64_t rows = last - first, group = (p->batch + p->groups - 1) / p->groups;
-    struct ring ring = {.chunk = DEPTH / group > 2 ? DEPTH / group : 2, .ld = (4 * p->features + 15) / 16 * 16};
-    if (ring.chunk > p->steps) ring.chunk = p->steps > 2 ? p->steps : 2;
-    if (ring.ld % 32 == 0) ring.ld += 16;
+    const int64_t rows = last - first;
+    struct ring ring = {.chunk = steps_of_sum(p->batch, p->groups, p->steps), .ld = odd_lines(4 * p->features)};
     const int64_t size = rows * (ring.chunk * ring.ld + (p->norms ? 3 * VL : 0));
     ring.dz = zeros(size);
     if (!ring.dz) return 1;
