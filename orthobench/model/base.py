@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import glorot_vector_, torch_linear_
-from orthobench.recurrence import GradientTrace, project, read, reading
+from orthobench.recurrence import GradientTrace, project, reading
 from orthobench.recurrence import State as State
 from orthobench.sequences import last_valid, mean_of_valid, one_hot, steps_at
 from orthobench.settings import Settings
@@ -348,10 +348,10 @@ class Model(nn.Module, ABC):
             lengths: the number of valid steps of each sequence, `[B]`; None: all steps are valid.
             positions: the steps that readout "positions" reads, `[A, B]`.
         """
-        with self.padded(lengths, len(inputs)), self._reading():
+        output_map = reading(self.output_weight, self.output_bias, in_loop=self.maps_every_output())
+        with self.padded(lengths, len(inputs)), output_map as read:
             outputs, final = self.run(inputs, state, trace)
-        features = self._read(outputs, final, lengths, positions)
-        return read(features, self.output_weight, self.output_bias), final
+        return read(self._read(outputs, final, lengths, positions)), final
 
     def padded(self, lengths: Tensor | None, steps: int) -> AbstractContextManager[None]:
         """Return the context in which `states` runs over padded sequences; by default it does nothing.
@@ -381,10 +381,9 @@ class Model(nn.Module, ABC):
             return one_hot(inputs, self.signature.input_size, self.output_weight.dtype) if is_symbols else inputs
         return nn.functional.embedding(inputs, self.embedding.T) if is_symbols else project(inputs, self.embedding)
 
-    def _reading(self) -> AbstractContextManager[None]:
-        """Return the context in which a recurrence may also compute the output map of all its states."""
-        is_direct = self.signature.readout == "all" and type(self).readout is Model.readout
-        return reading(self.output_weight, self.output_bias) if is_direct else nullcontext()
+    def maps_every_output(self) -> bool:
+        """Return whether the output map reads the outputs of the last recurrence at all steps as they are."""
+        return self.signature.readout == "all" and type(self).readout is Model.readout
 
     def _read(self, outputs: Tensor, final: State, lengths: Tensor | None, positions: Tensor | None) -> Tensor:
         """Return the features that the output map reads; steps are selected and averaged before the map to save work.
