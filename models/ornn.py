@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.householder import falling_size, falling_vectors, householder_product, unit_entries
-from orthobench.model import Count, ModelSettings, OptimizerName, Positive, Signature
+from orthobench.model import Count, Learns, ModelSettings, OptimizerName, Positive, Signature
 from orthobench.recurrence import LEAKY_RELU
 
 from ._plain import PlainRNN
@@ -45,6 +45,9 @@ class ORNN(PlainRNN):
     version = 1
     title = "oRNN"
     paper = "Mhammedi, Hellicar, Rahman, Bailey. Efficient Orthogonal Parametrisation of RNNs. ICML 2017"
+    cites = "mhammedi2017"
+    look = "solid star"
+    learns = Learns("adding", 0.2, {"learning_rate": 0.01}, gate={"learning_rate": 0.02})
     orthogonal = True
     Settings = ORNNSettings
     activation = LEAKY_RELU

@@ -83,7 +83,9 @@ def _listed(entry: Plugin, check: bool) -> dict[str, Any]:
     from orthobench.planning.index import description
 
     known = description(entry)
-    record = {name: value for name, value in known.items() if name not in ("paper", "protocol", "quick")}
+    record = {
+        name: value for name, value in known.items() if name not in ("paper", "cites", "look", "protocol", "quick")
+    }
     if "settings" in record:
         record["settings"] = sorted(setting["name"] for setting in record["settings"])
     if check and not record["problem"]:

@@ -89,7 +89,7 @@ def description(plugin: Plugin) -> dict[str, Any]:
 
 
 def describe(plugin: Plugin) -> dict[str, Any]:
-    """Load a plugin and return its title, paper, version, settings and presets; for a probe, when it measures.
+    """Load a plugin and return its title, papers, look, version, settings and presets; for a probe, when it measures.
 
     If the plugin cannot be loaded, `problem` is the reason, and the other entries are missing.
     """
@@ -101,7 +101,8 @@ def describe(plugin: Plugin) -> dict[str, Any]:
     record |= {"title": cls.title, "paper": getattr(cls, "paper", None)}
     if plugin.kind == "probe":
         return record | {"every_epochs": cls.every_epochs, "default": cls.default}
-    record |= {"version": cls.version, "settings": [asdict(setting) for setting in describe_settings(cls.Settings)]}
+    record |= {"cites": cls.cites, "look": getattr(cls, "look", ""), "version": cls.version}
+    record |= {"settings": [asdict(setting) for setting in describe_settings(cls.Settings)]}
     for preset in ("protocol", "quick") if plugin.kind == "task" else ():
         record[preset] = {setting: text(value) for setting, value in getattr(cls, preset).items()}
     return record

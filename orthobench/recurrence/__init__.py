@@ -19,7 +19,7 @@ from orthobench.recurrence.call import Convolution, Multiply, Projection
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.declaration import State
 from orthobench.recurrence.projection import project
-from orthobench.recurrence.readout import read, reading
+from orthobench.recurrence.readout import Read, reading, unread
 from orthobench.recurrence.trace import GradientTrace
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ __all__ = [
     "Kind",
     "Multiply",
     "Projection",
+    "Read",
     "State",
     "cornn",
     "cross_entropy",
@@ -78,7 +79,6 @@ __all__ = [
     "mlstm",
     "oscillators",
     "project",
-    "read",
     "read_memories",
     "read_memory",
     "reading",
@@ -90,6 +90,7 @@ __all__ = [
     "slstm",
     "spread_heads",
     "unit",
+    "unread",
     "use_backend",
 ]
 
