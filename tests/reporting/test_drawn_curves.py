@@ -231,14 +231,26 @@ def test_a_browser_draws_and_saves_every_test(tmp_path, chromium):
     )
     whole = courses(condition)
     assert_same_crossings({name: (x * 10, y) for name, (x, y) in lines_of(traces).items()}, whole)
+    assert any(trace["mode"] == "markers+text" for trace in traces)  # arrows at the frame, which are no points
     saved: dict[str, list[list[float]]] = {}
     for label, x, y in [*csv.reader(io.StringIO(text))][1:]:
         saved.setdefault(label, []).append([float(x), float(y)])
     for variant in condition.variants:
         for name in LINES:
-            points = np.array(saved[", ".join([variant.label, *([name] if name != "median" else [])])])
+            points = saved.pop(", ".join([variant.label, *([name] if name != "median" else [])]))
             x, y = whole[variant.run.model, name]
-            np.testing.assert_allclose(points[: len(x)], np.stack([x / 10, y], axis=1), rtol=5e-5, atol=1e-12)
+            np.testing.assert_allclose(points, np.stack([x / 10, y], axis=1), rtol=5e-5, atol=1e-12)
+    assert list(saved) == ["baseline 0.2"]
+    run = condition.variants[0].run
+    chromium.get(f"{page.as_uri()}#run-{run.key}")
+    plot = "const plot = document.querySelector('#view-run .plot'), figure = plot?.closest('figure');"
+    wait(lambda _: chromium.execute_script(f"{plot} return plot?.drawn"))
+    caption = chromium.execute_script(f"{plot} return figure.querySelector('figcaption').textContent")
+    assert f"of up to {COUNTS[-1]} points" in caption
+    chromium.execute_script(f"{plot} figure.querySelector('.tools').open = true")
+    wait(lambda _: "db export" in chromium.execute_script(f"{plot} return figure.querySelector('.tools').textContent"))
+    buttons = "[...figure.querySelectorAll('.tools button')].map((node) => node.textContent)"
+    assert not {"CSV", "SVG", "PNG"} & set(chromium.execute_script(f"{plot} return {buttons}"))
 
 
 SMOOTHED = """
