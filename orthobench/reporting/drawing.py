@@ -145,7 +145,7 @@ def cut_above(figure: Figure, top: float) -> None:
 def show_gaps(figure: Figure) -> None:
     """On a logarithmic axis, leave a gap where a value is below float32's range, and say so in a line below.
 
-    Such a value becomes 0, which the axis leaves out. An area has no gaps, so the edges of bands are drawn at the line;
+    Such a value becomes 0, which is drawn as a gap. An area has no gaps, so the edges of bands are drawn at the line;
     `without_floor` restores their values.
     """
     floor = floor_of(figure)

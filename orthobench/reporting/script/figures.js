@@ -78,7 +78,7 @@ function drawNow(container) {
   const figure = tooled(container, { ...container.base, data: container.base.data.filter((trace) => passes(container, trace)) });
   container.drawn = true;
   container.off ??= new Set();
-  const data = figure.data.map(themed);
+  const data = figure.data.map((trace) => withGaps(themed(trace), figure.layout));
   for (const trace of data) if (container.off.has(entryOf(trace))) trace.visible = false;
   Plotly.react(container, data, inPageColours(figure.layout), options);
   if (figure.layout.showlegend !== false) showLegend(container, data);

@@ -105,6 +105,13 @@ function tooled(container, figure) {
   return { data, layout };
 }
 
+// Return a line with gaps in place of values that a logarithmic axis has not; Plotly would draw it down to the frame.
+function withGaps(trace, { yaxis }) {
+  if (yaxis?.type !== "log" || !trace.mode?.includes("lines")) return trace;
+  const values = numbers(trace.y);
+  return values.some((value) => value <= 0) ? { ...trace, y: Array.from(values, (value) => (value > 0 ? value : null)) } : trace;
+}
+
 // Return smoothing widths of about 3, 9 and 27 tests, at least 1, 3 and 10 % of x, rounded to 1, 2 or 5 times a power of ten.
 function windowsOf({ data }) {
   const curves = data.filter(isSmoothed).map(({ x }) => numbers(x));
@@ -214,7 +221,7 @@ function dataTable(container) {
 // Return a picture in light colours, with its legend.
 async function picture(container, format) {
   const { data, layout } = tooled(container, container.base);
-  const shown = data.filter((trace) => !container.off?.has(entryOf(trace)));
+  const shown = data.filter((trace) => !container.off?.has(entryOf(trace))).map((trace) => withGaps(trace, layout));
   const light = { ...layout, paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff", showlegend: layout.showlegend !== false, legend: { orientation: "h", y: -0.25 } };
   await plotly();
   return Plotly.toImage({ data: shown, layout: light }, { format, width: 900, height: 540, scale: format === "png" ? 2 : 1 });
