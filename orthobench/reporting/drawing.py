@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from orthobench.analysis.courses import FLOAT32_TINY, Course
 from orthobench.reporting.figure_record import Figure, Record
@@ -123,6 +123,7 @@ def cut_above(figure: Figure, top: float) -> None:
             highest[group] = (y[at], trace["x"][at], line)
         else:
             highest[group] = (before[0], before[1], line)
+    middle = max((float(np.max(trace["x"])) for trace in figure.data if len(trace["x"])), default=0.0) / 2
     beyond = [(name, *peak) for name, peak in highest.items() if peak[0] > top]
     step = min(0.06, 0.9 / max(len(beyond), 1))
     for number, (name, value, x, line) in enumerate(beyond):
@@ -132,7 +133,7 @@ def cut_above(figure: Figure, top: float) -> None:
             mode="markers+text",
             marker={"symbol": "arrow-up", "size": 12, "color": line["line"]["color"]},
             text=[f"{name}: up to {value:.3g}"],
-            textposition="middle right",
+            textposition="middle left" if x > middle else "middle right",
             hoverinfo="skip",
             cliponaxis=False,
             showlegend=False,
@@ -142,19 +143,23 @@ def cut_above(figure: Figure, top: float) -> None:
 
 
 def show_gaps(figure: Figure) -> None:
-    """On a logarithmic axis, leave a gap where a value is below float32's range, and say so in a line below."""
-    before = len(figure.data)
+    """On a logarithmic axis, leave a gap where a value is below float32's range, and say so in a line below.
+
+    Such a value becomes 0, which is drawn as a gap. An area has no gaps, so the edges of bands are drawn at the line;
+    `without_floor` restores their values.
+    """
+    floor = floor_of(figure)
     figure.data = [trace for trace in figure.data if trace.get("name") != GAP]
     lines = [trace for trace in figure.data if "lines" in trace["mode"]]
-    values = [np.asarray(trace["y"], dtype=float) for trace in lines]
-    if len(figure.data) == before and not any((y < FLOAT32_TINY).any() for y in values):
+    values = [without_floor(trace["y"], floor) for trace in lines]
+    values = [np.where(y < FLOAT32_TINY, 0, y) for y in values]
+    if not any((y == 0).any() for y in values):
         return
-    drawn = [y[y >= FLOAT32_TINY] for y in values]
-    lowest = min((float(y.min()) for y in drawn if len(y)), default=1.0)
+    lowest = min((float(y[y > 0].min()) for y in values if (y > 0).any()), default=1.0)
     floor = max(FLOAT32_TINY, lowest / 10)
     for trace, y in zip(lines, values, strict=True):
         is_edge = trace["line"]["width"] == 0
-        trace["y"] = np.where(y < FLOAT32_TINY, floor if is_edge else np.nan, y)
+        trace["y"] = np.where(y == 0, floor, y) if is_edge else y
     for trace in figure.data:
         if trace["mode"] == "markers+text":
             trace["y"] = [value if value >= FLOAT32_TINY else floor for value in trace["y"]]
@@ -169,6 +174,17 @@ def show_gaps(figure: Figure) -> None:
         hoverinfo="skip",
         line={"color": GREY, "dash": "dot", "width": 1},
     )
+
+
+def floor_of(figure: Figure) -> float:
+    """Return the height at which `show_gaps` draws values below float32's range; 0 if there are none."""
+    return next((float(trace["y"][0]) for trace in figure.data if trace.get("name") == GAP), 0.0)
+
+
+def without_floor(y: ArrayLike, floor: float) -> NDArray[np.float64]:
+    """Return the values of a line, with 0 where it is drawn at the floor."""
+    values = np.asarray(y, dtype=float)
+    return np.where((values > 0) & (values <= floor), 0, values)
 
 
 def empty_figure(x_title: str, y_title: str, logarithmic: bool = False) -> Figure:

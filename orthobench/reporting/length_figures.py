@@ -9,7 +9,7 @@ import numpy as np
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.courses import Course
 from orthobench.analysis.over_length import length_course, length_metric, trained_range
-from orthobench.reporting.captions import caption
+from orthobench.reporting.captions import capitalized, caption
 from orthobench.reporting.drawing import GREY, add_baseline, add_course, empty_figure
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import styled
@@ -55,7 +55,7 @@ def over_length(
     baseline = known[0].run.baselines.get(name)
     if baseline is not None:
         add_baseline(figure, [shortest, longest], baseline)
-    words = caption(f"{(metric.label or metric.name).capitalize()} over the length of the test sequences", condition)
+    words = caption(f"{capitalized(metric.label or metric.name)} over the length of the test sequences", condition)
     if bin_size > 1:
         words += f" Each point is the mean over {bin_size} lengths."
     if baseline is not None:

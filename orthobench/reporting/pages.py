@@ -23,6 +23,7 @@ from orthobench.analysis.paper_tables import Cell, PaperTable, fill_command, mak
 from orthobench.analysis.statistics import LEVEL, Median, compare_unpaired, holm
 from orthobench.papers import Artifact, Experiment, Paper, Printed, Study, find_study, papers
 from orthobench.reporting.studies import StoredStudy
+from orthobench.settings import text
 
 
 @dataclass(frozen=True)
@@ -340,7 +341,7 @@ def distinguishing_settings(condition: Condition, among: Sequence[Condition]) ->
     Conditions with equal settings differ in the version of the task.
     """
     differing = distinguishing_values(condition, among)
-    return ", ".join(f"{name} {str(value).lower()}" for name, value in differing.items())
+    return ", ".join(f"{name} {text(value)}" for name, value in differing.items())
 
 
 def distinguishing_values(condition: Condition, among: Sequence[Condition]) -> dict[str, Any]:

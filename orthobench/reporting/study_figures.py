@@ -14,7 +14,7 @@ import pandas as pd
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.courses import Course, course
 from orthobench.reporting import figures
-from orthobench.reporting.captions import BAND, caption
+from orthobench.reporting.captions import BAND, capitalized, caption
 from orthobench.reporting.colormap import COLOR_SCALE
 from orthobench.reporting.drawing import GREY, add_course, empty_figure, show_gaps
 from orthobench.reporting.figure_record import Figure
@@ -163,7 +163,7 @@ def lengths(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     if drawn is None:
         return {}
     words, figure = drawn
-    return {figure_name: (f"{figure_name.capitalize()}: {words}", figure)}
+    return {figure_name: (f"{capitalized(figure_name)}: {words}", figure)}
 
 
 DRAWINGS: dict[str, Callable[[str, Condition, Styles], Drawn]] = {
@@ -232,7 +232,7 @@ def minutes(results: dict[str, Any], styles: Styles, names: Mapping[str, str]) -
 
 
 def _caption(figure_name: str, what: str, condition: Condition, band: str = "") -> str:
-    return caption(f"{figure_name.capitalize()}: {what}", condition, band=band)
+    return caption(f"{capitalized(figure_name)}: {what}", condition, band=band)
 
 
 def _short_size(variant: VariantData) -> int:

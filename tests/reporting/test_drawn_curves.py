@@ -204,6 +204,14 @@ def test_a_still_of_many_tests_is_small(stored):
     assert len(str(still(figure_json(figure)))) < 60_000
 
 
+SAVED_AS_CSV = """
+const plot = document.querySelector('#view-measured [data-figure=curves]');
+const done = arguments[0], saved = URL.createObjectURL;
+URL.createObjectURL = (blob) => { blob.text().then(done); return saved.call(URL, blob); };
+[...plot.closest('figure').querySelectorAll('button')].find((node) => node.textContent === 'CSV').click();
+"""
+
+
 @pytest.mark.browser
 def test_a_browser_draws_and_saves_every_test(tmp_path, chromium):
     """The curves of 10,000 tests as Plotly draws them, and the CSV file."""
@@ -224,21 +232,56 @@ def test_a_browser_draws_and_saves_every_test(tmp_path, chromium):
         "({ mode, line: { width: line?.width }, fill: fill === 'tonexty', meta, x: Array.from(x), y: Array.from(y) }))"
     )
     chromium.set_script_timeout(30)
-    text = chromium.execute_async_script(
-        f"{plot} const done = arguments[0], saved = URL.createObjectURL;"
-        "URL.createObjectURL = (blob) => { blob.text().then(done); return saved.call(URL, blob); };"
-        "[...plot.closest('figure').querySelectorAll('button')].find((node) => node.textContent === 'CSV').click();"
-    )
+    text = chromium.execute_async_script(SAVED_AS_CSV)
     whole = courses(condition)
     assert_same_crossings({name: (x * 10, y) for name, (x, y) in lines_of(traces).items()}, whole)
+    assert any(trace["mode"] == "markers+text" for trace in traces)  # arrows at the frame, which are no points
     saved: dict[str, list[list[float]]] = {}
     for label, x, y in [*csv.reader(io.StringIO(text))][1:]:
         saved.setdefault(label, []).append([float(x), float(y)])
     for variant in condition.variants:
         for name in LINES:
-            points = np.array(saved[", ".join([variant.label, *([name] if name != "median" else [])])])
+            points = saved.pop(", ".join([variant.label, *([name] if name != "median" else [])]))
             x, y = whole[variant.run.model, name]
-            np.testing.assert_allclose(points[: len(x)], np.stack([x / 10, y], axis=1), rtol=5e-5, atol=1e-12)
+            np.testing.assert_allclose(points, np.stack([x / 10, y], axis=1), rtol=5e-5, atol=1e-12)
+    assert list(saved) == ["baseline 0.2"]
+    run = condition.variants[0].run
+    chromium.get(f"{page.as_uri()}#run-{run.key}")
+    plot = "const plot = document.querySelector('#view-run .plot'), figure = plot?.closest('figure');"
+    wait(lambda _: chromium.execute_script(f"{plot} return plot?.drawn"))
+    caption = chromium.execute_script(f"{plot} return figure.querySelector('figcaption').textContent")
+    assert f"of up to {COUNTS[-1]} points" in caption
+    chromium.execute_script(f"{plot} figure.querySelector('.tools').open = true")
+    wait(lambda _: "db export" in chromium.execute_script(f"{plot} return figure.querySelector('.tools').textContent"))
+    buttons = "[...figure.querySelectorAll('.tools button')].map((node) => node.textContent)"
+    assert not {"CSV", "SVG", "PNG"} & set(chromium.execute_script(f"{plot} return {buttons}"))
+
+
+@pytest.mark.browser
+def test_on_a_logarithmic_axis_zeros_are_gaps_and_are_saved(tmp_path, chromium):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    values = [1.0, 0.5, 0.0, 0.1, 0.01]
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        RunDatabase(store).run(experiment("lstm", "last", []), 0, test=values)
+        page = write_html(store, tmp_path / "page.html", Scope(), {})
+        (condition,) = collect(store)
+    figure = learning_curves(condition, Styles([condition]))
+    figure.update_yaxes(type="log")
+    assert [*compose([("", figure)], 6.75).data[0].y] == pytest.approx([1, 0.5, np.nan, 0.1, 0.01], nan_ok=True)
+    chromium.get(f"{page.as_uri()}#measured")
+    wait = WebDriverWait(chromium, 30).until
+    plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
+    wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
+    chromium.execute_script(f"{plot} plot.closest('figure').querySelector('.tools').open = true")
+    wait(lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools button')"))
+    drawn = f"{plot} return Array.from(plot._fullData[0].y, (value) => value ?? null)"
+    assert chromium.execute_script(drawn) == pytest.approx(values)
+    chromium.execute_script(f"{plot} plot.closest('figure').querySelector('.tools [type=checkbox]').click()")
+    wait(lambda _: chromium.execute_script(f"{plot} return plot.layout.yaxis.type") == "log")
+    assert chromium.execute_script(drawn) == [1.0, 0.5, None, 0.1, 0.01]
+    text = chromium.execute_async_script(SAVED_AS_CSV)
+    assert [float(y) for label, _, y in [*csv.reader(io.StringIO(text))][1:] if label == "lstm"] == values
 
 
 SMOOTHED = """

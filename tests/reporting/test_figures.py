@@ -12,6 +12,7 @@ from orthobench.analysis.conditions import collect
 from orthobench.analysis.courses import Course
 from orthobench.papers import Printed
 from orthobench.reporting.captions import caption
+from orthobench.reporting.curve_sheets import records_of
 from orthobench.reporting.drawing import GAP, add_course, empty_figure, show_gaps
 from orthobench.reporting.figures import gradient_norms, learning_curves
 from orthobench.reporting.packed import figure_json
@@ -152,15 +153,27 @@ def of(*values: float) -> Course:
 def test_below_the_range_of_float32_is_a_gap_at_a_line():
     figure = log_figure(of(1e-3, 1e-30, 1e-39, 0.0, 1e-2))
     (line,) = (trace for trace in figure.data if trace.name == "m0")
-    np.testing.assert_array_equal(line.y, [1e-3, 1e-30, np.nan, np.nan, 1e-2])
+    np.testing.assert_array_equal(line.y, [1e-3, 1e-30, 0, 0, 1e-2])  # a logarithmic axis leaves 0 out
     (gap,) = (trace for trace in figure.data if trace.name == GAP)
     floor = 5e-32  # a tenth of the lowest value, that of the band
     assert list(gap.y) == pytest.approx([floor, floor], rel=1e-6, abs=0)
     assert "float32" in GAP
     (low,) = (trace for trace in figure.data if trace.fill)
     assert min(low.y) == pytest.approx(floor, rel=1e-6, abs=0)  # a band ends at the line
-    for trace in figure.data:  # nothing is flushed to zero, which a logarithmic axis would hide
-        assert not (np.asarray(trace.y) == 0).any()
+    for trace in figure.data:  # and so does an area, which has no gaps
+        assert trace is line or not (np.asarray(trace.y) == 0).any()
+
+
+def test_an_export_has_the_values_below_the_range_of_float32_and_not_their_place_in_the_picture():
+    figure = empty_figure("step", "norm", logarithmic=True)
+    values = of(1e-3, 1e-30, 1e-39, 0.0, 1e-2)
+    add_course(figure, values, values.x, "lstm", Styles([]).of_model("lstm"))
+    for _ in range(2):  # studies add curves to a figure that has its gaps already
+        show_gaps(figure)
+        records = records_of(figure)
+        assert {record["curve"] for record in records} == {"lstm"}
+        for name, expected in (("y", values.median), ("low", values.low), ("high", values.high)):
+            np.testing.assert_allclose([record[name] for record in records], expected, rtol=1e-12, atol=1.2e-38)
 
 
 def test_without_such_values_there_is_no_line():

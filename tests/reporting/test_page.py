@@ -15,6 +15,8 @@ from support.pages import HOSTILE
 from support.pages import figures as figures_of
 
 from orthobench.analysis.conditions import collect
+from orthobench.reporting.captions import capitalized
+from orthobench.reporting.html import cited
 from orthobench.store import Status, open_store
 
 SCRIPTS_OF_TWO_CONDITIONS = 8  # Plotly, index, environments, twice figures and runs, and the script that executes
@@ -207,3 +209,25 @@ def test_figures_become_files(orthobench, tiny_options, tmp_path):
         assert narrow.read_bytes().startswith(start)
         assert wide.read_bytes().startswith(start)
         assert narrow.parent == wide.parent == tmp_path / "figures"
+
+
+@pytest.mark.parametrize(("name", "title"), [("rate of the LSTM", "Rate of the LSTM"), ("MSE", "MSE"), ("", "")])
+def test_titles_keep_the_capitals_of_names(name, title):
+    assert capitalized(name) == title
+
+
+def test_a_setting_in_a_title_keeps_its_capitals(orthobench):
+    small = ("train_size=20", "test_size=20", "longest=4", "epochs=1", "hidden_size=4", "batch_size=10")
+    for group in ("S3", "A5"):
+        options = (option for setting in (f"group={group}", *small) for option in ("-s", setting))
+        orthobench("run", "group_word", "rnn", *options)
+    text = Text(Path(orthobench("report", "--html").out.strip()).read_text("utf-8")).text
+    assert "group S3" in text
+    assert "group s3" not in text
+
+
+def test_a_note_has_code_and_says_where_a_discrepancy_is_described():
+    assert cited("D-04: `gradient=both` takes <all>.") == (
+        '<abbr title="entry D-04 of docs/discrepancies.md in the repository of orthobench">D-04</abbr>: '
+        "<code>gradient=both</code> takes &lt;all&gt;."
+    )

@@ -112,6 +112,31 @@ def test_the_legend_shows_dash_and_symbol():
     assert outline("square", 16) in sample
 
 
+@pytest.mark.parametrize("last", [10, 10_000, 500_000])
+def test_the_last_number_of_an_axis_is_not_cut(last):
+    """A digit of system-ui at 26 units is up to 17 units wide."""
+    picture = drawn(scatter(x=[0, last], y=[0, 1]), xaxis={"range": [0, last]})
+    [place] = re.findall(rf'<text x="({NUMBER})" y="[^"]*" text-anchor="middle">{last}</text>', picture)
+    assert float(place) + 17 * len(str(last)) / 2 <= WIDTH
+
+
+def test_labels_of_arrows_at_the_frame_lie_beside_them_in_the_picture():
+    """Letters of 26 units rise 20 units above the line on which they stand."""
+    mark = {"symbol": "arrow-up", "size": 12}
+    arrow = scatter(mode="markers+text", y=[1], marker=mark, textposition="middle right", showlegend=False)
+    picture = drawn({**arrow, "x": [0], "text": ["a"]}, {**arrow, "x": [10], "text": ["b"]}, yaxis={"range": [0, 1]})
+    first, second = re.findall(rf'<text x="({NUMBER})" y="({NUMBER})" text-anchor="(start|end)">[ab]</text>', picture)
+    assert (first[2], second[2]) == ("start", "end")
+    assert float(first[0]) > LEFT + 12
+    assert float(second[0]) < WIDTH - RIGHT - 12
+    assert min(float(first[1]), float(second[1])) >= 20
+
+
+def test_a_logarithmic_axis_leaves_zero_out():
+    [line] = paths_of(drawn(scatter(mode="lines", x=[0, 1, 2, 3], y=[1, 0, 0.1, 0.2]), yaxis={"type": "log"}))
+    assert len(corners(line.partition(' d="')[2])) == 1  # the line from the third point to the fourth
+
+
 def test_a_line_from_far_outside_enters_the_frame_in_its_place():
     trace = scatter(x=[0, 10], y=[9.5, -0.5], mode="lines", line={"color": "#123456"})
     [line] = paths_of(drawn(trace, xaxis={"range": [0, 10]}, yaxis={"range": [0, 1]}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
+import sys
 import urllib.request
 from contextlib import closing
 from pathlib import Path
@@ -69,6 +70,28 @@ def test_each_finished_run_of_a_sweep_is_in_a_copy(tmp_path, monkeypatch, jobs):
         assert len(display.ended) == len(display.missing) == 4
         assert display.missing == [set()] * 4
         assert log_size(file) == 0
+
+
+@pytest.mark.slow
+def test_a_copy_of_any_moment_has_the_runs_that_finished_before(tmp_path):
+    file, copy = tmp_path / "r.db", tmp_path / "copy" / "r.db"
+    copy.parent.mkdir()
+    ob.run("adding", "rnn", seed=9, settings=SETTINGS, db=file)
+    options = [word for name, value in SETTINGS.items() for word in ("-s", f"{name}={value}")]
+    command = [sys.executable, "-m", "orthobench", "sweep", "adding", "--models", "rnn,lstm", "--seeds", "3", "-j", "2"]
+    with served(str(file)) as server:
+        sweep = subprocess.Popen([*command, "--db", file, *options], stdout=subprocess.DEVNULL)
+        copied = 0
+        while sweep.poll() is None:
+            before = finished_in(file)
+            subprocess.run(["cp", file, copy], check=True)
+            assert before <= finished_in(copy)
+            copied += 1
+            if copied % 10 == 1:
+                urllib.request.urlopen(server.address, timeout=60).read()
+        assert sweep.returncode == 0
+    assert copied > 7
+    assert len(finished_in(file)) == 7
 
 
 def test_a_run_that_ends_during_a_read_is_in_the_file_after_it(tmp_path):
