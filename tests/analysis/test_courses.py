@@ -25,7 +25,7 @@ def rows(*curves: dict[int, float]) -> pd.DataFrame:
     )
 
 
-def test_a_curve_is_the_median_in_a_band():
+def test_curve_is_the_median_with_a_band():
     curve = course(rows({0: 1.0, 5: 1e-17}, {0: 3.0, 5: 1e-17}, {0: 2.0, 5: 5e-14}), runs(*["finished"] * 3))
     np.testing.assert_array_equal(curve.x, [0, 5])
     np.testing.assert_array_equal(curve.median, [2.0, 1e-17])  # the mean would be 1.7e-14: a single seed's
@@ -34,7 +34,7 @@ def test_a_curve_is_the_median_in_a_band():
     assert curve.losses == ()
 
 
-def test_a_seed_that_drops_out_is_told_where_it_does():
+def test_seed_that_drops_out_is_marked_where_it_ends():
     data = rows({0: 1.0, 5: 0.5, 10: 0.4}, {0: 2.0, 5: 0.7, 10: 0.6}, {0: 3.0, 5: 9.0, 7: math.inf})
     curve = course(data, runs("finished", "finished", "diverged"))
     np.testing.assert_array_equal(curve.x, [0, 5, 10])  # 7 is off the grid of the seeds that go on
@@ -45,7 +45,7 @@ def test_a_seed_that_drops_out_is_told_where_it_does():
 
 
 @pytest.mark.parametrize("status", ["finished", "diverged", "interrupted"])
-def test_an_iteration_at_which_a_living_seed_was_not_evaluated_is_left_out(status):
+def test_iteration_without_every_living_seed_is_left_out(status):
     """The second seed ends at 7 with the lowest value: a median of it alone would be a dip that no seed has."""
     data = rows({0: 4.0, 5: 2.0, 10: 1.0}, {0: 2.0, 5: 1.0, 7: 0.1}, {0: 6.0, 5: 3.0, 10: 3.0})
     curve = course(data, runs("finished", status, "finished"))
@@ -57,14 +57,14 @@ def test_an_iteration_at_which_a_living_seed_was_not_evaluated_is_left_out(statu
     assert (loss.iteration, loss.left) == (5, 2)
 
 
-def test_an_iteration_of_the_only_living_seed_is_shown():
+def test_iteration_of_the_only_living_seed_is_shown():
     """The first seed goes on alone, on a grid of its own: nobody else could have been evaluated at 8."""
     curve = course(rows({0: 4.0, 5: 2.0, 8: 1.0}, {0: 2.0, 5: 1.0}), runs("finished", "diverged"))
     np.testing.assert_array_equal(curve.x, [0, 5, 8])
     np.testing.assert_array_equal(curve.median, [3.0, 1.5, 1.0])
 
 
-def test_a_value_that_is_not_finite_is_a_gap_and_at_the_end_a_loss():
+def test_non_finite_value_is_a_gap_and_at_the_end_a_loss():
     curve = course(rows({0: 1.0, 5: math.nan, 10: 2.0, 15: math.inf}), runs("finished"))
     np.testing.assert_array_equal(curve.x, [0, 5, 10])
     np.testing.assert_array_equal(curve.median, [1.0, math.nan, 2.0])
@@ -75,25 +75,25 @@ def test_a_value_that_is_not_finite_is_a_gap_and_at_the_end_a_loss():
 @pytest.mark.parametrize(
     ("status", "words"), [("diverged", "diverged"), ("interrupted", "interrupted"), ("running", "still running")]
 )
-def test_a_single_seed_ends_with_its_outcome(status, words):
+def test_single_seed_ends_with_its_outcome(status, words):
     (loss,) = course(rows({0: 1.0, 5: 2.0}), runs(status)).losses
     assert (loss.iteration, loss.words) == (5, words)
 
 
-def test_all_seeds_may_be_lost_and_some_have_no_value():
+def test_all_seeds_lost_or_without_values():
     data = rows({0: 1.0, 5: 2.0}, {0: 1.0})
     losses = course(data, runs("interrupted", "diverged", "failed")).losses
     assert [loss.words for loss in losses] == ["1 of 3 seeds left: 1 diverged, 1 failed", "no seed left: 1 interrupted"]
     assert len(course(data[:0], runs("failed"))) == 0
 
 
-def test_a_value_that_is_not_finite_leaves_a_gap_and_not_a_better_median():
+def test_non_finite_value_does_not_improve_the_median():
     curve = course(rows({0: 1.0, 5: math.nan, 10: 1.0}, {0: 3.0, 5: 3.0, 10: 3.0}), runs("finished", "finished"))
     np.testing.assert_array_equal(curve.median, [2.0, np.nan, 2.0])
     assert curve.losses == ()
 
 
-def test_a_seed_that_solved_its_task_keeps_its_last_value():
+def test_solved_seed_keeps_its_last_value():
     """Without it the median after 5 would be that of the two slow seeds, and the curve would rise."""
     data = rows({0: 0.2, 5: 1.0}, {0: 0.1, 5: 0.3, 10: 0.8}, {0: 0.3, 5: 0.4, 10: 0.5, 15: 0.9})
     all_runs = runs("finished", "diverged", "finished")
@@ -109,7 +109,7 @@ def test_a_seed_that_solved_its_task_keeps_its_last_value():
     assert (alone.iteration, alone.words, alone.solved) == (5, "solved", True)
 
 
-def test_the_last_vector_of_a_seed_that_solved_its_task_counts():
+def test_last_vector_of_a_solved_seed_counts():
     data = pd.DataFrame([(10, 4, [2.0]), (11, 4, [4.0]), (11, 9, [8.0])], columns=["run", "iteration", "values"])
     all_runs = runs("finished", "finished")
     all_runs[0].solved_at = 4
@@ -117,7 +117,7 @@ def test_the_last_vector_of_a_seed_that_solved_its_task_counts():
     assert (iteration, list(last.median), last.losses) == (9, [5.0], ())
 
 
-def test_vectors_over_seeds():
+def test_vectors_are_summarised_over_seeds():
     data = pd.DataFrame(
         [(10, 0, [1.0, 2.0]), (10, 9, [3.0, 0.0]), (11, 0, [3.0, 6.0]), (11, 9, [5.0, 1e-40]), (12, 0, [2.0, 4.0])],
         columns=["run", "iteration", "values"],
@@ -133,7 +133,7 @@ def test_vectors_over_seeds():
     assert vector_course(data[:0], all_runs, last=True) is None
 
 
-def test_a_shorter_vector_counts_up_to_its_end():
+def test_shorter_vector_counts_up_to_its_length():
     """The longest sequence of a batch may differ from seed to seed."""
     vectors = pd.DataFrame({"run": [10, 11], "iteration": [5, 5], "values": [[1.0, 2.0, 3.0], [3.0, 4.0]]})
     _, curve = vector_course(vectors, runs("finished", "finished"), last=True)

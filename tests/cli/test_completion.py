@@ -58,7 +58,7 @@ def test_names_are_completed(complete, line, words):
     assert complete(line) == words
 
 
-def test_each_shell_has_its_form(complete):
+def test_each_shell_gets_its_format(complete):
     line = "orthobench run adding scornn -s neg"
     (fish,) = complete(line, "fish")
     assert fish.startswith("negative_ones=\trho, ")
@@ -67,7 +67,7 @@ def test_each_shell_has_its_form(complete):
     assert complete("orthobench run add", "zsh") == ["_arguments '*: :((\"adding\"))'"]
 
 
-def test_runs_come_from_the_named_database(complete, orthobench, tiny_options, tmp_path):
+def test_runs_are_completed_from_the_named_database(complete, orthobench, tiny_options, tmp_path):
     for seed in ("0", "1"):
         assert orthobench("run", "adding", "rnn", *tiny_options, "--seed", seed, "--db", "mine.db").code == 0
     keys = complete("orthobench show --db mine.db ")
@@ -80,7 +80,7 @@ def test_runs_come_from_the_named_database(complete, orthobench, tiny_options, t
 
 
 @pytest.mark.parametrize(("kind", "name"), PLUGINS)
-def test_settings_read_from_the_code_are_those_of_the_class(kind, name):
+def test_settings_read_from_source_equal_the_class(kind, name):
     catalog = Catalog()
     known = plugin_settings(catalog, kind, name)
     fields = catalog.load(kind, name).Settings.model_fields
@@ -89,7 +89,7 @@ def test_settings_read_from_the_code_are_those_of_the_class(kind, name):
         assert field.description is None or known[setting].description in (field.description, ""), setting
 
 
-def test_training_settings_are_those_of_the_class():
+def test_training_settings_equal_the_class():
     assert set(training_settings()) == set(TrainingSettings.model_fields)
 
 

@@ -52,7 +52,7 @@ def test_list_import_verify_and_a_run(orthobench, data_folder, tmp_path):
     assert points["valid/accuracy"] == points["test/accuracy"] == [0, 4, 8]
 
 
-def test_the_data_folder_is_an_option_of_data_run_and_sweep(orthobench, data_folder, tmp_path):
+def test_data_folder_is_an_option_of_data_run_and_sweep(orthobench, data_folder, tmp_path):
     source_folder, other = write_mnist(tmp_path / "theirs"), str(tmp_path / "other")
     assert orthobench("data", "import", "mnist", str(source_folder), "--data-dir", other).code == 0
     assert not data_folder.exists()
@@ -62,7 +62,7 @@ def test_the_data_folder_is_an_option_of_data_run_and_sweep(orthobench, data_fol
     assert orthobench(*sweep).code == 0
 
 
-def test_bad_paths_and_names_are_told_in_one_line(orthobench, data_folder, tmp_path):
+def test_invalid_paths_and_names_are_one_line(orthobench, data_folder, tmp_path):
     for words, message in (
         (("import", "mnist", "nowhere"), "error: nowhere does not exist: name the file or folder with MNIST\n"),
         (("get", "minst"), "error: unknown data set 'minst': did you mean mnist or timit?\n"),

@@ -37,7 +37,7 @@ def loaded_modules(folder, words: list[str]) -> tuple[str, set[str]]:
 
 
 @pytest.mark.parametrize("words", [RUN, SWEEP])
-def test_results_are_printed_without_torch_in_the_same_words(words, orthobench, tmp_path):
+def test_finished_run_prints_the_same_output_without_torch(words, orthobench, tmp_path):
     trained = orthobench(*words)
     assert trained.code == 0, trained.err
     printed, heavy = loaded_modules(tmp_path, words)
@@ -67,7 +67,7 @@ def resolve_nothing(*_: object, **__: object) -> None:
         ["run", "adding", "lstm", *RUN[3:]],
     ],
 )
-def test_another_command_is_resolved(words, after, orthobench, monkeypatch):
+def test_another_command_is_resolved_again(words, after, orthobench, monkeypatch):
     after(RUN)
     monkeypatch.setattr("orthobench.api.run", resolve_nothing)
     assert orthobench(*RUN).code == 0
@@ -85,27 +85,27 @@ def test_another_command_is_resolved(words, after, orthobench, monkeypatch):
         ["--cuda-graph", "on"],
     ],
 )
-def test_another_sweep_is_resolved(more, after, orthobench, monkeypatch):
+def test_another_sweep_is_resolved_again(more, after, orthobench, monkeypatch):
     after(SWEEP)
     monkeypatch.setattr("orthobench.api.sweep", resolve_nothing)
     assert orthobench(*SWEEP).code == 0
     assert orthobench(*SWEEP, *more).err == "error: it is resolved\n"
 
 
-def test_more_seeds_are_resolved(after, orthobench, monkeypatch):
+def test_more_seeds_are_resolved_again(after, orthobench, monkeypatch):
     after(SWEEP)
     monkeypatch.setattr("orthobench.api.sweep", resolve_nothing)
     assert orthobench(*("3" if word == "2" else word for word in SWEEP)).err == "error: it is resolved\n"
 
 
-def test_other_code_resolves_the_command_again(after, orthobench, monkeypatch):
+def test_changed_code_resolves_the_command_again(after, orthobench, monkeypatch):
     after(RUN)
     monkeypatch.setattr(requests, "code_hash", lambda: "other code")
     monkeypatch.setattr("orthobench.api.run", resolve_nothing)
     assert orthobench(*RUN).err == "error: it is resolved\n"
 
 
-def test_an_unfinished_run_is_no_result(after, orthobench, tmp_path):
+def test_unfinished_run_is_not_a_result(after, orthobench, tmp_path):
     after(RUN)
     with closing(sqlite3.connect(tmp_path / "results.db")) as connection, connection:
         ((request, seed),) = connection.execute("SELECT request, seed FROM run")
@@ -114,7 +114,7 @@ def test_an_unfinished_run_is_no_result(after, orthobench, tmp_path):
     assert stored_results(str(tmp_path / "results.db"), [request]) == {}
 
 
-def test_a_stored_result_has_the_values_of_the_run(after, orthobench, tmp_path):
+def test_stored_result_equals_the_run(after, orthobench, tmp_path):
     after(RUN)
     with open_store(str(tmp_path / "results.db")) as store:
         (run,) = store.runs()
@@ -123,7 +123,7 @@ def test_a_stored_result_has_the_values_of_the_run(after, orthobench, tmp_path):
     assert {name: getattr(result, name) for name in names} == {name: getattr(run, name) for name in names}
 
 
-def test_a_kept_request_does_not_change_the_time_of_the_run(after, orthobench, tmp_path):
+def test_stored_request_does_not_change_the_time_of_the_run(after, orthobench, tmp_path):
     after(RUN)
     with open_store(str(tmp_path / "results.db")) as store:
         (before,) = store.runs()
@@ -140,7 +140,7 @@ def test_files_without_results_have_none(tmp_path):
     assert stored_results("postgresql://host/name", ["r"]) == {}
 
 
-def test_code_from_outside_has_no_request(tmp_path):
+def test_external_code_has_no_request(tmp_path):
     (tmp_path / "mine.py").write_text("from orthobench.models.rnn import RNN\nclass Mine(RNN):\n    title = 'mine'\n")
     catalog = Catalog([tmp_path / "mine.py"])
     assert requests.request_of(catalog, "adding", "mine", {}, "paper") is None
@@ -149,13 +149,13 @@ def test_code_from_outside_has_no_request(tmp_path):
     assert requests.request_of(catalog, "adding", "rnn", {"probes": ["jacobian"]}, "paper") is not None
 
 
-def test_a_file_or_folder_that_a_setting_names_has_no_request():
+def test_setting_that_names_a_path_has_no_request():
     for task, settings in (("ptb", {"text": "book.txt"}), ("timit", {"audio": "rec"})):
         assert requests.request_of(Catalog(), task, "rnn", settings, "paper") is None
         assert requests.request_of(Catalog(), task, "rnn", {"epochs": 1}, "paper") is not None
 
 
-def test_a_request_is_of_the_words_alone():
+def test_request_depends_on_the_given_settings_alone():
     catalog = Catalog()
     first = requests.request_of(catalog, "adding", "rnn", {"n": "4", "epochs": 3}, "paper")
     assert first == requests.request_of(catalog, "adding", "rnn", {"epochs": "3", "n": 4}, "paper")
@@ -163,7 +163,7 @@ def test_a_request_is_of_the_words_alone():
     assert first not in [requests.request_of(catalog, "adding", "rnn", *words) for words in others]
 
 
-def test_the_list_of_plugins_needs_no_torch(tmp_path):
+def test_list_of_plugins_does_not_load_torch(tmp_path):
     printed, heavy = loaded_modules(tmp_path, ["plugins"])
     assert heavy == set()
     for plugin in Catalog():

@@ -129,7 +129,7 @@ FAULTS = (
         TRAINER,
         "if group.weight_decay and group.optimizer",
         "if False and group.optimizer",
-        "training/test_lifecycle.py::test_a_penalty_and_a_weight_decay_reach_the_gradient",
+        "training/test_lifecycle.py::test_penalty_and_weight_decay_reach_the_gradient",
         "copying/exact",
     ),
     fault(
@@ -137,7 +137,7 @@ FAULTS = (
         TRAINER,
         "alpha=group.weight_decay",
         "alpha=2 * group.weight_decay",
-        "training/test_lifecycle.py::test_a_penalty_and_a_weight_decay_reach_the_gradient",
+        "training/test_lifecycle.py::test_penalty_and_weight_decay_reach_the_gradient",
         "copying/exact",
     ),
     fault(
@@ -145,7 +145,7 @@ FAULTS = (
         TRAINER,
         "(loss if penalty is None else loss + penalty)",
         "loss",
-        "training/test_lifecycle.py::test_a_penalty_and_a_weight_decay_reach_the_gradient",
+        "training/test_lifecycle.py::test_penalty_and_weight_decay_reach_the_gradient",
         "copying/exact",
     ),
     fault(

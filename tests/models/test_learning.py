@@ -56,13 +56,13 @@ LEARNS: dict[str, tuple[str, float, dict[str, object]]] = {
 """By model the task, the share of the baseline that it comes below, and settings other than its own."""
 
 
-def test_every_model_is_asked():
+def test_every_model_has_a_learning_test():
     assert LEARNS.keys() == {entry.name for entry in Catalog() if entry.kind == "model"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", LEARNS)
-def test_it_learns(model, orthobench):
+def test_model_beats_the_baseline(model, orthobench):
     task, share, settings = LEARNS[model]
     overrides = {"hidden_size": 64, "evaluate_every": 500, **SMALL[task], **settings}
     options = [part for name, value in overrides.items() for part in ("-s", f"{name}={value}")]

@@ -35,7 +35,7 @@ def ask(cache: Path) -> dict[str, str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the cache folder has another variable")
-def test_a_process_without_torch_knows_the_variants_and_keeps_them(tmp_path, expected):
+def test_process_without_torch_reads_and_caches_the_variants(tmp_path, expected):
     assert ask(tmp_path) == expected
     (file,) = tmp_path.rglob("*.json")
     content = json.loads(file.read_text("utf-8"))
@@ -51,17 +51,17 @@ def test_a_process_without_torch_knows_the_variants_and_keeps_them(tmp_path, exp
     assert json.loads(file.read_text("utf-8")) == content
 
 
-def test_without_a_cache_folder_they_are_resolved(tmp_path, expected):
+def test_variants_are_resolved_without_a_cache_folder(tmp_path, expected):
     occupied = tmp_path / "file"
     occupied.write_text("no folder", "utf-8")
     assert ask(occupied) == expected
 
 
-def test_where_no_process_can_start_they_are_resolved_here(monkeypatch, tmp_path, expected):
+def test_variants_are_resolved_in_process_if_none_can_start(monkeypatch, tmp_path, expected):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     assert paper_variants._resolved_elsewhere() == expected
 
 
-def test_with_torch_they_are_those_of_the_classes(expected):
+def test_variants_with_torch_equal_those_of_the_classes(expected):
     assert "torch" in sys.modules
     assert paper_variants.paper_variants() == expected

@@ -103,7 +103,7 @@ def assert_same_crossings(drawn, whole) -> None:
             assert earliest - 1e-6 <= first_below(*drawn[name], level) <= latest + 1e-6, (name, level)
 
 
-def test_the_page_has_the_crossings_of_the_data(stored):
+def test_page_has_the_crossings_of_the_data(stored):
     condition, figure = stored
     assert_same_crossings(lines_of(figure_json(figure)["data"]), courses(condition))
 
@@ -122,7 +122,7 @@ def test_packed_curves_have_all_digits_of_the_figure(extreme):
     assert unpacked_figures(packed_figures({"curves": plain}))["curves"] == plain
 
 
-def test_a_page_of_many_runs_has_the_crossings_of_the_data(tmp_path):
+def test_page_of_many_runs_has_the_crossings_of_the_data(tmp_path):
     with open_store(str(tmp_path / "made.db"), create=True) as store:
         database = RunDatabase(store)
         fill(database, 201)
@@ -135,7 +135,7 @@ def test_a_page_of_many_runs_has_the_crossings_of_the_data(tmp_path):
     assert_same_crossings(drawn, {name: line for name, line in courses(condition).items() if name[0] != "gru"})
 
 
-def test_an_exported_table_has_the_crossings_of_the_data(stored):
+def test_exported_table_has_the_crossings_of_the_data(stored):
     condition, figure = stored
     whole = courses(condition)
     records = records_of(figure)
@@ -147,7 +147,7 @@ def test_an_exported_table_has_the_crossings_of_the_data(stored):
             np.testing.assert_allclose([record[column] for record in own], y, rtol=1e-12)
 
 
-def test_an_exported_picture_has_the_crossings_of_the_data(stored):
+def test_exported_picture_has_the_crossings_of_the_data(stored):
     condition, figure = stored
     traces = [
         {**trace.to_plotly_json(), "x": list(trace.x), "y": list(trace.y)}
@@ -183,7 +183,7 @@ def drawn_in_still(picture: str, models: list[str], last: float, top: float):
     return result
 
 
-def test_a_still_has_the_crossings_of_the_data_within_a_pixel(stored):
+def test_still_picture_has_the_crossings_within_a_pixel(stored):
     """A unit of the picture is half a pixel: a line may be two too high or low, and is drawn in whole units."""
     condition, figure = stored
     whole = courses(condition)
@@ -199,13 +199,13 @@ def test_a_still_has_the_crossings_of_the_data_within_a_pixel(stored):
             assert earliest - width <= first_below(*drawn[name], level) <= latest + width, (name, level)
 
 
-def test_a_still_of_many_tests_is_small(stored):
+def test_still_picture_of_many_tests_is_small(stored):
     _, figure = stored
     assert len(str(still(figure_json(figure)))) < 60_000
 
 
 @pytest.mark.browser
-def test_a_browser_draws_and_saves_every_test(tmp_path, chromium):
+def test_browser_draws_and_saves_every_test(tmp_path, chromium):
     """The curves of 10,000 tests as Plotly draws them, and the CSV file."""
     from selenium.webdriver.support.ui import WebDriverWait
 
@@ -253,7 +253,7 @@ return [[...unit.options].map((option) => option.text), unit.value, [...smooth.o
 
 
 @pytest.mark.browser
-def test_smoothing_is_over_a_stretch_of_x_whatever_tests_lie_in_it(tmp_path, chromium):
+def test_smoothing_covers_a_range_of_x_independent_of_the_tests_in_it(tmp_path, chromium):
     """Most tests lie in the first tenth: there a stretch of x holds twenty times as many."""
     from selenium.webdriver.support.ui import WebDriverWait
 

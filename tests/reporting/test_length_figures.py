@@ -69,7 +69,7 @@ def last_by_hand(store: Store, model: str) -> dict[int, list[float]]:
     return dict(sorted(values.items()))
 
 
-def test_the_curve_is_the_median_over_seeds_in_a_band(store):
+def test_curve_is_the_median_over_seeds_in_a_band(store):
     for variant in condition_of_sums(store).variants:
         course, values = length_course(variant), last_by_hand(store, variant.run.model)
         assert course.x.tolist() == list(values) == list(range(3, support.lengths.LONGEST + 1))
@@ -78,7 +78,7 @@ def test_the_curve_is_the_median_over_seeds_in_a_band(store):
         np.testing.assert_allclose(course.high, [max(each) for each in values.values()])
 
 
-def test_a_length_that_one_seed_lacks_is_that_of_the_others(store):
+def test_length_that_one_seed_lacks_uses_the_others(store):
     variant = condition_of_sums(store).variants[0]
     traces = variant.traces.copy()
     first = traces["run"] == variant.runs[0].id
@@ -93,14 +93,14 @@ def test_a_length_that_one_seed_lacks_is_that_of_the_others(store):
     assert course.losses == ()
 
 
-def test_a_seed_that_was_cut_off_is_named_at_the_end(store):
+def test_interrupted_seed_is_named_at_the_end(store):
     variant = condition_of_sums(store).variants[0]
     own = (variant.traces["run"] == variant.runs[1].id) & (variant.traces["iteration"] > 4)
     course = length_course(replace(variant, traces=variant.traces[~own], cache={}))
     assert [loss.left for loss in course.losses] == [1]
 
 
-def test_the_figure_has_curves_baseline_and_the_shaded_range(store):
+def test_figure_has_curves_baseline_and_the_shaded_range(store):
     condition = condition_of_sums(store)
     words, figure = over_length(condition, Styles([condition]))
     figure.to_plotly()  # refuses unknown properties
@@ -125,7 +125,7 @@ def test_the_figure_has_curves_baseline_and_the_shaded_range(store):
     assert points[0]["x_axis"] == "length of the test sequence"
 
 
-def test_a_study_of_many_models_draws_the_best(store, monkeypatch):
+def test_study_of_many_models_draws_the_best(store, monkeypatch):
     condition = condition_of_sums(store)
     means = {variant.label: length_course(variant).median.mean() for variant in condition.variants}
     (_, both), *_ = lengths("sums", condition, Styles([condition])).values()
@@ -136,7 +136,7 @@ def test_a_study_of_many_models_draws_the_best(store, monkeypatch):
     assert "The 1 variants of 2 with the best means over all lengths. The tables have all." in words
 
 
-def test_the_points_of_a_study_are_means_over_lengths(store, monkeypatch):
+def test_points_of_a_study_are_means_over_lengths(store, monkeypatch):
     condition = condition_of_sums(store)
     values = last_by_hand(store, "lstm")  # by length, one value a seed
     assert list(values) == list(range(3, 10))
@@ -157,7 +157,7 @@ def test_the_points_of_a_study_are_means_over_lengths(store, monkeypatch):
     assert "Each point" not in words
 
 
-def test_a_variant_without_a_finite_value_is_not_among_the_best(store):
+def test_variant_without_a_finite_value_is_not_among_the_best(store):
     condition = condition_of_sums(store)
     lost, rest = condition.variants
     traces = lost.traces.copy()
@@ -168,12 +168,12 @@ def test_a_variant_without_a_finite_value_is_not_among_the_best(store):
     assert {"lstm", "rnn"} & {trace.get("name") for trace in figure.data} == {rest.label}
 
 
-def test_other_conditions_have_no_such_figure(store):
+def test_other_conditions_have_no_length_figure(store):
     other = next(condition for condition in collect(store) if condition.task == "adding")
     assert over_length(other, Styles([other])) is None
 
 
-def test_a_runs_page_has_its_lengths_as_the_axis(store):
+def test_run_page_has_lengths_as_the_axis(store):
     condition = condition_of_sums(store)
     details = run_details(condition, 100)
     record = next(iter(details["runs"].values()))
@@ -182,7 +182,7 @@ def test_a_runs_page_has_its_lengths_as_the_axis(store):
     assert record["trained"] == (2.0, 4.0)
 
 
-def test_an_evaluation_prints_the_metric_over_length(database, store):
+def test_evaluation_prints_the_metric_over_length(database, store):
     run = next(run for run in store.runs() if run.task == "sums")
     plugin = str(Path(database).with_name("sums.py"))
     outcome = CliRunner().invoke(app, ["evaluate", run.key, "--db", database, "--plugin", plugin])
@@ -195,7 +195,7 @@ def test_an_evaluation_prints_the_metric_over_length(database, store):
     assert {expected.index.min(), expected.index.max(), 4} <= set(shown)
 
 
-def test_the_api_the_command_and_the_sinks(database, store):
+def test_api_command_and_sinks_report_the_metric_over_length(database, store):
     run = next(run for run in store.runs() if run.task == "sums")
     table = ob.open_results(database).by_length(run)
     expected = last_by_hand(store, run.model)
@@ -216,7 +216,7 @@ def test_the_api_the_command_and_the_sinks(database, store):
         ob.open_results(database).by_length(plain)
 
 
-def test_the_page_has_the_figure(database, tmp_path):
+def test_page_has_the_length_figure(database, tmp_path):
     out = tmp_path / "page.html"
     result = CliRunner().invoke(app, ["report", "--html", "--db", database, "--out", str(out)])
     assert result.exit_code == 0, result.output

@@ -46,7 +46,7 @@ def test_claims_on_trajectories(check, fields, last, holds):
     assert has_held(finding) is holds
 
 
-def test_several_trajectories_decide_by_the_extreme_ones():
+def test_several_trajectories_are_decided_by_the_extremes():
     """They end at 0.5 and 2 times the distance from which they start, at rest."""
     courses = [[[1.0, 0.0], [0.5, 0.0], [0.5, 0.0]], [[0.0, 2.0], [4.0, 0.0], [4.0, 0.0]]]
     claims = [
@@ -67,7 +67,7 @@ def test_several_trajectories_decide_by_the_extreme_ones():
     assert results[4].reason == "2 different ends; the last step moves by 0"
 
 
-def test_a_claim_about_runs_is_not_decided_by_a_computation_nor_the_other_way():
+def test_run_claim_ignores_computations_and_vice_versa():
     (of_runs,) = check_panels(figure(check="best", model="rnn"), [])
     (of_panel,) = check_runs(figure(check="fixed_points", panel="a", points=2), [])
     assert (of_runs.reason, of_panel.reason) == ("needs runs, and the figure is computed", "has no panel a")
@@ -131,7 +131,7 @@ def test_claims_on_gradients(traced, check, vector, fields, holds):
     assert has_held(finding) is holds
 
 
-def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
+def test_paper_shows_its_study_once_it_is_complete(orthobench):
     paper = find_paper("chang2019")
     orthobench("study", "toy-dynamics")
     with open_store("results.db") as store:
@@ -150,7 +150,7 @@ def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
     )
 
 
-def test_a_study_that_is_begun_counts_as_measured_in_part(database):
+def test_started_study_counts_as_partly_measured(database):
     """Its square gives the number of finished runs. A study without a finished run is not measured."""
     experiment = next(iter(find_paper("helfrich2018").experiments()))
     database.run(experiment, 0, test=[1.0, 0.01])
@@ -172,7 +172,7 @@ def test_a_study_that_is_begun_counts_as_measured_in_part(database):
     assert shown(finished)[1].startswith("1 of 1 results measured")
 
 
-def test_a_small_study_decides_nothing(orthobench, tiny_options):
+def test_small_study_decides_nothing(orthobench, tiny_options):
     orthobench("run", "adding", "enrnn", *tiny_options, "-s", "probes=heat_map")
 
     def claim_results(preset: str) -> dict:
@@ -191,7 +191,7 @@ def test_a_small_study_decides_nothing(orthobench, tiny_options):
     assert not any(finding.is_decided for name in ("figure 6", "figure 7") for finding in whole[name])
 
 
-def test_conditions_of_one_title_are_told_apart_and_tags_exported(orthobench, tiny_options):
+def test_conditions_of_one_title_are_distinguished_and_tags_exported(orthobench, tiny_options):
     for size in (20, 30):
         options = [text.replace("test_size=20", f"test_size={size}") for text in tiny_options]
         orthobench("run", "adding", "rnn", *options, "--tag", "=sum(A1)")

@@ -33,7 +33,7 @@ def figure(*claims: dict) -> dict:
     return {"name": "figure 1", "shows": "learning_curves", "claims": list(claims)}
 
 
-def test_a_claim_that_failed_names_the_other_settings_that_were_run(database):
+def test_failed_claim_names_other_settings_that_were_run(database):
     rnn = experiment("rnn", "curve", OUTCOME, "figure 1")
     for seed in range(3):
         database.run(rnn, seed, test=STAYS)
@@ -46,7 +46,7 @@ def test_a_claim_that_failed_names_the_other_settings_that_were_run(database):
     assert held_claims([view]) == ([], [])
 
 
-def test_a_claim_counts_once_and_not_if_it_cannot_fail(database):
+def test_claim_counts_once_if_it_can_fail(database):
     rnn = experiment("rnn", "curve", OUTCOME, "figure 1")
     for seed in range(3):
         database.run(rnn, seed, test=FALLS)
@@ -68,7 +68,7 @@ def test_a_claim_counts_once_and_not_if_it_cannot_fail(database):
         ([STAYS], "partial", "1 of 1 results measured"),
     ],
 )
-def test_a_square_counts_no_claim_of_few_seeds_and_none_that_depends_on_the_seed(database, curves, standing, words):
+def test_square_leaves_out_claims_of_few_seeds_and_seed_dependent_ones(database, curves, standing, words):
     rnn = experiment("rnn", "curve", OUTCOME, "figure 1")
     for seed, curve in enumerate(curves):
         database.run(rnn, seed, test=curve)
@@ -85,7 +85,7 @@ def test_a_square_counts_no_claim_of_few_seeds_and_none_that_depends_on_the_seed
     )
 
 
-def test_a_dot_is_the_difference_in_tolerances_with_its_90_percent_interval(database):
+def test_dot_is_the_difference_in_tolerances_with_its_90_percent_interval(database):
     """The tolerance is a factor of 1.5. The values are 1.5, 1.5² and 1.5³ times the printed number."""
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     values = [0.375, 0.5625, 0.84375]
@@ -98,7 +98,7 @@ def test_a_dot_is_the_difference_in_tolerances_with_its_90_percent_interval(data
     assert not dot.is_single
 
 
-def test_one_seed_is_a_hollow_dot_without_an_interval(database):
+def test_single_seed_is_a_hollow_dot_without_an_interval(database):
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     database.run(rnn, 0, test=[1.0, 0.25 / 1.5**2])
     (dot,) = dots([database.view(paper(rnn))])
@@ -116,7 +116,7 @@ def test_one_seed_is_a_hollow_dot_without_an_interval(database):
         ([0.6, 0.601, 0.602], "fails"),
     ],
 )
-def test_the_matrix_says_where_a_table_stands(database, values, standing):
+def test_matrix_states_the_status_of_a_table(database, values, standing):
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     for seed, value in enumerate(values):
         database.run(rnn, seed, test=[1.0, value])
@@ -124,7 +124,7 @@ def test_the_matrix_says_where_a_table_stands(database, values, standing):
     assert square(part).standing == standing
 
 
-def test_a_table_is_not_all_in_agreement_while_a_row_is_missing(database):
+def test_table_with_a_missing_row_is_not_in_full_agreement(database):
     rows = [experiment(model, "last", [Printed(metric="mse", value=0.25)]) for model in ("rnn", "lstm")]
     for seed, value in enumerate([0.25, 0.251, 0.2505]):
         database.run(rows[0], seed, test=[1.0, value])
@@ -133,7 +133,7 @@ def test_a_table_is_not_all_in_agreement_while_a_row_is_missing(database):
     assert square(part).words == "1 of 2 results measured; 1 of 1 checks agree with print"
 
 
-def test_own_runs_come_first_only_where_no_experiment_was_measured(database):
+def test_unpublished_runs_come_first_only_without_measured_experiments(database):
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     database.run(rnn, 0, test=[1.0, 0.25], epochs=2)
     conditions = collect(database.store)

@@ -71,7 +71,7 @@ def test_each_finished_run_of_a_sweep_is_in_a_copy(tmp_path, monkeypatch, jobs):
         assert log_size(file) == 0
 
 
-def test_a_run_that_ends_during_a_read_is_in_the_file_after_it(tmp_path):
+def test_run_that_ends_during_a_read_is_in_the_file_afterwards(tmp_path):
     file = tmp_path / "r.db"
     key = ob.run("adding", "rnn", settings=SETTINGS, db=file).key
     with open_store(str(file), create=True) as writer, open_store(str(file)) as reader:
@@ -85,7 +85,7 @@ def test_a_run_that_ends_during_a_read_is_in_the_file_after_it(tmp_path):
         assert connection.execute("SELECT message FROM run").fetchall() == [("written meanwhile",)]
 
 
-def test_a_log_that_is_not_folded_is_said(tmp_path, orthobench):
+def test_unfolded_log_is_reported(tmp_path, orthobench):
     file = tmp_path / "r.db"
     key = ob.run("adding", "rnn", settings=SETTINGS, db=file).key
     with open_store(str(file), create=True) as writer, closing(sqlite3.connect(file)) as other:
