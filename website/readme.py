@@ -42,8 +42,8 @@ def headline_table() -> str:
 
 def in_words(claims: Sequence[ClaimResult]) -> str:
     """Describe how many claims held and how many depend on the seed, with the share of each."""
-    confirmed = sum(claim.standing == "held" for claim in claims)
-    shares = [str(claim.share) for claim in claims if claim.standing == "depends on the seed"]
+    confirmed = sum(claim.conclusion == "held" for claim in claims)
+    shares = [str(claim.share) for claim in claims if claim.conclusion == "depends on the seed"]
     verb = "depends" if len(shares) == 1 else "depend"
     return f"{confirmed} held" + (f", {len(shares)} {verb} on the seed ({', '.join(shares)})" if shares else "")
 

@@ -21,10 +21,10 @@ AFTER_50 = {
 
 @pytest.mark.parametrize("panel", AFTER_50)
 def test_states_after_50_steps(panel):
-    courses = trajectories(PANELS[panel])
-    assert courses.shape == (3, 51, 2)
-    np.testing.assert_array_equal(courses[:, 0], STARTS)
-    np.testing.assert_allclose(courses[:, -1], AFTER_50[panel], atol=1.5e-6)
+    states = trajectories(PANELS[panel])
+    assert states.shape == (3, 51, 2)
+    np.testing.assert_array_equal(states[:, 0], STARTS)
+    np.testing.assert_allclose(states[:, -1], AFTER_50[panel], atol=1.5e-6)
 
 
 def test_random_system_has_two_fixed_points():

@@ -52,14 +52,14 @@ def fill(database: RunDatabase, count: int) -> None:
 @pytest.fixture(scope="module", params=COUNTS)
 def stored(request, tmp_path_factory):
     """A database of curves with this many tests, the condition and its figure."""
-    folder = tmp_path_factory.mktemp("courses")
+    folder = tmp_path_factory.mktemp("curves")
     with open_store(str(folder / "made.db"), create=True) as store:
         fill(RunDatabase(store), request.param)
         (condition,) = collect(store)
     return condition, learning_curves(condition, Styles([condition]), x="iteration")
 
 
-def courses(condition) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
+def curves(condition) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
     """Return x and y of each model's median and extremes, computed from the stored rows alone."""
     result = {}
     for variant in condition.variants:
@@ -97,15 +97,15 @@ def lines_of(traces) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
 def assert_same_crossings(drawn, whole) -> None:
     """A line crosses each level where the data do; values have five digits, so a level has that width."""
     assert drawn.keys() == whole.keys()
-    for name, course in whole.items():
+    for name, curve in whole.items():
         for level in LEVELS:
-            earliest, latest = (first_below(*course, level * (1 + error)) for error in (6e-5, -6e-5))
+            earliest, latest = (first_below(*curve, level * (1 + error)) for error in (6e-5, -6e-5))
             assert earliest - 1e-6 <= first_below(*drawn[name], level) <= latest + 1e-6, (name, level)
 
 
 def test_page_has_the_crossings_of_the_data(stored):
     condition, figure = stored
-    assert_same_crossings(lines_of(figure_json(figure)["data"]), courses(condition))
+    assert_same_crossings(lines_of(figure_json(figure)["data"]), curves(condition))
 
 
 @pytest.mark.parametrize("extreme", [1e-40, 1e-300, 1e39, 1e300, 1.0])
@@ -132,12 +132,12 @@ def test_page_of_many_runs_has_the_crossings_of_the_data(tmp_path):
         page = write_html(store, tmp_path / "page.html", Scope(), {})
     traces = figures(page.read_text("utf-8"))[condition.key]["curves"]["data"]
     drawn = {name: (x * 10, y) for name, (x, y) in lines_of(traces).items() if name[0] != "gru"}  # 10 tests an epoch
-    assert_same_crossings(drawn, {name: line for name, line in courses(condition).items() if name[0] != "gru"})
+    assert_same_crossings(drawn, {name: line for name, line in curves(condition).items() if name[0] != "gru"})
 
 
 def test_exported_table_has_the_crossings_of_the_data(stored):
     condition, figure = stored
-    whole = courses(condition)
+    whole = curves(condition)
     records = records_of(figure)
     for variant in condition.variants:
         own = [record for record in records if record["curve"] == variant.label]
@@ -153,7 +153,7 @@ def test_exported_picture_has_the_crossings_of_the_data(stored):
         {**trace.to_plotly_json(), "x": list(trace.x), "y": list(trace.y)}
         for trace in compose([("", figure)], 6.75).data
     ]
-    assert_same_crossings(lines_of(traces), courses(condition))
+    assert_same_crossings(lines_of(traces), curves(condition))
 
 
 def corners(shape: str) -> np.ndarray:
@@ -186,16 +186,16 @@ def drawn_in_still(picture: str, models: list[str], last: float, top: float):
 def test_still_picture_has_the_crossings_within_a_pixel(stored):
     """A unit of the picture is half a pixel: a line may be two too high or low, and is drawn in whole units."""
     condition, figure = stored
-    whole = courses(condition)
+    whole = curves(condition)
     last = figure.layout["xaxis"]["range"][1]
     top = figure.layout["yaxis"]["range"][1]
     models = [variant.run.model for variant in condition.variants]
     drawn = drawn_in_still(str(still(figure_json(figure))), models, last, top)
     assert drawn.keys() == whole.keys()
     height, width = 2.6 * top / (HEIGHT - TOP - BOTTOM), 2 * last / (WIDTH - LEFT - RIGHT)
-    for name, course in whole.items():
+    for name, curve in whole.items():
         for level in LEVELS:
-            earliest, latest = (first_below(*course, level + error) for error in (height, -height))
+            earliest, latest = (first_below(*curve, level + error) for error in (height, -height))
             assert earliest - width <= first_below(*drawn[name], level) <= latest + width, (name, level)
 
 
@@ -229,7 +229,7 @@ def test_browser_draws_and_saves_every_test(tmp_path, chromium):
         "URL.createObjectURL = (blob) => { blob.text().then(done); return saved.call(URL, blob); };"
         "[...plot.closest('figure').querySelectorAll('button')].find((node) => node.textContent === 'CSV').click();"
     )
-    whole = courses(condition)
+    whole = curves(condition)
     assert_same_crossings({name: (x * 10, y) for name, (x, y) in lines_of(traces).items()}, whole)
     saved: dict[str, list[list[float]]] = {}
     for label, x, y in [*csv.reader(io.StringIO(text))][1:]:

@@ -9,10 +9,10 @@ import pytest
 from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
-from orthobench.analysis.courses import Course
+from orthobench.analysis.curves import Curve
 from orthobench.papers import Printed
 from orthobench.reporting.captions import caption
-from orthobench.reporting.drawing import GAP, add_course, empty_figure, show_gaps
+from orthobench.reporting.drawing import GAP, add_curve, empty_figure, show_gaps
 from orthobench.reporting.figures import gradient_norms, learning_curves
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
@@ -136,17 +136,17 @@ def test_axis_follows_the_published_figure(database):
     np.testing.assert_allclose(valid.data[0].y, [0.5, 0.4])
 
 
-def log_figure(*courses: Course):
+def log_figure(*curves: Curve):
     figure = empty_figure("step", "norm", logarithmic=True)
-    for number, values in enumerate(courses):
-        add_course(figure, values, values.x, f"m{number}", Styles([]).of_model("lstm"))
+    for number, values in enumerate(curves):
+        add_curve(figure, values, values.x, f"m{number}", Styles([]).of_model("lstm"))
     show_gaps(figure)
     return figure.to_plotly()
 
 
-def of(*values: float) -> Course:
+def of(*values: float) -> Curve:
     y = np.array(values)
-    return Course(np.arange(len(y), dtype=float), y, y / 2, y * 2, 3)
+    return Curve(np.arange(len(y), dtype=float), y, y / 2, y * 2, 3)
 
 
 def test_value_below_float32_range_is_a_gap_at_a_line():

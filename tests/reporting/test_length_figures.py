@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import orthobench as ob
 from orthobench.analysis.conditions import collect
-from orthobench.analysis.over_length import length_course
+from orthobench.analysis.over_length import length_curve
 from orthobench.cli import app
 from orthobench.errors import UsageError
 from orthobench.reporting.curve_sheets import records_of
@@ -71,11 +71,11 @@ def last_by_hand(store: Store, model: str) -> dict[int, list[float]]:
 
 def test_curve_is_the_median_over_seeds_in_a_band(store):
     for variant in condition_of_sums(store).variants:
-        course, values = length_course(variant), last_by_hand(store, variant.run.model)
-        assert course.x.tolist() == list(values) == list(range(3, support.lengths.LONGEST + 1))
-        np.testing.assert_allclose(course.median, [np.median(each) for each in values.values()])
-        np.testing.assert_allclose(course.low, [min(each) for each in values.values()])
-        np.testing.assert_allclose(course.high, [max(each) for each in values.values()])
+        curve, values = length_curve(variant), last_by_hand(store, variant.run.model)
+        assert curve.x.tolist() == list(values) == list(range(3, support.lengths.LONGEST + 1))
+        np.testing.assert_allclose(curve.median, [np.median(each) for each in values.values()])
+        np.testing.assert_allclose(curve.low, [min(each) for each in values.values()])
+        np.testing.assert_allclose(curve.high, [max(each) for each in values.values()])
 
 
 def test_length_that_one_seed_lacks_uses_the_others(store):
@@ -85,19 +85,19 @@ def test_length_that_one_seed_lacks_uses_the_others(store):
     for name in ("by_length/lengths", "by_length/accuracy"):
         rows = first & (traces["name"] == name)
         traces.loc[rows, "values"] = traces.loc[rows, "values"].map(lambda values: list(values)[:-1])
-    course, whole = (length_course(each) for each in (replace(variant, traces=traces, cache={}), variant))
+    curve, whole = (length_curve(each) for each in (replace(variant, traces=traces, cache={}), variant))
     other = last_by_hand(store, variant.run.model)[support.lengths.LONGEST][1]
-    assert course.x.tolist() == whole.x.tolist()
-    assert course.median[:-1].tolist() == whole.median[:-1].tolist()
-    assert (course.low[-1], course.median[-1], course.high[-1]) == (other, other, other)
-    assert course.losses == ()
+    assert curve.x.tolist() == whole.x.tolist()
+    assert curve.median[:-1].tolist() == whole.median[:-1].tolist()
+    assert (curve.low[-1], curve.median[-1], curve.high[-1]) == (other, other, other)
+    assert curve.losses == ()
 
 
 def test_interrupted_seed_is_named_at_the_end(store):
     variant = condition_of_sums(store).variants[0]
     own = (variant.traces["run"] == variant.runs[1].id) & (variant.traces["iteration"] > 4)
-    course = length_course(replace(variant, traces=variant.traces[~own], cache={}))
-    assert [loss.left for loss in course.losses] == [1]
+    curve = length_curve(replace(variant, traces=variant.traces[~own], cache={}))
+    assert [loss.left for loss in curve.losses] == [1]
 
 
 def test_figure_has_curves_baseline_and_the_shaded_range(store):
@@ -127,7 +127,7 @@ def test_figure_has_curves_baseline_and_the_shaded_range(store):
 
 def test_study_of_many_models_draws_the_best(store, monkeypatch):
     condition = condition_of_sums(store)
-    means = {variant.label: length_course(variant).median.mean() for variant in condition.variants}
+    means = {variant.label: length_curve(variant).median.mean() for variant in condition.variants}
     (_, both), *_ = lengths("sums", condition, Styles([condition])).values()
     assert {"lstm", "rnn"} <= {trace.get("name") for trace in both.data}
     monkeypatch.setattr("orthobench.reporting.study_figures.MOST", 1)
@@ -142,10 +142,10 @@ def test_points_of_a_study_are_means_over_lengths(store, monkeypatch):
     assert list(values) == list(range(3, 10))
     means = [np.mean([values[length] for length in part], 0) for part in ((3, 4), (5, 6), (7, 8), (9,))]
     variant = next(variant for variant in condition.variants if variant.label == "lstm")
-    course = length_course(variant, 2)
-    assert course.x.tolist() == [3.5, 5.5, 7.5, 9]
-    np.testing.assert_allclose(course.median, [np.median(each) for each in means])
-    np.testing.assert_allclose(course.high, [max(each) for each in means])
+    curve = length_curve(variant, 2)
+    assert curve.x.tolist() == [3.5, 5.5, 7.5, 9]
+    np.testing.assert_allclose(curve.median, [np.median(each) for each in means])
+    np.testing.assert_allclose(curve.high, [max(each) for each in means])
 
     monkeypatch.setattr("orthobench.reporting.study_figures.BIN", 2)
     (words, figure), *_ = lengths("sums", condition, Styles([condition])).values()

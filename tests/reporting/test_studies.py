@@ -292,9 +292,9 @@ def test_toy_dynamics_are_computed_once_and_stored(orthobench, tmp_path):
     for panel in record.results["panels"]:
         marked = [trace for trace in shown[panel["panel"]]["data"] if trace["mode"] == "markers"]
         trajectories = np.array(panel["trajectories"])
-        for course, drawn, star in zip(trajectories, marked[::2], marked[1::2], strict=True):
-            np.testing.assert_allclose(np.stack((array(drawn["x"]), array(drawn["y"])), axis=1), course)
-            assert (array(star["x"]), array(star["y"])) == (course[0, 0], course[0, 1])
+        for path, drawn, star in zip(trajectories, marked[::2], marked[1::2], strict=True):
+            np.testing.assert_allclose(np.stack((array(drawn["x"]), array(drawn["y"])), axis=1), path)
+            assert (array(star["x"]), array(star["y"])) == (path[0, 0], path[0, 1])
         assert len(shown[panel["panel"]]["data"]) == (7 if panel["feedback"] else 6)
 
 

@@ -48,7 +48,7 @@ def test_claims_on_trajectories(check, fields, last, holds):
 
 def test_several_trajectories_are_decided_by_the_extremes():
     """They end at 0.5 and 2 times the distance from which they start, at rest."""
-    courses = [[[1.0, 0.0], [0.5, 0.0], [0.5, 0.0]], [[0.0, 2.0], [4.0, 0.0], [4.0, 0.0]]]
+    trajectories = [[[1.0, 0.0], [0.5, 0.0], [0.5, 0.0]], [[0.0, 2.0], [4.0, 0.0], [4.0, 0.0]]]
     claims = [
         {"text": "", "panel": "x", **fields}
         for fields in (
@@ -61,7 +61,7 @@ def test_several_trajectories_are_decided_by_the_extremes():
         )
     ]
     artifact = Artifact.model_validate({"name": "figure 1", "shows": "study", "claims": claims})
-    results = check_panels(artifact, [{"panel": "x", "trajectories": courses}])
+    results = check_panels(artifact, [{"panel": "x", "trajectories": trajectories}])
     assert [has_held(result) for result in results] == [True, False, True, False, True, False]
     assert results[0].reason == "ends at 0.5 to 2 times the distance it starts at; at most 2"
     assert results[4].reason == "2 different ends; the last step moves by 0"
@@ -163,7 +163,7 @@ def test_started_study_counts_as_partly_measured(database):
         result = StoredStudy(study, record, conditions if finished in keys else [])
         views = view_paper(find_paper("helfrich2020"), [], {}, {"heat-maps": result}).artifacts
         part = next(view for view in views if view.artifact.name == "figure 4")
-        return square(part).standing, square(part).words, part.claim_results[0].reason
+        return square(part).status, square(part).words, part.claim_results[0].reason
 
     words = "1 of 2 runs of the study are finished"
     reason = "needs orthobench study heat-maps; 1 of 2 runs are finished"

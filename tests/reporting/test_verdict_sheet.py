@@ -59,7 +59,7 @@ def test_claim_counts_once_if_it_can_fail(database):
 
 
 @pytest.mark.parametrize(
-    ("curves", "standing", "words"),
+    ("curves", "status", "words"),
     [
         ([FALLS] * 3, "agree", "1 of 1 results measured; 1 of 1 checks agree with print"),
         ([STAYS] * 3, "fails", "1 of 1 results measured; 0 of 1 checks agree with print"),
@@ -68,12 +68,12 @@ def test_claim_counts_once_if_it_can_fail(database):
         ([STAYS], "partial", "1 of 1 results measured"),
     ],
 )
-def test_square_leaves_out_claims_of_few_seeds_and_seed_dependent_ones(database, curves, standing, words):
+def test_square_leaves_out_claims_of_few_seeds_and_seed_dependent_ones(database, curves, status, words):
     rnn = experiment("rnn", "curve", OUTCOME, "figure 1")
     for seed, curve in enumerate(curves):
         database.run(rnn, seed, test=curve)
     view = database.view(paper(rnn, artifacts=[figure(claim("it falls"))]))
-    assert (square(view.artifacts[0]).standing, square(view.artifacts[0]).words) == (standing, words)
+    assert (square(view.artifacts[0]).status, square(view.artifacts[0]).words) == (status, words)
     listed = [len(failed_claims([view], [])), len(seed_decided_claims([view])), len(held_claims([view])[0])]
     assert (
         listed
@@ -81,7 +81,7 @@ def test_square_leaves_out_claims_of_few_seeds_and_seed_dependent_ones(database,
             "agree": [0, 0, 1],
             "fails": [1, 0, 0],
             "partial": [0, int(len(curves) > 1), 0],
-        }[standing]
+        }[status]
     )
 
 
@@ -108,7 +108,7 @@ def test_single_seed_is_a_hollow_dot_without_an_interval(database):
 
 
 @pytest.mark.parametrize(
-    ("values", "standing"),
+    ("values", "status"),
     [
         ([], "none"),
         ([0.25], "partial"),
@@ -116,12 +116,12 @@ def test_single_seed_is_a_hollow_dot_without_an_interval(database):
         ([0.6, 0.601, 0.602], "fails"),
     ],
 )
-def test_matrix_states_the_status_of_a_table(database, values, standing):
+def test_matrix_states_the_status_of_a_table(database, values, status):
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     for seed, value in enumerate(values):
         database.run(rnn, seed, test=[1.0, value])
     (part,) = database.view(paper(rnn)).artifacts
-    assert square(part).standing == standing
+    assert square(part).status == status
 
 
 def test_table_with_a_missing_row_is_not_in_full_agreement(database):
@@ -129,7 +129,7 @@ def test_table_with_a_missing_row_is_not_in_full_agreement(database):
     for seed, value in enumerate([0.25, 0.251, 0.2505]):
         database.run(rows[0], seed, test=[1.0, value])
     (part,) = database.view(paper(*rows)).artifacts
-    assert square(part).standing == "partial"
+    assert square(part).status == "partial"
     assert square(part).words == "1 of 2 results measured; 1 of 1 checks agree with print"
 
 

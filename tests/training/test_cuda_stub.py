@@ -81,9 +81,9 @@ def check_graph(model: str, step: dict[str, object]) -> None:
 @pytest.mark.slow
 def test_optimisers_clipping_and_decay_fit_in_the_graph(cuda_stub_environment):
     names = [name for name in get_args(OptimizerName) if not name.startswith("cayley")]  # the defaults of other models
-    course = TINY | {"clip_norm": "1.0", "clip_value": "0.5", "epochs": "3", "learning_rate_decay": "0.5"}
-    course |= {"warmup": "0.2", "schedule": "cosine", "final_share": "0.01"}
-    jobs = [["adding", "irnn", course | {"optimizer": name}, "on"] for name in names]
+    settings = TINY | {"clip_norm": "1.0", "clip_value": "0.5", "epochs": "3", "learning_rate_decay": "0.5"}
+    settings |= {"warmup": "0.2", "schedule": "cosine", "final_share": "0.01"}
+    jobs = [["adding", "irnn", settings | {"optimizer": name}, "on"] for name in names]
     for name, step in zip(names, counts(cuda_stub_environment, jobs), strict=True):
         assert (step["graph_launches"], step["triton"], step["waits"], step["from_host"]) == (1, 0, 0, 0), name
 

@@ -163,8 +163,8 @@ def test_stopped_clock_loses_nothing(config, tmp_path, monkeypatch):
     monkeypatch.setattr("orthobench.store.tables.datetime", StandingClock)
     monkeypatch.setattr("time.time", lambda: 1767225600.0)
     with pytest.raises(Interrupted):
-        carry_out(config, tmp_path / "standing", Watching(stop_at=5))
-    assert carry_out(config, tmp_path / "standing") == expected
+        carry_out(config, tmp_path / "still", Watching(stop_at=5))
+    assert carry_out(config, tmp_path / "still") == expected
 
 
 def test_checkpoint_stays_until_the_database_has_the_result(config, tmp_path, monkeypatch):

@@ -95,14 +95,14 @@ def test_missing_or_changed_state_is_named(tmp_path, tiny):
         assert [run.key for run in results.store.runs()] == [short.key]
 
 
-@pytest.mark.parametrize("course", [{"schedule": "cosine"}, {"warmup": "0.2"}])
-def test_schedule_that_depends_on_the_length_cannot_be_continued(tmp_path, tiny, course, orthobench):
-    settings = {name: value for name, value in (tiny | course).items() if name != "epochs"}
+@pytest.mark.parametrize("schedule", [{"schedule": "cosine"}, {"warmup": "0.2"}])
+def test_schedule_that_depends_on_the_length_cannot_be_continued(tmp_path, tiny, schedule, orthobench):
+    settings = {name: value for name, value in (tiny | schedule).items() if name != "epochs"}
     options = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     orthobench("run", "adding", "rnn", *options, "--epochs", "2", "--keep-weights", "last")
     long = orthobench("run", "adding", "rnn", *options, "--epochs", "5", "--keep-weights", "last")
     line = next(line for line in long.err.splitlines() if "starts at the beginning" in line)
-    (name,) = course
+    (name,) = schedule
     assert f"its learning rates depend on its length ({name}=" in line
     assert "epoch 1.00" in long.err
 

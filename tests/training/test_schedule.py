@@ -1,4 +1,4 @@
-"""The course of the learning rates against torch's schedulers, and AdamW's decay against torch's."""
+"""The schedules of learning rates against torch's schedulers, and AdamW's decay against torch's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orthobench.training.schedule import learning_rate, warmup_iterations
 from orthobench.training.trainer import Trainer
 
 
-def course(total: int, rate: float = 2e-3, **settings) -> list[float]:
+def schedule_rates(total: int, rate: float = 2e-3, **settings) -> list[float]:
     training = TrainingSettings.read(settings)
     return [learning_rate(rate, iteration, total, training) for iteration in range(total)]
 
@@ -48,17 +48,17 @@ def torchs(total: int, warmup: int, rate: float, final: float) -> list[float]:
     ],
 )
 def test_rates_match_torchs_schedulers(settings, warmup, final):
-    rates = course(200, schedule="cosine", **settings)
+    rates = schedule_rates(200, schedule="cosine", **settings)
     assert rates == pytest.approx(torchs(200, warmup, 2e-3, final), rel=1e-9, abs=1e-13)
     assert (rates[0], rates[warmup]) == (0.0, 2e-3)
 
 
 def test_rates_match_their_closed_form():
-    rates = course(10, rate=1.0, warmup=2, schedule="cosine", final_rate=0.5)
+    rates = schedule_rates(10, rate=1.0, warmup=2, schedule="cosine", final_rate=0.5)
     expected = [0.0, 0.5, *(0.5 + 0.25 * (1 + math.cos(math.pi * k / 8)) for k in range(8))]
     assert rates == pytest.approx(expected)
-    assert course(4, rate=1.0, warmup=2) == [0.0, 0.5, 1.0, 1.0]
-    assert course(4) == [2e-3] * 4
+    assert schedule_rates(4, rate=1.0, warmup=2) == [0.0, 0.5, 1.0, 1.0]
+    assert schedule_rates(4) == [2e-3] * 4
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_rates_match_their_closed_form():
 def test_warm_up_share_is_rounded_down(warmup, total, expected):
     training = TrainingSettings.read({"warmup": warmup})
     assert warmup_iterations(total, training) == expected
-    rates = course(total, rate=1.0, warmup=warmup)
+    rates = schedule_rates(total, rate=1.0, warmup=warmup)
     assert rates == [k / expected for k in range(expected)] + [1.0] * (total - expected)
 
 
 def test_no_rate_rises_to_the_final_one():
     """A recurrent matrix with a rate of 1e-6 keeps it where the others end at 1e-5."""
-    assert course(10, rate=1e-6, schedule="cosine", final_rate=1e-5) == pytest.approx([1e-6] * 10)
+    assert schedule_rates(10, rate=1e-6, schedule="cosine", final_rate=1e-5) == pytest.approx([1e-6] * 10)
 
 
 @pytest.mark.parametrize(

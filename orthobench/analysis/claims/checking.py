@@ -96,16 +96,16 @@ def check_runs(artifact: Artifact, variants: Sequence[VariantData]) -> list[Clai
 
 def check_panels(artifact: Artifact, panels: Sequence[Mapping[str, Any]]) -> list[ClaimResult]:
     """Check the claims of a figure of trajectories."""
-    courses = {panel["panel"]: np.array(panel["trajectories"]) for panel in panels}
-    return [_check_panel(claim, courses) for claim in read_claims(artifact)]
+    trajectories = {panel["panel"]: np.array(panel["trajectories"]) for panel in panels}
+    return [_check_panel(claim, trajectories) for claim in read_claims(artifact)]
 
 
-def _check_panel(claim: Kind, courses: Mapping[str, np.ndarray]) -> ClaimResult:
+def _check_panel(claim: Kind, trajectories: Mapping[str, np.ndarray]) -> ClaimResult:
     if not isinstance(claim, PanelClaim):
         return undecided(claim, "needs runs, and the figure is computed")
-    if claim.panel not in courses:
+    if claim.panel not in trajectories:
         return undecided(claim, f"has no panel {claim.panel}")
-    return ClaimResult(claim, *claim.judge(courses[claim.panel]))
+    return ClaimResult(claim, *claim.judge(trajectories[claim.panel]))
 
 
 def check_small(store: Store, artifact: Artifact, keys: Sequence[str]) -> list[ClaimResult]:

@@ -162,9 +162,9 @@ class Rougher(CurveComparison):
         level = self.baseline(variant)
         sums: list[float | None] = []
         for series in self.curves(variant):
-            course = series[series.index >= max(1.0, first_below(series, AT_BASELINE * level))].tolist()
+            curve = series[series.index >= max(1.0, first_below(series, AT_BASELINE * level))].tolist()
             begins = math.isfinite(first_below(series, (1 - DROP[0]) * level))
-            rises = math.fsum(max(0.0, after - before) for before, after in pairwise(course))
+            rises = math.fsum(max(0.0, after - before) for before, after in pairwise(curve))
             sums.append(rises / level if begins else None)
         return sums
 

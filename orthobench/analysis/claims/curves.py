@@ -236,10 +236,10 @@ def _setback(series: pd.Series, level: float, sign: float) -> float:
         sign: makes lower values better, as `Metric.sign`.
     """
     left = (LEFT_BASELINE if sign > 0 else AT_BASELINE) * level
-    course = sign * series.to_numpy()
-    (at_baseline,) = np.nonzero(~(course < sign * left))
-    course = course[at_baseline[-1] + 1 :] if len(at_baseline) else course
-    return float((course - np.minimum.accumulate(course)).max()) if len(course) else math.inf
+    curve = sign * series.to_numpy()
+    (at_baseline,) = np.nonzero(~(curve < sign * left))
+    curve = curve[at_baseline[-1] + 1 :] if len(at_baseline) else curve
+    return float((curve - np.minimum.accumulate(curve)).max()) if len(curve) else math.inf
 
 
 class Returns(CurveClaim):
