@@ -299,7 +299,7 @@ def test_task_without_its_data_is_not_checked(orthobench, monkeypatch, tmp_path)
     monkeypatch.setattr("orthobench.plugins.catalog._installed", lambda kind, points: iter(()))
     checked = orthobench("plugins", "--check")
     assert checked.code == 0
-    assert "not checked: mnist is not here: orthobench data get mnist" in " ".join(checked.out.split())
+    assert "not checked: mnist is not installed: orthobench data get mnist" in " ".join(checked.out.split())
     last = checked.out.splitlines()[-1]
     assert last == "All is well: 0 of 1 plugins meet the contract. Not checked, as the data is missing: task mnist."
 

@@ -153,7 +153,7 @@ def test_module_both_next_to_the_file_and_elsewhere_is_refused(plugin_file, tmp_
     other.mkdir()
     (other / "gains.py").write_text(HELPER)
     monkeypatch.syspath_prepend(other)
-    with pytest.raises(UsageError, match=r"mine.py imports gains, which is both beside it and in .*elsewhere"):
+    with pytest.raises(UsageError, match=r"mine.py imports gains, which is both next to it and in .*elsewhere"):
         Catalog([plugin_file])
 
 

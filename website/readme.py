@@ -37,7 +37,7 @@ def headline_table() -> str:
             )
         if claims := [entry.claim for entry in entries if entry.claim]:
             rows.append([title, f"{len(claims)} claim{'s' * (len(claims) != 1)} checked", in_words(claims), ""])
-    return table(["paper and part", "printed", "measured [90 % interval]", "verdict"], rows)
+    return table(["paper and part", "published", "measured [90 % interval]", "verdict"], rows)
 
 
 def in_words(claims: Sequence[ClaimResult]) -> str:

@@ -17,7 +17,9 @@ class Aggregation(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    over: Literal["mean", "median", "best"] | None = Field(None, description="how seeds make the number")
+    over: Literal["mean", "median", "best"] | None = Field(
+        None, description="how the number is computed from the seeds"
+    )
     seeds: int | None = Field(None, ge=1, description="the number of seeds")
     deviation: Literal["sample", "population", "none"] | None = Field(
         None, description="the number after ±; sample: divided by seeds - 1; population: by seeds; none: not printed"

@@ -40,7 +40,7 @@ class Printed(Record):
     quoted: bool = Field(False, description="quoted from another paper")
     artifact: str = Field("", description="its table or figure, if not its experiment's")
     column: str = Field("", description="its column's label, for a result that is not run here")
-    aggregation: Aggregation = Field(Aggregation(), description="how it was made, where its table says otherwise")
+    aggregation: Aggregation = Field(Aggregation(), description="how it was computed, if not as its table says")
 
     @model_validator(mode="after")
     def _check_result(self) -> Self:
@@ -99,7 +99,7 @@ class Artifact(Record):
     split: Literal["train", "valid", "test"] = Field("test", description="of that metric")
     rows: list[str] = Field([], description="the labels of a table's rows in the printed order; none: the experiments'")
     columns: list[Column] = []
-    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were made of runs")
+    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were computed from runs")
     claims: list[dict[str, Any]] = Field(
         [], description="as the file has them; `orthobench.analysis.claims` reads them"
     )
@@ -109,7 +109,7 @@ class Artifact(Record):
     @model_validator(mode="after")
     def _check_small_version(self) -> Self:
         if self.small is not None and bool(self.small.models) == bool(self.study):
-            raise ValueError("a small version is of models, or of the study that the figure names")
+            raise ValueError("a small version names either models or the figure's study")
         return self
 
 
@@ -135,7 +135,9 @@ class Experiment(Record):
     training: dict[str, Any] = {}
     parameters: str = Field("", description="the printed parameter count, as printed")
     selection: Selection = "curve"
-    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were made, if not as its table's")
+    aggregation: Aggregation = Field(
+        Aggregation(), description="how its numbers were computed, if not as its table says"
+    )
     own_settings: bool = Field(
         False, description="whether settings that no source states, and this project chose, decide its results"
     )
@@ -228,7 +230,7 @@ class Paper(Record):
     year: int
     priority: int = Field(description="papers with smaller numbers come first in the search for defaults")
     names: dict[str, str] = Field({}, description="models' names as printed, by their names here")
-    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were made, if not as a table says")
+    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were computed, if not as a table says")
     protocol: dict[str, Protocol] = {}
     artifact: list[Artifact] = Field([], description="tables and figures in the paper's order")
     experiment: list[Experiment]

@@ -58,7 +58,7 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
             pareto(condition, styles, "parameters"),
         ),
         "seconds": (
-            "Training seconds per epoch, where the runs were made, against the end: means over the finished seeds.",
+            "Training seconds per epoch, where the runs were trained, against the end: means over the finished seeds.",
             pareto(condition, styles, "seconds per epoch"),
         ),
     }

@@ -205,7 +205,7 @@ def minutes(results: dict[str, Any], styles: Styles, names: Mapping[str, str]) -
         names: the paper's names of the models, by our names.
     """
     rows = [row for entry in results["shapes"] for row in entry["rows"] if row["printed"] is not None]
-    figure = empty_figure("printed minutes per epoch", "measured minutes per epoch", logarithmic=True)
+    figure = empty_figure("published minutes per epoch", "measured minutes per epoch", logarithmic=True)
     figure.update_xaxes(type="log")
     base = next(row for row in rows if row["model"] == "rnn")
     ends = np.array([min(row["printed"] for row in rows), max(row["printed"] for row in rows)])
@@ -224,11 +224,14 @@ def minutes(results: dict[str, Any], styles: Styles, names: Mapping[str, str]) -
         x=ends,
         y=ends * base["minutes"] / base["printed"],
         mode="lines",
-        name=f"as printed, from the RNN's n = {base['hidden_size']} on",
+        name=f"as published, from the RNN's n = {base['hidden_size']} on",
         line={"color": GREY, "dash": "dash", "width": 1.5},
     )
     figure.update_layout(hovermode="closest")
-    return "Table 3: measured over printed minutes; on the dashed line the table would have the printed shape.", figure
+    return (
+        "Table 3: measured versus published minutes; on the dashed line all ratios between models are as published.",
+        figure,
+    )
 
 
 def _caption(figure_name: str, what: str, condition: Condition, band: str = "") -> str:

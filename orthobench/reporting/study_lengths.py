@@ -48,7 +48,7 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTabl
     return [
         table(
             f"The longest test length up to which the median seed is at least {HELD:.0%} of the way from chance to 1, "
-            f"in means over {BIN} lengths. The end of the tests has a plus sign.",
+            f"in means over {BIN} lengths. A plus sign marks the longest test length.",
             lengths_held,
         ),
         table(

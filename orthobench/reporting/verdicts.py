@@ -167,15 +167,15 @@ class Square:
             return "{} of {} runs of the study are finished".format(*progress)
         measured, total = self.part.coverage
         decided = self.confirmed + self.against
-        claims = f"; {self.confirmed} of {decided} checks agree with print" if decided else ""
+        claims = f"; {self.confirmed} of {decided} checks agree with the paper" if decided else ""
         return f"{measured} of {total} results measured{claims}"
 
 
 GLYPHS: dict[SquareStatus, str] = {"agree": "✓", "fails": "✗", "partial": "◐", "none": "·"}
 STATUSES: dict[SquareStatus, str] = {
-    "agree": "everything measured agrees with print",
+    "agree": "everything measured agrees with the paper",
     "fails": "a claim or a number does not hold",
-    "partial": "nothing against print, but not all is measured or decided",
+    "partial": "nothing contradicts the paper, but not all is measured or decided",
     "none": "nothing measured",
 }
 

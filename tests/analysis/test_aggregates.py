@@ -30,11 +30,11 @@ def aggregate(*arguments):
     ("how", "metric", "n", "value", "words"),
     [
         ({}, ACCURACY, 4, 0.8, ""),
-        ({"over": "mean", "seeds": 5}, ACCURACY, 4, 0.8, "mean of 4 (printed: mean of 5)"),
+        ({"over": "mean", "seeds": 5}, ACCURACY, 4, 0.8, "mean of 4 (published: mean of 5)"),
         ({"over": "median"}, ACCURACY, 4, 0.8, "median of 4"),
         ({"over": "best", "seeds": 3}, ACCURACY, 3, 0.9, "best of 3"),
         ({"over": "best", "seeds": 3}, LOSS, 3, 0.6, "best of 3"),
-        ({"over": "best", "seeds": 5}, ACCURACY, 4, 1.0, "best of 4 (printed: best of 5)"),
+        ({"over": "best", "seeds": 5}, ACCURACY, 4, 1.0, "best of 4 (published: best of 5)"),
         ({"over": "best", "seeds": 1}, ACCURACY, 1, 0.6, "one seed"),
         ({"over": "best", "seeds": 3, "scaled": True}, ACCURACY, 3, 0.9, "best of 3, scaled"),
     ],

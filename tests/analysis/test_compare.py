@@ -244,7 +244,7 @@ def test_comparison_across_tasks_warns(swept, tiny_options):
     options = [option if option != "sequence_length=10" else "sequence_length=12" for option in tiny_options]
     swept("sweep", "adding", "--models", "rnn", "--seeds", "3", *options)
     text = swept("compare", "model=rnn,sequence_length=10", "model=rnn,sequence_length=12").out
-    assert "these numbers are not of the same task" in text
+    assert "the numbers are of different tasks" in text
 
 
 def test_different_metrics_are_refused_with_the_fix(swept, tiny_options):

@@ -27,7 +27,7 @@ from orthobench.store import open_store
 def test_table_is_printed_and_saved(orthobench):
     outcome = orthobench("bench", "--quick", "--rounds", "1")
     assert outcome.code == 0
-    for word in (*SHAPES, "eager loop", "nn.LSTM", "sgemm", "mean nothing"):
+    for word in (*SHAPES, "eager loop", "nn.LSTM", "sgemm", "are not meaningful"):
         assert word in outcome.out
     with open_store("results.db") as store:
         (record,) = store.benchmarks("recurrence")
@@ -80,7 +80,7 @@ def test_timed_parts_add_up_to_the_step(orthobench):
     assert rows["optimiser"]["gflops"] is None
     table = orthobench("bench", "--breakdown", "--quick", "--rounds", "1")
     assert table.code == 0
-    for word in (*SHAPES, "making W", "100.0%", "mean nothing"):
+    for word in (*SHAPES, "computing W", "100.0%", "are not meaningful"):
         assert word in table.out
 
 
@@ -168,9 +168,9 @@ def test_batch_drawing_is_timed_next_to_the_step(orthobench, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--tasks", "--models"), "--models has shapes of its own: give it alone"),
-        (("--tasks", "--shape", "lstm-128"), "--tasks has shapes of its own"),
-        (("--breakdown", "--tasks"), "--breakdown is another benchmark than"),
+        (("--tasks", "--models"), "--models has its own shapes: leave the other"),
+        (("--tasks", "--shape", "lstm-128"), "--tasks has its own shapes"),
+        (("--breakdown", "--tasks"), "--breakdown, --constraints, --models and --tasks are different benchmarks"),
         (("--shape", "mnist-17"), "unknown shape 'mnist-17': did you mean mnist-170"),
         (("--shape", "lstm-128", "--constraints"), "lstm-128 has no constrained matrix"),
         (("--device", "cuda"), "no CUDA device"),

@@ -88,7 +88,7 @@ def test_empty_database_names_the_first_step(orthobench, tmp_path):
     with open_store("results.db", create=True):
         pass
     assert (
-        orthobench("ls").out == "results.db holds no runs yet. Make one: orthobench run adding scornn --preset quick\n"
+        orthobench("ls").out == "results.db holds no runs yet. Train one: orthobench run adding scornn --preset quick\n"
     )
     assert orthobench("ls", "--model", "lstm").code == 0
     for arguments in (("compare", "model=rnn", "model=lstm"), ("db", "export", "out")):

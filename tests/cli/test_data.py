@@ -20,12 +20,12 @@ def test_every_command_has_help(orthobench, command):
 def test_list_import_verify_and_a_run(orthobench, data_folder, tmp_path):
     source_folder = write_mnist(tmp_path / "theirs")
     assert "mnist          no" in orthobench("data", "list").out
-    assert orthobench("data", "verify").out == "no data set is here: orthobench data get NAME\n"
+    assert orthobench("data", "verify").out == "no data set is installed: orthobench data get NAME\n"
 
     missing = orthobench("run", "mnist", "rnn", *IMAGES)
     assert missing.code == 2
     assert missing.err == (
-        "error: mnist is not here: orthobench data get mnist (files you have: orthobench data import mnist PATH); "
+        "error: mnist is not installed: orthobench data get mnist (files you have: orthobench data import mnist PATH); "
         f"looked in {data_folder / 'mnist'}\n"
     )
 
@@ -56,7 +56,7 @@ def test_data_folder_is_an_option_of_data_run_and_sweep(orthobench, data_folder,
     source_folder, other = write_mnist(tmp_path / "theirs"), str(tmp_path / "other")
     assert orthobench("data", "import", "mnist", str(source_folder), "--data-dir", other).code == 0
     assert not data_folder.exists()
-    assert "mnist is not here" in orthobench("run", "mnist", "rnn", *IMAGES, "-s", "validation_size=0").err
+    assert "mnist is not installed" in orthobench("run", "mnist", "rnn", *IMAGES, "-s", "validation_size=0").err
     assert orthobench("run", "mnist", "rnn", "--data-dir", other, *IMAGES, "-s", "validation_size=0").code == 0
     sweep = ("sweep", "mnist", "--models", "rnn", "--data-dir", other, *IMAGES, "-s", "validation_size=10")
     assert orthobench(*sweep).code == 0
@@ -68,7 +68,7 @@ def test_invalid_paths_and_names_are_one_line(orthobench, data_folder, tmp_path)
         (("get", "minst"), "error: unknown data set 'minst': did you mean mnist or timit?\n"),
         (
             ("verify", "cifar10"),
-            "error: cifar10 is not here: orthobench data get cifar10 "
+            "error: cifar10 is not installed: orthobench data get cifar10 "
             "(files you have: orthobench data import cifar10 PATH); "
             f"looked in {data_folder / 'cifar10'}\n",
         ),

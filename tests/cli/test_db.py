@@ -90,7 +90,7 @@ def test_damage_is_reported(orthobench, database):
 
 def test_upgrade_converts_the_schema(orthobench, old):
     shown = orthobench("db", "upgrade", "--db", "old.db")
-    assert shown.out == f"old.db: schema {OLDER} -> {NEWER}; the old one is old.db.backup-{OLDER}\n"
+    assert shown.out == f"old.db: schema {OLDER} -> {NEWER}; the old file is kept as old.db.backup-{OLDER}\n"
     assert old.with_name(f"old.db.backup-{OLDER}").exists()
     assert orthobench("db", "upgrade", "--db", "old.db").out == f"old.db has schema {NEWER} already\n"
     assert orthobench("db", "upgrade", "--db", "none.db").code == 2

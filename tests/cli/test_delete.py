@@ -56,7 +56,7 @@ def test_deleted_runs_take_rows_and_checkpoints_and_stay_in_the_backup(orthobenc
     assert row_counts() == {keys[2]: before[keys[2]]}
     assert not checkpoints.exists()
     (copy,) = Path().glob("results.db.backup-*")
-    assert outcome.out.splitlines()[-1] == f"2 runs deleted; {copy} is the database before"
+    assert outcome.out.splitlines()[-1] == f"2 runs deleted; {copy} is the backup"
     assert stored(str(copy)) == keys
 
 

@@ -40,7 +40,7 @@ def refused(orthobench, tmp_path, arguments: list[str]) -> str:
 def test_missing_data_creates_no_database(command, orthobench, data_folder, tmp_path):
     error = refused(orthobench, tmp_path, MISSING_DATA[command])
     assert error.count("\n") == 1
-    assert "is not here: orthobench data get" in error
+    assert "is not installed: orthobench data get" in error
 
 
 @pytest.mark.parametrize("command", MISSING_DATA | COMMANDS)

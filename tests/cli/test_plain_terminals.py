@@ -23,7 +23,7 @@ TABLES = {
     "compare": (["compare", "model=rnn", "model=lstm"], ["mse", "model=rnn", "hidden_size", "is lower in"]),
     "plugins": (["plugins"], ["scornn", "built in", "GORU"]),
     "plugins NAME": (["plugins", "scornn"], ["hidden_size (n) = 170", "values:"]),
-    "plugins --params": (["plugins", "--params"], ["printed", "counted", "scornn"]),
+    "plugins --params": (["plugins", "--params"], ["published", "counted", "scornn"]),
     "db info": (["db", "info"], ["runs: 8 (8 finished)", "integrity: ok"]),
     "data list": (["data", "list"], ["mnist", "licence", "no"]),
     "sweep": (SWEEP, ["finished", "final [95 %]", "lstm", "n=4"]),

@@ -95,7 +95,7 @@ def test_unknown_paper_or_figure_is_reported(orthobench):
 
 @pytest.mark.parametrize("wrong", [{"models": []}, {"models": ["rnn"], "study": "sizes"}])
 def test_small_version_with_models_and_study_is_refused(wrong):
-    with pytest.raises(ValueError, match="of models, or of the study"):
+    with pytest.raises(ValueError, match="names either models or"):
         Artifact(name="figure 1", study=wrong.get("study", ""), small=Small(models=wrong["models"]))
 
 
@@ -106,4 +106,4 @@ def test_file_lists_the_runs(orthobench, tmp_path):
     assert "4 missing" in dry.out
     for words in (["helfrich2018"], ["--small"], ["--seeds", "2"], ["--figure", "1"]):
         outcome = orthobench("reproduce", "--file", str(file), *words)
-        assert (outcome.code, "--file says what to run" in outcome.err) == (2, True)
+        assert (outcome.code, "--file names the runs already" in outcome.err) == (2, True)

@@ -29,7 +29,7 @@ def test_option_precedes_environment_and_cache_folder(tmp_path, monkeypatch):
 def test_missing_data_set_names_its_command(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path))
     message = (
-        r"^mnist is not here: orthobench data get mnist \(files you have: orthobench data import mnist PATH\); looked"
+        r"^mnist is not installed: orthobench data get mnist \(files you have: orthobench data import mnist PATH\)"
     )
     with pytest.raises(UsageError, match=message):
         dataset("mnist").require()

@@ -73,7 +73,7 @@ def test_files_are_imported_from_their_folder_or_the_archives(below, files, capl
         path.mkdir()
         files.rename(path / below)
     data = dataset("ptb")
-    with pytest.raises(UsageError, match=r"ptb is not here: orthobench data get ptb"):
+    with pytest.raises(UsageError, match=r"ptb is not installed: orthobench data get ptb"):
         data.require()
     data.import_files(path)
     assert (data.require() / "ptb.valid.txt").read_text() == TEXT

@@ -78,7 +78,7 @@ def test_death_of_one_process_ends_one_run_and_is_recorded(orthobench, tmp_path,
     assert "[1/4] segfault seed 0 failed: segmentation fault" in outcome.err.splitlines()
     assert "[4/4] rnn seed 0: epoch 3.00" in outcome.err
     run_ends = ends(tmp_path / "results.db")
-    fits = "out of GPU memory at iteration 0 with batch_size=10; 5 fits beside the GPU's other processes"
+    fits = "out of GPU memory at iteration 0 with batch_size=10; 5 fits in the memory that other processes leave"
     assert run_ends == {
         "hungry": (Status.FAILED, fits),
         "segfault": (Status.FAILED, "segmentation fault"),

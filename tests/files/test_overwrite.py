@@ -40,7 +40,9 @@ def test_kind_replaces_its_own_files_and_no_others(kind, tmp_path):
         if other == kind:
             refuse_other_kinds(file, kind)
         else:
-            with pytest.raises(UsageError, match=f"exists and is no {kind} file, so it is left as it is: name another"):
+            with pytest.raises(
+                UsageError, match=f"refusing to overwrite .*: it is not a file of type {kind}; name another"
+            ):
                 refuse_other_kinds(file, kind)
 
 
@@ -48,12 +50,12 @@ def test_svg_with_an_xml_declaration_is_recognised(tmp_path):
     file = tmp_path / "figure.svg"
     file.write_bytes(b"<?xml version='1.0'?>\n<svg xmlns='http://www.w3.org/2000/svg'/>")
     refuse_other_kinds(file, "SVG")
-    with pytest.raises(UsageError, match="is no XML file"):
+    with pytest.raises(UsageError, match="not a file of type XML"):
         refuse_other_kinds(file, "XML")
 
 
 def test_device_and_file_in_place_of_a_folder_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="is no regular file"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         refuse_other_kinds(Path("/dev/null"), "HTML")
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is a file and is left as it is: name a folder"):

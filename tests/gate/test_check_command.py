@@ -250,9 +250,9 @@ def test_run_without_its_data_set_is_skipped_visibly(file, orthobench, data_fold
     assert ElementTree.parse(tmp_path / "out.xml").getroot().get("skipped") == "1"
     outcome = orthobench("check", "--json", "--only", "mnist/rnn")
     assert outcome.code == 3
-    assert findings(outcome)["mnist/rnn -"]["reason"].startswith("mnist is not here: orthobench data get mnist")
+    assert findings(outcome)["mnist/rnn -"]["reason"].startswith("mnist is not installed: orthobench data get mnist")
     update = orthobench("check", "--update", "--reason", "x", "--only", "mnist/rnn")
-    assert (update.code, "mnist is not here" in update.err) == (2, True)
+    assert (update.code, "mnist is not installed" in update.err) == (2, True)
 
 
 def test_seed_without_effect_is_worse(measured, monkeypatch):

@@ -125,7 +125,7 @@ def test_exact_values_of_another_machine_agree_within_the_tolerance(before, fact
 
 
 def test_skipped_runs_pass_and_a_check_of_skipped_runs_alone_is_undecided():
-    finding = skipped(checked(), "mnist is not here: get it")
+    finding = skipped(checked(), "mnist is not installed: get it")
     assert (finding.verdict, finding.metric, finding.passes) == ("skipped", "mse", True)
     assert exit_code([finding, Finding("r", "m", Verdict.SAME, "")]) == 0
     assert exit_code([finding]) == 3

@@ -160,7 +160,7 @@ def test_unknown_run_is_timed_once(store):
     assert estimates[0] == Estimate(8.0, 7, "20 steps tried")
 
 
-@pytest.mark.parametrize("error", [UsageError("mnist is not here"), ProfileError("killed")])
+@pytest.mark.parametrize("error", [UsageError("mnist is not installed"), ProfileError("killed")])
 def test_impossible_estimate_states_its_reason_once(store, error):
     """And that it is not tried again for every seed."""
     tried = []

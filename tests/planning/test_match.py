@@ -117,7 +117,7 @@ def test_refusal_says_what_to_change(models, requested, overrides, grid, message
 
 
 def test_missing_data_is_named(data_folder):
-    with pytest.raises(UsageError, match="mnist is not here"):
+    with pytest.raises(UsageError, match="mnist is not installed"):
         match("mnist", ["rnn"], "15k")
 
 

@@ -124,11 +124,11 @@ def test_scale_outside_zero_to_one_is_refused(orthobench, scale):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sweep"], "say what to run"),
-        (["sweep", "adding"], "say what to run"),
+        (["sweep"], "missing arguments: give a TASK"),
+        (["sweep", "adding"], "missing arguments: give a TASK"),
         (["reproduce"], "name a paper, for example `orthobench reproduce helfrich2018`"),
         (["reproduce"], "`orthobench reproduce --small`"),
-        (["reproduce", "--small", "--table", "1"], "--small has sizes of its own"),
+        (["reproduce", "--small", "--table", "1"], "--small has its own sizes"),
         (["reproduce", "helfrich2018", "-s", "epochs=1"], "No such option: -s"),
         (["reproduce", "helfrich2018", "--figure", "1", "--table", "1"], "one at a time"),
         (["reproduce", "helfrich2018", "--figure", "1", "--models", "gru"], "unknown model of this paper 'gru'"),

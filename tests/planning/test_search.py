@@ -203,7 +203,7 @@ def test_failed_trial_does_not_end_the_search_and_is_retried(orthobench, tiny_op
     assert outcome.code == 1
     assert "out of luck" in outcome.err
     assert "1 of 3 runs failed" in outcome.err
-    assert "the space has no more than these 3 points" in outcome.out
+    assert "the space has only these 3 points" in outcome.out
     assert sorted(status for _, status, *_ in stored_runs()) == ["failed", "finished", "finished"]
 
     monkeypatch.delenv("FAILS")
@@ -232,7 +232,7 @@ def test_dry_run_lists_the_trials_and_writes_nothing(orthobench, command, tmp_pa
     assert outcome.code == 0
     assert "learning_rate=1e-5..1e-1:log" in outcome.out
     assert "7 trials, 7 to come" in outcome.out
-    assert "to train: 7 runs, of which nothing is known" in outcome.out
+    assert "to train: 7 runs without an estimate" in outcome.out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -251,7 +251,7 @@ def test_dry_run_estimates_the_remaining_time(orthobench, command):
         (["tune", "adding", "--models", "lstm", "--seeds", "2"], "No such option: --seeds"),
         (["tune", "adding", "--models", "lstm", "--grid", "hiden_size=4..8"], "did you mean hidden_size"),
         (["tune", "adding", "--models", "lstm", "--grid", "epochs=1,2", "-s", "epochs=3"], "both set and"),
-        (["tune", "--grid", "epochs=1,2"], "say what to run"),
+        (["tune", "--grid", "epochs=1,2"], "missing arguments: give a TASK"),
         (["tune", "adding", "--models", "lstm,", "--grid", "epochs=1,2"], "has an empty name"),
     ],
 )

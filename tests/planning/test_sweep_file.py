@@ -133,7 +133,7 @@ def test_file_with_other_arguments_is_refused(orthobench, tmp_path, more):
     (tmp_path / "sweep.toml").write_text(EXAMPLE)
     outcome = orthobench("sweep", "--file", "sweep.toml", *more, "--dry-run")
     assert outcome.code == 2
-    assert "--file says what to run" in outcome.err
+    assert "--file names the runs already" in outcome.err
 
 
 def test_published_schema_matches_the_reader(orthobench):

@@ -269,7 +269,11 @@ def test_published_curve_is_drawn_and_listed_next_to_the_measured_one(database):
     (part,) = view.artifacts
     ((_, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
     drawn = figure.data[-1]
-    assert (drawn["name"], list(drawn["x"]), list(drawn["y"])) == ("lstm, n = 8, printed", [1, 3, 9], [0.55, 0.2, 0.1])
+    assert (drawn["name"], list(drawn["x"]), list(drawn["y"])) == (
+        "lstm, n = 8, published",
+        [1, 3, 9],
+        [0.55, 0.2, 0.1],
+    )
     assert drawn["line"]["dash"] == "dot"
     text = reproduction([], [view], [])
     assert "| 1 | 0.55 | 0.5 |" in text

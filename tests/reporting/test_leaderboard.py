@@ -37,7 +37,7 @@ def board(database, **curves):
 def test_leaderboard_uses_ends_and_not_lucky_tests(database):
     ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
     assert ranks == [(1, "lstm"), (2, "rnn")]
-    assert words == "lstm is first: mse 0.1; these seeds do not tell it from rnn"
+    assert words == "lstm is first: mse 0.1; these seeds do not separate it from rnn"
 
 
 def test_model_that_does_not_beat_the_baseline_does_not_lead(database):

@@ -27,7 +27,7 @@ def test_published_and_measured_numbers_with_missing_ones_listed(database):
         database.run(tried, seed, test=[1.0, value])
     database.run(tried, 0, test=[1.0, 0.5], epochs=2)
     text = reproduction(collect(database.store), [database.view(paper(tried, untried))], [])
-    assert "1 of 2 printed results measured." in text
+    assert "1 of 2 published results measured." in text
     assert (
         "| rnn, n = 8 | mse | 0.25 | 0.05 \\[0.05, 0.05\\] (differs, better) | 3 | -4 | 90 % interval 0.05 to 0.05"
         in text
@@ -35,7 +35,7 @@ def test_published_and_measured_numbers_with_missing_ones_listed(database):
     assert "0 of 3 seeds within the tolerance, 100% of the last tests outside |" in text
     assert "Not measured: lstm, n = 8 (T = 10)." in text
     assert "| a CPU | 2 |  | 4 | 0.13 |" in text  # four runs of 120 seconds
-    _, _, others = text.partition("## Comparable with nothing printed")
+    _, _, others = text.partition("## Without published results to compare")
     assert "epochs=2" in others
 
 
@@ -61,7 +61,7 @@ def test_claims_of_a_figure_are_reported_with_their_measurement(database):
     assert "So?" not in text
     against = "1 of 1 seeds, all of the last tests"
     assert f"| rnn, n = 8 | 0.01 | 0.01 | 0.01 | 0.01 | 1 of 1 | {against} | 0.033 |" in text
-    assert "nothing printed" not in text
+    assert "Without published results" not in text
 
 
 def test_paper_without_runs_is_left_out(database):

@@ -70,7 +70,7 @@ def test_several_trajectories_are_decided_by_the_extremes():
 def test_run_claim_ignores_computations_and_vice_versa():
     (of_runs,) = check_panels(figure(check="best", model="rnn"), [])
     (of_panel,) = check_runs(figure(check="fixed_points", panel="a", points=2), [])
-    assert (of_runs.reason, of_panel.reason) == ("needs runs, and the figure is computed", "has no panel a")
+    assert (of_runs.reason, of_panel.reason) == ("needs runs, but the figure is computed", "has no panel a")
     assert not of_runs.is_decided
     assert not of_panel.is_decided
 
@@ -185,7 +185,7 @@ def test_small_study_decides_nothing(orthobench, tiny_options):
     paper = find_paper("helfrich2020")
     (small,) = claim_results("quick")["figure 4"]
     assert not small.is_decided
-    assert "only the small version is there" in small.reason
+    assert "only the small version exists" in small.reason
     whole = claim_results("paper")
     assert all(finding.is_decided for name in ("figure 4", "figure 5") for finding in whole[name])
     assert not any(finding.is_decided for name in ("figure 6", "figure 7") for finding in whole[name])

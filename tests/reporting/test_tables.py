@@ -355,7 +355,7 @@ def test_paper_table_is_a_data_frame(database):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say which kind of report"),
+        ([], "missing kind of report"),
         (["--html", "--format", "csv"], "--html and --format csv are different reports"),
         (["--format", "cvs"], "'cvs' is not one of 'html', 'csv'"),
         (["--format", "csv", "--table", "1"], "add --paper"),
@@ -452,7 +452,7 @@ def test_fewer_seeds_than_published_are_named_with_a_sufficient_command(database
         database.run(own, seed, test=[1.0, value])
     measured = cell(database.view(paper(own, artifacts=[table]))).measured
     assert measured.deviation == pytest.approx(0.05)
-    assert measured.words == "mean of 2 (printed: mean of 5), population deviation 0.05"
+    assert measured.words == "mean of 2 (published: mean of 5), population deviation 0.05"
 
 
 def test_scale_without_a_chance_level_gives_no_number(database):

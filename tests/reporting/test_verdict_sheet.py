@@ -61,8 +61,8 @@ def test_claim_counts_once_if_it_can_fail(database):
 @pytest.mark.parametrize(
     ("curves", "status", "words"),
     [
-        ([FALLS] * 3, "agree", "1 of 1 results measured; 1 of 1 checks agree with print"),
-        ([STAYS] * 3, "fails", "1 of 1 results measured; 0 of 1 checks agree with print"),
+        ([FALLS] * 3, "agree", "1 of 1 results measured; 1 of 1 checks agree with the paper"),
+        ([STAYS] * 3, "fails", "1 of 1 results measured; 0 of 1 checks agree with the paper"),
         ([FALLS, FALLS, STAYS], "partial", "1 of 1 results measured"),
         ([FALLS], "partial", "1 of 1 results measured"),
         ([STAYS], "partial", "1 of 1 results measured"),
@@ -130,7 +130,7 @@ def test_table_with_a_missing_row_is_not_in_full_agreement(database):
         database.run(rows[0], seed, test=[1.0, value])
     (part,) = database.view(paper(*rows)).artifacts
     assert square(part).status == "partial"
-    assert square(part).words == "1 of 2 results measured; 1 of 1 checks agree with print"
+    assert square(part).words == "1 of 2 results measured; 1 of 1 checks agree with the paper"
 
 
 def test_unpublished_runs_come_first_only_without_measured_experiments(database):

@@ -125,7 +125,7 @@ def check_repair(orthobench, path: Path) -> Rows:
     assert done.out.splitlines()[:-1] == foretold.out.splitlines()[:-1]
     (copy,) = path.parent.glob("results.db.backup-*")
     assert rows_of(copy).keys() == rows_of(path).keys()
-    assert f"{copy.name} is the database before" in done.out
+    assert f"{copy.name} is the backup" in done.out
     assert orthobench("db", "repair").out == "results.db has no broken rows: nothing is changed\n"
     assert orthobench("db", "info").code == 0
     return rows_of(path)

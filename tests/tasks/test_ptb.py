@@ -140,7 +140,7 @@ def test_setting_without_a_text_is_penn_treebank(none):
 
 def test_missing_penn_treebank_names_its_command(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path))
-    with pytest.raises(UsageError, match="ptb is not here: orthobench data get ptb"):
+    with pytest.raises(UsageError, match="ptb is not installed: orthobench data get ptb"):
         PTB(PTBSettings(), 0, CPU)
 
 

@@ -94,7 +94,7 @@ class Positionless(Sums):
         (WrongScore, "the mean score is"),
         (WrongRange, "lengths outside of 2 to 3"),
         (Unscored, "define score"),
-        (Undeclared, "speed is no declared metric"),
+        (Undeclared, "speed is not a declared metric"),
         (MixedBins, "length_bins does not give"),
         (Positionless, 'positions are for readout "positions"'),
     ],

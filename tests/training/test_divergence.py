@@ -139,10 +139,10 @@ def hungry(training: int, testing: int):
 @pytest.mark.parametrize(
     ("training", "testing", "message"),
     [
-        (5, 20, "iteration 0 with batch_size=10; 5 fits beside"),
-        (4, 20, "iteration 0 with batch_size=10; 2 fits beside"),
+        (5, 20, "iteration 0 with batch_size=10; 5 fits in the memory"),
+        (4, 20, "iteration 0 with batch_size=10; 2 fits in the memory"),
         (0, 20, "iteration 0 with batch_size=10, and a batch of 1 does not fit either: CUDA out of memory."),
-        (10, 7, "iteration 0 with evaluation_batch_size=15; 7 fits beside"),
+        (10, 7, "iteration 0 with evaluation_batch_size=15; 7 fits in the memory"),
     ],
 )
 def test_out_of_memory_names_a_batch_size_that_fits(training, testing, message, tmp_path, tiny):
@@ -166,7 +166,7 @@ def test_out_of_memory_on_the_cpu_names_a_batch_size_that_fits(error, tmp_path, 
                 torch.empty(2**60)  # torch's own error
             return super().states(inputs, state, trace)
 
-    with pytest.raises(OutOfMemory, match=r"^out of memory at iteration 0 with batch_size=10; 5 fits beside"):
+    with pytest.raises(OutOfMemory, match=r"^out of memory at iteration 0 with batch_size=10; 5 fits in the memory"):
         carry_out(replace(adding(tiny), model_class=Hungry, probes={}), tmp_path)
     with open_store(str(tmp_path / "r.db")) as store:
         (run,) = store.runs()

@@ -289,7 +289,7 @@ def test_group_with_another_optimiser_is_not_decayed(tiny):
 
 
 def test_decay_without_adamw_is_refused(tiny):
-    with pytest.raises(UsageError, match=r"weight_decay=0\.1 is that of adamw: set optimizer=adamw"):
+    with pytest.raises(UsageError, match=r"weight_decay=0\.1 needs adamw: set optimizer=adamw"):
         make("rnn", tiny | {"weight_decay": "0.1", "optimizer": "adam"})
 
 

@@ -286,7 +286,7 @@ def test_missing_package_is_one_line(database, tiny, tmp_path, monkeypatch):
 def test_file_of_another_kind_is_kept(database, tiny, tmp_path, form):
     run = train(database, tiny, "rnn")
     (tmp_path / "notes").write_text("mine")
-    with pytest.raises(UsageError, match="is left as it is"):
+    with pytest.raises(UsageError, match="refusing to overwrite"):
         ob.export(run, tmp_path / "notes", form, db=database)
     assert (tmp_path / "notes").read_text() == "mine"
 
@@ -308,7 +308,7 @@ def test_commands_evaluate_and_export(database, tiny, tmp_path, orthobench):
     assert 'its input "inputs" is float32 [10, 2]: [time, features]' in done.out
     assert "its output is [1]" in done.out
     done = orthobench("export", run.key, "--format", "safetensors", str(tmp_path / "m.safetensors"), "--db", database)
-    assert (done.code, done.out) == (0, f"{tmp_path / 'm.safetensors'} has the weights\n")
+    assert (done.code, done.out) == (0, f"weights written to {tmp_path / 'm.safetensors'}\n")
     done = orthobench("evaluate", str(tmp_path / "m.safetensors"))
     assert done.code == 0
 

@@ -49,7 +49,7 @@ class First(CurveComparison):
     """A seed drops earlier than another model's, at three levels of the way from the baseline to the lowest end."""
 
     check: Literal["first"] = "first"
-    departing: bool = Field(False, description="look at the beginning of the way alone, which then leads to 0")
+    departing: bool = Field(False, description="compare only the first part of the drop, measured down to 0")
 
     def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
         return _in_order(self, variant, others, "earlier", _earlier, self.departing)

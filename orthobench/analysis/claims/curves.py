@@ -254,7 +254,7 @@ class Returns(CurveClaim):
         later = [series[series.index > first_below(series, limit)] for series in self.curves(variant)]
         heights = [float(series.max()) if len(series) else -math.inf for series in later]
         risen = [height for height in heights if math.isfinite(height)]
-        words = f"up to {in_words(risen)} after it first stands at {limit:.3g} or below" if risen else ""
+        words = f"up to {in_words(risen)} after it first reaches {limit:.3g} or below" if risen else ""
         if low := len(heights) - len(risen):
             words += f"{'; ' * bool(words)}above {limit:.3g} up to the last test in {low} of {len(heights)} seeds"
         return share_of_seeds(height >= LEFT_BASELINE * level for height in heights), words

@@ -108,8 +108,8 @@ def test_foreign_page_is_not_replaced(databases, orthobench, tmp_path, name):
     done = orthobench("publish", "site", "first.db")
     assert (done.code, done.err) == (
         2,
-        f"error: site/{name} is not by `orthobench publish`, so it is left as it is: rename it, or name another "
-        "folder\n",
+        f"error: site/{name} was not written by `orthobench publish`, so it is left as it is: rename it, "
+        "or name another folder\n",
     )
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 

@@ -157,5 +157,5 @@ def test_signal_ends_the_server_cleanly(database, tmp_path, number):
         process.kill()
         process.wait()
     assert process.returncode == 0
-    assert errors.decode() == "the server has ended\n"
+    assert errors.decode() == "the server has stopped\n"
     assert log_size(Path(database)) == 0
