@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orthobench.api.arguments import checked
 from orthobench.errors import UsageError
-from orthobench.store.default import named_or_default
-from orthobench.store.location import is_same
+from orthobench.store.location import is_same, named_or_default
 from orthobench.store.merge import reading
 from orthobench.store.open import open_read_only
 from orthobench.training.locks import status_in
@@ -36,7 +35,7 @@ def publish(
         StorageError: a file cannot be written.
     """
     from orthobench.assignments import make_conditions
-    from orthobench.planning.paper_variants import paper_variants
+    from orthobench.planning.index import index
     from orthobench.reporting.html import make_page
     from orthobench.reporting.scope import Scope
     from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
@@ -47,7 +46,7 @@ def publish(
         if any(is_same(location, earlier) for earlier in databases[:number]):
             raise UsageError(f"{location} is named twice: name each database once")
     check_folder(Path(folder))
-    keys = paper_variants()
+    keys = index()["variants"]
     pages = []
     for name, location in zip(page_names(databases), databases, strict=True):
         with reading(location) as store:
@@ -73,7 +72,7 @@ def serve(
         UsageError: there is no such database, a condition is malformed, or the port is in use.
     """
     from orthobench.assignments import make_conditions
-    from orthobench.planning.paper_variants import paper_variants
+    from orthobench.planning.index import index
     from orthobench.reporting.html import make_page
     from orthobench.reporting.scope import Scope
     from orthobench.reporting.web.serve import Page, Server
@@ -81,7 +80,7 @@ def serve(
     db = named_or_default(db, writes=False)
     with open_read_only(db) as store:
         chosen = make_conditions(where, **conditions)
-        keys = paper_variants()
+        keys = index()["variants"]
         scope = Scope(chosen, status_of=status_in(store, db))
         with Server(Page(lambda: make_page(store, scope, keys, live=True)[0], store.newest), port) as server:
             server.page.current()

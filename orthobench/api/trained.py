@@ -13,7 +13,7 @@ from orthobench.arguments import BackendName, DeviceName
 from orthobench.data.folder import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.store import Run
-from orthobench.store.default import named_or_default
+from orthobench.store.location import named_or_default
 from orthobench.training.devices import pick_device, plain_torch
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from orthobench.cli import Command, Group
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
-from orthobench.cli.once import Command, Group
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, print_help
 
 app = typer.Typer(
@@ -36,10 +36,9 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from orthobench.cli import records
     from orthobench.errors import without_passwords
     from orthobench.store import Store
-    from orthobench.store.default import is_protected
     from orthobench.store.describe import describe
     from orthobench.store.keys import is_key
-    from orthobench.store.location import sqlite_file
+    from orthobench.store.location import is_protected, sqlite_file
     from orthobench.store.open import HEAD, make_engine
     from orthobench.store.sqlite import summary
     from orthobench.training.checkpoint import checkpoint_root
@@ -145,7 +144,7 @@ def protect(
     """Protect reference results. Commands without --db then add their runs to runs.db and not to results.db."""
     from orthobench.errors import UsageError
     from orthobench.store import open_store
-    from orthobench.store.default import protect as set_protection
+    from orthobench.store.location import protect as set_protection
     from orthobench.store.location import sqlite_file
 
     file = sqlite_file(db)

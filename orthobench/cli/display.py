@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from orthobench.cli.progress import Progress, SideBySide
-from orthobench.cli.records import cell, console, print_columns
-from orthobench.cli.summaries import RunState, print_states
+from orthobench.cli.records import RunState, cell, console, print_columns, print_states
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.process.output import lasting_output
 from orthobench.training.events import EventSink

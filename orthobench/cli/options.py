@@ -30,7 +30,7 @@ def _default(context: typer.Context, parameter: typer.CallbackParam, db: str, wr
     source = context.get_parameter_source(str(parameter.name))
     if source is None or source.name != "DEFAULT":
         return db
-    from orthobench.store.default import default_database
+    from orthobench.store.location import default_database
 
     chosen = default_database(writes)
     if chosen != db:
@@ -238,12 +238,3 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
         catalog.find("task", task)
     for model in models:
         catalog.find("model", model)
-
-
-def asks_for_results_alone(context: typer.Context, *known: str) -> bool:
-    """Tell whether the user gave only the known parameters, which determine the stored results.
-
-    Any other parameter, such as a tag or a device, changes a finished run or has to be checked on this machine.
-    """
-    sources = {name: context.get_parameter_source(name) for name in context.params if name not in known}
-    return all(source is None or source.name == "DEFAULT" for source in sources.values())

@@ -103,7 +103,7 @@ def command(
 def _best_command(result: TuningResult, options: SweepOptions, db: str) -> str:
     """Return the command that trains the best trial with more seeds; "" without a finished trial."""
     from orthobench.errors import shell_command, without_passwords
-    from orthobench.store.default import default_database
+    from orthobench.store.location import default_database
 
     if result.best is None:
         return ""

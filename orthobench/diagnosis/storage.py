@@ -11,9 +11,8 @@ from orthobench.data.folder import data_folder
 from orthobench.data.registry import datasets
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.errors import OrthobenchError, without_passwords
-from orthobench.store.default import is_protected, named_or_default
 from orthobench.store.describe import describe
-from orthobench.store.location import sqlite_file
+from orthobench.store.location import is_protected, named_or_default, sqlite_file
 from orthobench.store.open import HEAD, DatabaseNotFoundError, open_store
 from orthobench.weights.folder import exists, weights_folder
 

@@ -1,14 +1,20 @@
-"""Locations of databases: the path of a SQLite file, or any SQLAlchemy URL."""
+"""Locations of databases: the path of a SQLite file, any SQLAlchemy URL, or the default one.
+
+Reference results are protected, so that a command does not add runs to them. Network
+file systems are refused, because SQLite's write-ahead log does not work there.
+"""
 
 from __future__ import annotations
 
 import re
+import sqlite3
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from orthobench.errors import UsageError, without_passwords
+from orthobench.store.connect import connect
 
 
 def parse(location: str) -> URL:
@@ -84,3 +90,91 @@ def _has_ambiguous_password(location: str, url: URL) -> bool:
         or "@" in f"{url.host}{url.database}"
         or any(part and "=" not in part for part in query.split("&"))
     )
+
+
+NETWORK = {
+    *("afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2"),
+    *("orangefs", "panfs", "pvfs2", "smb3", "smbfs", "wekafs"),
+    *(f"fuse.{name}" for name in ("beegfs", "ceph", "ceph-fuse", "curlftpfs", "davfs", "gcsfuse", "glusterfs")),
+    *(f"fuse.{name}" for name in ("juicefs", "mfs", "moosefs", "rclone", "s3fs", "sshfs")),
+}
+"""Types of file systems that several machines share, as Linux names them."""
+
+
+def refuse_network(file: Path) -> None:
+    """Refuse a SQLite file that other machines may open.
+
+    Raises:
+        UsageError: the file or its folder is on a network file system.
+    """
+    kind = file_system(file)
+    if kind in NETWORK:
+        raise UsageError(
+            f"database {file} is on a network file system ({kind}), where processes of several machines do not see "
+            "each other's writes and SQLite loses data: put it on a local disk, or name a server with "
+            "--db postgresql://user@host/name"
+        )
+
+
+def file_system(file: Path) -> str | None:
+    """Return the type of a path's file system, or None if the operating system does not list its mounts."""
+    import psutil
+
+    try:
+        mounts = psutil.disk_partitions(all=True)
+    except OSError:
+        return None
+    path = file.resolve()
+    covering = [mount for mount in mounts if path.is_relative_to(mount.mountpoint)]
+    # The innermost mount counts; if two have the same mount point, the later one hides the earlier one.
+    innermost = max(reversed(covering), key=lambda mount: len(Path(mount.mountpoint).parts), default=None)
+    return None if innermost is None else innermost.fstype
+
+
+DEFAULT = "results.db"
+OWN = "runs.db"
+"""The default database if results.db is protected."""
+PROTECTED = 0x6F627266
+"""The `application_id` of a protected SQLite file; other databases of orthobench have 0."""
+
+
+def default_database(writes: bool) -> str:
+    """Return the database of a command without `--db`: results.db, or runs.db if results.db is protected.
+
+    As long as there is no runs.db, commands read the protected database, such as the reference results of a clone.
+
+    Args:
+        writes: whether the command adds runs.
+    """
+    if not is_protected(Path(DEFAULT)) or (not writes and not Path(OWN).exists()):
+        return DEFAULT
+    return OWN
+
+
+def named_or_default(db: str | Path | None, writes: bool) -> str:
+    """Return the named database, or the default one for None; `writes` is as in `default_database`."""
+    return default_database(writes) if db is None else str(db)
+
+
+def is_protected(file: Path) -> bool:
+    """Return whether a file is a protected database."""
+    if not file.is_file():
+        return False
+    try:
+        with connect(file, mode="ro") as connection:
+            return bool(connection.execute("PRAGMA application_id").fetchone()[0] == PROTECTED)
+    except sqlite3.Error:
+        return False
+
+
+def protect(file: Path, protected: bool = True) -> None:
+    """Protect a database, or end its protection.
+
+    Raises:
+        UsageError: the file cannot be changed.
+    """
+    try:
+        with connect(file, mode="rw") as connection:
+            connection.execute(f"PRAGMA application_id = {PROTECTED if protected else 0}")
+    except sqlite3.Error as error:
+        raise UsageError(f"{file} cannot be changed: {error}") from error

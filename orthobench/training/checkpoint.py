@@ -24,7 +24,6 @@ from filelock import FileLock, Timeout
 
 from orthobench.errors import RunLockedError, UsageError
 from orthobench.files.atomic import storage_error, write_bytes
-from orthobench.files.remote import RemoteFolder
 from orthobench.store.keys import as_name
 from orthobench.store.location import sqlite_file
 
@@ -82,7 +81,7 @@ class Checkpoints(ABC):
             state = _read(content)
             if state is None:
                 _logger.warning(
-                    "run %s: its checkpoint %s is damaged and removed; the run resumes from the previous one or starts over",
+                    "run %s: its checkpoint %s is damaged and removed; the run resumes from the one before or starts over",
                     self.key,
                     name,
                 )
@@ -217,6 +216,8 @@ class RemoteCheckpoints(Checkpoints):
             UsageError: no installed file system supports the URL.
             DamagedError: the key is not a valid file name.
         """
+        from orthobench.files.remote import RemoteFolder
+
         self.key = as_name(key)
         self.files = RemoteFolder(url, key, "checkpoints")
 
@@ -278,6 +279,8 @@ def checkpoint_root(database: str, location: str | None = None) -> Path | str:
         return file.parent / f"{file.name}.checkpoints"
     if location is None or "://" not in location:
         return Path(location or "orthobench.checkpoints")
+    from orthobench.files.remote import RemoteFolder
+
     RemoteFolder(location, what="checkpoints")
     return location
 

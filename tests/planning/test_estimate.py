@@ -227,7 +227,7 @@ def test_error_in_the_first_steps_is_reported(tmp_path):
     )
     config = resolve(Catalog([file]), "adding", "wrong", {"train_size": "200", "test_size": "50"})
     with pytest.raises(ProfileError, match="its first steps failed: ArithmeticError: on purpose"):
-        profile_job(Job(config.spec, "a run", database="", plugins=config.plugin_files))
+        profile_job(Job(config.spec, "a run", database="", plugins=config.catalog.files))
 
 
 @pytest.mark.slow
@@ -239,7 +239,7 @@ def test_death_of_the_timing_process_ends_nothing_else(tmp_path):
     )
     config = resolve(Catalog([file]), "adding", "deadly", {"train_size": "200", "test_size": "50"})
     with pytest.raises(ProfileError, match="ended the process"):
-        profile_job(Job(config.spec, "a run", database="", plugins=config.plugin_files))
+        profile_job(Job(config.spec, "a run", database="", plugins=config.catalog.files))
 
 
 def test_dry_run_shows_estimates_and_leaves_nothing(orthobench, tmp_path, tiny_options):

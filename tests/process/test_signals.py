@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from support.data import write_mnist
 
-from orthobench.process.signals import ending_at_once
-from orthobench.process.stop import StopRequest, stop_on_signals
+from orthobench.process.signals import StopRequest, ending_at_once, stop_on_signals
 from orthobench.store import open_store
 from orthobench.store.open import DatabaseNotFoundError
 
@@ -112,7 +111,7 @@ def test_run_under_nohup_continues(tmp_path, tiny):
 
 
 def test_repeated_hangup_does_not_kill(monkeypatch):
-    monkeypatch.setattr("orthobench.process.stop.leave_terminal", lambda: None)
+    monkeypatch.setattr("orthobench.process.signals.leave_terminal", lambda: None)
     before, request = signal.getsignal(signal.SIGHUP), StopRequest()
     with stop_on_signals(request):
         assert not request()

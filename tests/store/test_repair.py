@@ -17,7 +17,6 @@ from orthobench.metric import run_columns
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
-from orthobench.store.lookup import stored_results
 
 Rows = dict[str, dict[int, tuple[Any, ...]]]
 FACTS = {"cpu": "x", "platform": "Linux", "cores": 2, "accelerator": None, "packages": {"torch": "2"}}
@@ -183,18 +182,6 @@ def test_broken_run_with_the_same_key_is_refused_with_the_fix(orthobench, damage
     done = orthobench(*command)
     assert done.code == 2
     assert "0 iterations per epoch; `orthobench db repair --db results.db` mends or removes them\n" in done.err
-
-
-@pytest.mark.parametrize(
-    "change",
-    ["iterations_per_epoch = 0", f"spec = '{'[' * 60_000}{']' * 60_000}'"],
-    ids=["no iterations", "deep spec"],
-)
-def test_result_lookup_skips_a_broken_run(damage, change):
-    path = damage("UPDATE run SET request = 'r'")
-    assert sorted(seed for _, seed in stored_results(str(path), ["r"])) == [0, 1, 2]
-    path = damage(f"UPDATE run SET request = 'r'; UPDATE run SET {change} WHERE id = 2")
-    assert ("r", 1) not in stored_results(str(path), ["r"])
 
 
 def test_api_returns_the_rows_and_the_backup(damage):
