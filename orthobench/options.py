@@ -123,7 +123,7 @@ class RunOptions:
     weights: Annotated[
         str | None,
         Option(
-            "Folder or URL of kept weights; else the folder beside the database.", A_PLACE, ("--weights-at",), "PLACE"
+            "Folder or URL of kept weights; else the folder next to the database.", A_PLACE, ("--weights-at",), "PLACE"
         ),
     ] = None
     on_divergence: Annotated[

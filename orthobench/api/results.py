@@ -12,7 +12,7 @@ from orthobench.api.arguments import checked
 from orthobench.errors import UsageError, unknown
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Weights, open_store
-from orthobench.store.backup import back_up_beside
+from orthobench.store.backup import back_up_alongside
 from orthobench.store.by_length import read_by_length
 from orthobench.store.location import named_or_default, sqlite_file
 from orthobench.store.tables import utc_now
@@ -254,7 +254,7 @@ class Results:
             for key in keys.values():
                 locks.enter_context(lock(self.store, checkpoints_at(root, key)))
             if file is not None:
-                copy = back_up_beside(file)
+                copy = back_up_alongside(file)
             for number, key in keys.items():
                 weights = self.store.weights([number])
                 self.store.delete(number)

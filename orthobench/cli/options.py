@@ -60,7 +60,7 @@ WeightsPlace = Annotated[
     typer.Option(
         "--weights-at",
         metavar="PLACE",
-        help="Folder or URL of the weights, if it is not the folder beside the database.",
+        help="Folder or URL of the weights, if it is not the folder next to the database.",
     ),
 ]
 TrainedRun = Annotated[

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orthobench.analysis.courses import FLOAT32_TINY, Course
+from orthobench.analysis.curves import FLOAT32_TINY, Curve
 from orthobench.reporting.figure_record import Figure, Record
 from orthobench.reporting.styles import Style
 from orthobench.store import Status
@@ -33,31 +33,31 @@ SOLVED_SYMBOL = "circle-open"
 """The symbol for a place where seeds stop because the task is solved."""
 
 
-def add_course(figure: Figure, course: Course, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
+def add_curve(figure: Figure, curve: Curve, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
     """Add the median over seeds, the band from the lowest to the highest seed, and marks where seeds end.
 
     Args:
         x: the positions of the points on the x axis.
         plain: whether to draw a thin line without symbols, for the state before training.
     """
-    if not len(course):
+    if not len(curve):
         return
     name, x = html.escape(label), np.asarray(x, dtype=float)
     group: dict[str, Any] = {"showlegend": False, "legendgroup": name}
-    if (course.high > course.low).any():
+    if (curve.high > curve.low).any():
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", **group}
-        figure.add_scatter(x=x, y=course.high, **edge)
-        figure.add_scatter(x=x, y=course.low, fill="tonexty", fillcolor=style.band, **edge)
+        figure.add_scatter(x=x, y=curve.high, **edge)
+        figure.add_scatter(x=x, y=curve.low, fill="tonexty", fillcolor=style.band, **edge)
     figure.add_scatter(
         x=x,
-        y=course.median,
+        y=curve.median,
         mode="lines" if plain else "lines+markers",
         marker=None if plain else {"symbol": style.symbol, "size": 7, "maxdisplayed": 9},
         name=name,
         legendgroup=name,
         line={"color": style.color, "dash": style.dash, "width": 1 if plain else 2},
     )
-    indices = {iteration: index for index, iteration in enumerate(course.x)}
+    indices = {iteration: index for index, iteration in enumerate(curve.x)}
     marks = [
         (
             x[indices[loss.iteration]],
@@ -66,10 +66,10 @@ def add_course(figure: Figure, course: Course, x: ArrayLike, label: str, style: 
             13,
             loss.words,
         )
-        for loss in course.losses
+        for loss in curve.losses
     ]
     if not plain and not (marks and marks[-1][0] == x[-1]):
-        marks.append((x[-1], course.median[-1], style.symbol, 9, ""))
+        marks.append((x[-1], curve.median[-1], style.symbol, 9, ""))
     if marks:
         middle = (x[0] + x[-1]) / 2
         figure.add_scatter(

@@ -92,11 +92,11 @@ def make_page(
     Raises:
         UsageError: no run is in scope, the Markdown file cannot be read, or the paper is unknown.
     """
-    told_by_author = read_account(account) if account else None
+    author_text = read_account(account) if account else None
     conditions, views, _ = load_views(store, scope, variant_keys)
     results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
     searches = collect_searches(store, conditions)
-    page = _render(conditions, views, list(results.values()), searches, told_by_author, live)
+    page = _render(conditions, views, list(results.values()), searches, author_text, live)
     return page, contents_of(conditions, views)
 
 
@@ -179,7 +179,7 @@ def _render(
             dots=verdicts.dots(views),
             square=verdicts.square,
             glyphs=verdicts.GLYPHS,
-            standings=verdicts.STANDINGS,
+            statuses=verdicts.STATUSES,
             own=verdicts.own_conditions(conditions, views),
             spark=sparks.spark,
             dot_plot=sparks.dot_plot,

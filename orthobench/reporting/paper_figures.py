@@ -84,7 +84,7 @@ def _add_printed_curves(figure: Figure, part: ArtifactView, panel: Condition, st
             x=curve.x,
             y=curve.y,
             mode="lines+markers",
-            name=f"{html.escape(curve.experiment.label)}, printed",
+            name=f"{html.escape(curve.experiment.label)}, published",
             marker={"symbol": "diamond-open", "size": 8},
             line={"dash": "dot", "color": styles.of(panel, curve.variant).color if curve.variant else GREY, "width": 1},
         )

@@ -41,7 +41,7 @@ def copy_weights(source: str, target: str, store: Store, keys: Iterable[str]) ->
                     row = replace(row, path=folder.put(record.path, content))
                     copied += 1
             rows.append(row)
-        if rows and not folder.is_beside:
+        if rows and not folder.is_adjacent:
             store.log(run.id, [], [], {}, weights=rows)
     return copied, missing
 

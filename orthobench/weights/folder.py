@@ -38,11 +38,11 @@ class WeightsFolder:
 
     Attributes:
         root: the absolute path of the folder, or the URL.
-        is_beside: whether it is the folder next to the database file.
+        is_adjacent: whether it is the folder next to the database file.
     """
 
     root: str
-    is_beside: bool = False
+    is_adjacent: bool = False
 
     @property
     def is_remote(self) -> bool:
@@ -55,7 +55,7 @@ class WeightsFolder:
         Raises:
             UsageError: with the fix.
         """
-        if not self.is_beside and self.root != self.root.encode(errors="replace").decode():
+        if not self.is_adjacent and self.root != self.root.encode(errors="replace").decode():
             raise UsageError(
                 f"weights cannot be kept in {self.root}: the database records the path, which is not UTF-8; name "
                 "another folder with --weights-at, or leave it out"
@@ -64,7 +64,7 @@ class WeightsFolder:
             self._remote()
         elif Path(self.root).is_file():
             raise UsageError(f"weights cannot be kept in {self.root}, which is a file: name a folder with --weights-at")
-        elif not self.is_beside:  # whether the database's folder is writable is checked with the checkpoints
+        elif not self.is_adjacent:  # whether the database's folder is writable is checked with the checkpoints
             folder = next(path for path in (Path(self.root), *Path(self.root).parents) if path.exists())
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise UsageError(
@@ -74,7 +74,7 @@ class WeightsFolder:
 
     def recorded(self, name: str) -> str:
         """Return the path of a file as the database records it."""
-        return name if self.is_beside else f"{self.root}/{name}"
+        return name if self.is_adjacent else f"{self.root}/{name}"
 
     def put(self, name: str, content: bytes) -> str:
         """Write or replace a file atomically, and return the path to record.
@@ -171,7 +171,7 @@ def weights_folder(database: str, location: str | None = None, checkpoints: Path
         return WeightsFolder(_absolute(location.rstrip("/")))
     file = sqlite_file(database)
     if file is not None:
-        return WeightsFolder(f"{os.path.realpath(file)}.weights", is_beside=True)
+        return WeightsFolder(f"{os.path.realpath(file)}.weights", is_adjacent=True)
     return WeightsFolder(f"{_absolute(str(checkpoints or 'orthobench.checkpoints'))}/weights")
 
 

@@ -47,7 +47,7 @@ class Text(html.parser.HTMLParser):
             self.words.append(data)
 
 
-def test_the_page_says_what_was_measured_and_printed(page, tmp_path):
+def test_page_has_measured_and_published_numbers(page, tmp_path):
     read = Text(page.read_text("utf-8"))
     for part in (
         "adding, T = 10",
@@ -77,7 +77,7 @@ def test_the_page_says_what_was_measured_and_printed(page, tmp_path):
                 assert f"{variant.run.parameter_count:,}" in read.text
 
 
-def test_the_page_needs_no_network(page):
+def test_page_needs_no_network(page):
     text = page.read_text("utf-8")
     read = Text(text)
     assert read.addresses == ["data:,"]
@@ -99,7 +99,7 @@ def assert_drawn(line: dict, x, y) -> None:
     np.testing.assert_allclose(numbers(line["y"]), y, rtol=5e-5)
 
 
-def test_figures_hold_the_numbers_of_the_database(page, tmp_path):
+def test_figures_have_the_numbers_of_the_database(page, tmp_path):
     with open_store(str(tmp_path / "results.db")) as store:
         runs = {model: [run.id for run in store.runs(task="adding", model=model)] for model in ("scornn", "lstm")}
         counts = {model: [run.parameter_count for run in store.runs(task="adding", model=model)] for model in runs}
@@ -163,7 +163,7 @@ def test_figures_hold_the_numbers_of_the_database(page, tmp_path):
             np.testing.assert_allclose(point["error_y"]["array"], (interval[1] - interval[0]) / 2)
 
 
-def test_an_empty_or_unfinished_database_is_told(orthobench, tiny_options, tmp_path):
+def test_empty_or_unfinished_database_is_reported(orthobench, tiny_options, tmp_path):
     with open_store(str(tmp_path / "results.db"), create=True):
         pass
     assert orthobench("report", "--html").code == 0
@@ -181,7 +181,7 @@ def test_an_empty_or_unfinished_database_is_told(orthobench, tiny_options, tmp_p
     assert "0 of 1" in text
 
 
-def test_a_half_finished_sweep_is_told(orthobench, tiny_options, tmp_path):
+def test_half_finished_sweep_is_reported(orthobench, tiny_options, tmp_path):
     orthobench("sweep", "adding", "--models", "rnn", "--seeds", "2", *tiny_options)
     with open_store(str(tmp_path / "results.db")) as store:
         store.update(store.runs()[0].id, {"status": Status.INTERRUPTED, "final_value": None})
@@ -191,7 +191,7 @@ def test_a_half_finished_sweep_is_told(orthobench, tiny_options, tmp_path):
     assert "1 of 2" in text
 
 
-def test_names_never_become_markup(hostile_page):
+def test_names_are_escaped(hostile_page):
     read = Text(hostile_page.read_text("utf-8"))
     assert read.scripts == SCRIPTS_OF_TWO_CONDITIONS - 2
     assert HOSTILE in " ".join(read.words)
@@ -199,7 +199,7 @@ def test_names_never_become_markup(hostile_page):
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_figures_become_files(orthobench, tiny_options, tmp_path):
+def test_figures_are_written_as_files(orthobench, tiny_options, tmp_path):
     pytest.importorskip("kaleido")
     if not shutil.which("chromium"):
         pytest.skip("needs chromium")

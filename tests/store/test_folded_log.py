@@ -73,7 +73,7 @@ def test_each_finished_run_of_a_sweep_is_in_a_copy(tmp_path, monkeypatch, jobs):
 
 
 @pytest.mark.slow
-def test_a_copy_of_any_moment_has_the_runs_that_finished_before(tmp_path):
+def test_copy_at_any_moment_has_the_runs_finished_before(tmp_path):
     file, copy = tmp_path / "r.db", tmp_path / "copy" / "r.db"
     copy.parent.mkdir()
     ob.run("adding", "rnn", seed=9, settings=SETTINGS, db=file)
@@ -94,7 +94,7 @@ def test_a_copy_of_any_moment_has_the_runs_that_finished_before(tmp_path):
     assert len(finished_in(file)) == 7
 
 
-def test_a_run_that_ends_during_a_read_is_in_the_file_after_it(tmp_path):
+def test_run_that_ends_during_a_read_is_in_the_file_afterwards(tmp_path):
     file = tmp_path / "r.db"
     key = ob.run("adding", "rnn", settings=SETTINGS, db=file).key
     with open_store(str(file), create=True) as writer, open_store(str(file)) as reader:
@@ -108,7 +108,7 @@ def test_a_run_that_ends_during_a_read_is_in_the_file_after_it(tmp_path):
         assert connection.execute("SELECT message FROM run").fetchall() == [("written meanwhile",)]
 
 
-def test_a_log_that_is_not_folded_is_said(tmp_path, orthobench):
+def test_unfolded_log_is_reported(tmp_path, orthobench):
     file = tmp_path / "r.db"
     key = ob.run("adding", "rnn", settings=SETTINGS, db=file).key
     with open_store(str(file), create=True) as writer, closing(sqlite3.connect(file)) as other:
