@@ -71,7 +71,7 @@ def test_damaged_checkpoint_is_never_loaded_and_never_replaces_a_good_one(folder
     loaded = folder.load(2)
     assert loaded["logged"] == 1
     assert [line.partition(" is ")[2] for line in caplog.messages] == [
-        "damaged and removed; the run resumes from an earlier one or anew"
+        "damaged and removed: it resumes from the one before or starts over"
     ]
     assert torch.equal(loaded["weights"], state(1)["weights"])
     assert (loaded["pair"], loaded["none"]) == ((0.5, 1), None)
