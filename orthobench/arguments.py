@@ -187,10 +187,10 @@ def read(name: str, value: Any, kind: Kind) -> Any:
         try:
             return validate(value)
         except (ValueError, OverflowError) as error:
-            raise UsageError(f"{name}={value!r:.80}: give {remedy}") from error
+            raise UsageError(f"`{name}={value!r:.80}`: give {remedy}") from error
     if name == "device" and isinstance(value, str) and value.startswith("cuda:"):
         raise UsageError(
-            f"device={value!r}: give device='cuda', and choose the GPU by the variable "
+            f"`device={value!r}`: give `device='cuda'`, and choose the GPU by the variable "
             f"CUDA_VISIBLE_DEVICES={value.removeprefix('cuda:')}"
         )
     if not isinstance(value, str) or value not in get_args(kind):

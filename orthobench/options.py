@@ -202,18 +202,16 @@ class SweepOptions(RunOptions):
             raise UsageError(f"executor '{self.executor}' is not known: give local, ray, ray://host:10001, or slurm")
         if self.executor == "local" and self.threads is not None:
             raise UsageError(
-                "--threads is for --executor ray and slurm (threads=, executor=): here the runs share the cores, leave "
-                "it out"
+                "`threads` is for `executor='ray'` and `executor='slurm'`: here the runs share the cores, leave it out"
             )
         if self.executor != "local" and self.jobs == 0:
             raise UsageError(
-                f"-j 0 is for runs in this process (jobs=0): leave it out with --executor {self.executor}, or give a "
-                "limit"
+                f"`jobs=0` is for runs in this process: leave it out with `executor={self.executor!r}`, or give a limit"
             )
         if self.executor != "slurm" and (self.slurm or self.group_minutes is not None):
-            raise UsageError("--slurm and --group-minutes are for --executor slurm (slurm=, group_minutes=)")
+            raise UsageError("`slurm` and `group_minutes` are for `executor='slurm'`")
         if self.group_minutes is not None and not self.group_minutes > 0:
-            raise UsageError(f"--group-minutes {self.group_minutes:g} (group_minutes=): give a positive number")
+            raise UsageError(f"`group_minutes={self.group_minutes:g}`: give a positive number")
 
     @classmethod
     def of(cls, options: RunOptions | None) -> SweepOptions:

@@ -63,7 +63,7 @@ def _of_run(catalog: Catalog, run: Run) -> list[str]:
         try:
             entries += _of_plugin(catalog, kind, name)  # type: ignore[arg-type]
         except UsageError:
-            entries.append(f"% {kind} {name}: its plugin is not here, name its file with --plugin")
+            entries.append(f"% {kind} {name}: its plugin is not here, name its file with `plugins`")
     entries += [references()[key] for key in cited("dataset", str(merged_settings(run.spec).get("dataset", "")))]
     return [*entries, _program(run)]
 

@@ -72,9 +72,9 @@ def measure_breakdown(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
         UsageError: the device is not a CPU, or the machine has no C kernels.
     """
     if plan.device.type != "cpu":
-        raise UsageError("--breakdown times the CPU kernels: add --device cpu")
+        raise UsageError("`breakdown` times the CPU kernels: add `device='cpu'`")
     if reason := native.missing():
-        raise UsageError(f"--breakdown times the CPU kernels: {reason}")
+        raise UsageError(f"`breakdown` times the CPU kernels: {reason}")
     return plan.results(lambda: [_breakdown(plan.size(shape), plan) for shape in shapes])
 
 

@@ -145,7 +145,7 @@ def measure_constraints(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
     """
     for shape in shapes:
         if shape.cell != "scornn":
-            raise UsageError(f"{shape.name} has no constrained matrix: --constraints needs scoRNN's shapes")
+            raise UsageError(f"{shape.name} has no constrained matrix: `constraints` needs scoRNN's shapes")
     return plan.results(lambda: [_constraints(plan.size(shape), plan) for shape in shapes])
 
 

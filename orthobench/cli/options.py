@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
+import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -109,11 +113,36 @@ CALLBACKS: dict[str, Callable[..., Any]] = {"data_folder": _use_data_folder, "lo
 """Functions that the command line calls as soon as it has read an option."""
 
 
+_ARGUMENT = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
+"""An argument of the Python API in a message, such as `jobs` or `device='cpu'`."""
+
+
+def spelled(message: str) -> str:
+    """Return a message with the flag of each argument that it names in backquotes, such as `device='cpu'`."""
+    return _ARGUMENT.sub(_as_flag, message)
+
+
+def _as_flag(argument: re.Match[str]) -> str:
+    name, value = argument.groups()
+    flag = _flags(name)[0]
+    if value is None or value == "True":
+        return flag
+    with suppress(ValueError, SyntaxError):  # a text that was shortened keeps its quote
+        value = str(ast.literal_eval(value))
+    return f"{flag} {shlex.quote(value)}"
+
+
+def _flags(name: str) -> tuple[str, ...]:
+    """Return the flags of an argument: those of its record's field, or else its own name."""
+    flags = OPTIONS[name][1].flags if name in OPTIONS else ()
+    return flags or (f"--{name.replace('_', '-')}",)
+
+
 def flag(name: str) -> Any:
     """Return an option of the records in the form that typer expects, as metadata of a parameter's type."""
     option = OPTIONS[name][1]
     return typer.Option(
-        *(option.flags or (f"--{name.replace('_', '-')}",)),
+        *_flags(name),
         metavar=option.metavar,
         help=option.help,
         min=option.least,
@@ -164,7 +193,7 @@ def _read(record: type[RunOptions], texts: Mapping[str, Any]) -> RunOptions:
             try:
                 values[name] = list(map(option.parse, value)) if isinstance(value, list) else option.parse(value)
             except ValueError as error:
-                raise UsageError(f"{option.flags[0] if option.flags else '--' + name} {error}") from error
+                raise UsageError(f"`{name}` {error}") from error
     return record(**values)
 
 

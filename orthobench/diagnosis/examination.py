@@ -37,5 +37,5 @@ def _findings(checks: Sequence[tuple[str, Check]]) -> Iterator[Finding]:
         try:
             yield from check()
         except Exception as error:
-            fix = "report this error with the output of orthobench -v doctor"
+            fix = "report this error with the output of `orthobench -v doctor`"
             yield Finding(section, "examination", f"failed: {one_line(error)}", Level.ACTION, fix)

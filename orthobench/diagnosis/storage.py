@@ -23,7 +23,7 @@ LITTLE_ROOM = 1 << 30
 def data() -> Iterator[Finding]:
     """Yield findings on the data folder and its data sets."""
     section, folder = "data", data_folder()
-    yield folder_finding(section, "folder", folder, "set $ORTHOBENCH_DATA, or give --data-dir")
+    yield folder_finding(section, "folder", folder, "set $ORTHOBENCH_DATA, or give `data_folder`")
     for name, each in datasets().items():
         if each.present():
             yield Finding(section, name, f"in {each.folder()}")
@@ -38,14 +38,14 @@ def database(db: str | None) -> Iterator[Finding]:
     section, location = "database", named_or_default(db, writes=False)
     shown, file = without_passwords(location), sqlite_file(location)
     if file is not None:
-        yield folder_finding(section, "folder", file.absolute().parent, "name a database in another folder with --db")
+        yield folder_finding(section, "folder", file.absolute().parent, "name a database in another folder with `db`")
     try:
         description = describe(location)
     except DatabaseNotFoundError:
         yield Finding(section, shown, "does not exist yet: the first run creates it")
         return
     except OrthobenchError as error:
-        yield Finding(section, shown, str(error), Level.ACTION, "restore a backup, or name another one with --db")
+        yield Finding(section, shown, str(error), Level.ACTION, "restore a backup, or name another one with `db`")
         return
     size = "" if description.bytes is None else f", {description.bytes / 1e6:.1f} MB"
     text = f"{len(description.runs)} runs, {description.kind}, schema {description.schema}{size}"
@@ -58,7 +58,7 @@ def database(db: str | None) -> Iterator[Finding]:
     elif not description.problems:
         yield from _weights(location)
     for problem in description.problems:
-        yield Finding(section, "damage", problem, Level.ACTION, "restore a backup; orthobench db --help")
+        yield Finding(section, "damage", problem, Level.ACTION, "restore a backup; see `orthobench db --help`")
 
 
 def _weights(location: str) -> Iterator[Finding]:

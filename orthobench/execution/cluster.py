@@ -35,12 +35,12 @@ def check_shared(database: str, checkpoints: str | None) -> None:
     if not is_server(database):
         raise UsageError(
             f"runs on several machines cannot share the database {database}: SQLite's locks and its log work on "
-            "one machine alone; name a server with --db (db=), postgresql://user@host/name"
+            "one machine alone; name a server with `db='postgresql://user@host/name'`"
         )
     if checkpoints is None:
         raise UsageError(
             "runs may resume on another machine, and need their checkpoints there: name a folder that all machines "
-            "see, or a URL, with --checkpoints (checkpoints=)"
+            "see, or a URL, with `checkpoints`"
         )
 
 

@@ -54,7 +54,7 @@ class RayCluster:
         try:
             import ray
         except ImportError as error:
-            raise needs_extra("--executor ray (executor=)", "Ray", "ray") from error
+            raise needs_extra("`executor='ray'`", "Ray", "ray") from error
         try:
             address = None if options.executor == "ray" else options.executor
             ray.init(address, logging_level=logging.WARNING, log_to_driver=False)
@@ -92,7 +92,7 @@ class RayCluster:
         if several:
             check_shared(database, self.options.checkpoints)
         if self.device == "cpu" and self.options.gpu_share > 1:
-            raise UsageError("--gpu-share is for runs on GPUs (gpu_share=): leave it out, or give --device cuda")
+            raise UsageError("`gpu_share` is for runs on GPUs: leave it out, or give `device='cuda'`")
 
     def submit(self, job: Job, resumed: bool) -> Any:
         """Start a job on the cluster, and return a reference to its outcome."""

@@ -96,7 +96,7 @@ def _begin_longer(config: RunConfig, store: Store, database: str, options: RunOp
         return f"run {key} continues run {shorter.key} from epoch {shorter.epochs:g}"
     why = why_not_longer(config)
     return f"run {key} starts at the beginning: " + (
-        why or "no shorter run of these settings has kept its training state with --keep-weights last"
+        why or "no shorter run of these settings has kept its training state with `keep_weights='last'`"
     )
 
 

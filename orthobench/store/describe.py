@@ -42,7 +42,7 @@ def describe(location: str) -> Description:
     def read() -> Description:
         version = schema(engine, location)
         if version is None:
-            raise UsageError(f"{location} holds no orthobench runs: name another database with --db")
+            raise UsageError(f"{location} holds no orthobench runs: name another database with `db`")
         if version == HEAD:
             check_tables(engine, location)
         with engine.connect() as connection:

@@ -98,7 +98,7 @@ def _write(frame: pandas.DataFrame, file: Path, form: Format) -> None:
         try:
             frame.to_parquet(file, index=False)
         except ImportError as error:
-            raise UsageError("Parquet needs pyarrow: pip install pyarrow, or give --format csv") from error
+            raise UsageError("Parquet needs pyarrow: `pip install pyarrow`, or write csv or json instead") from error
 
 
 def _runs(runs: Sequence[Run]) -> pandas.DataFrame:

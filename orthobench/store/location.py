@@ -18,7 +18,7 @@ def parse(location: str) -> URL:
         UsageError: the location is empty or malformed; the message shows only the scheme of a malformed URL.
     """
     if not location.strip():
-        raise UsageError("the database has an empty name: give a file, such as --db results.db, or leave --db out")
+        raise UsageError("the database has an empty name: give a file, such as `db='results.db'`, or leave `db` out")
     if "://" not in location:
         return URL.create("sqlite", database=location)
     scheme = location.partition("://")[0]

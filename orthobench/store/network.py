@@ -26,7 +26,7 @@ def refuse_network(file: Path) -> None:
         raise UsageError(
             f"database {file} is on a network file system ({kind}), where processes of several machines do not see "
             "each other's writes and SQLite loses data: put it on a local disk, or name a server with "
-            "--db postgresql://user@host/name"
+            "`db='postgresql://user@host/name'`"
         )
 
 

@@ -64,7 +64,7 @@ def open_store(location: str, *, create: bool = False, stop_waiting: Callable[[]
             check_before_writing(file)
         version = schema(engine, location)
         if version is None and not create:
-            raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with --db")
+            raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with `db`")
         if version is None:
             _refuse_other_tables(engine, location)
         if create or version is None or version < HEAD:
@@ -102,7 +102,7 @@ def open_read_only(location: str) -> Store:
     try:
         version = reach(engine, location, lambda: schema(engine, location))
         if version is None:
-            raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with --db")
+            raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with `db`")
         if version != HEAD:
             fix = (
                 "use that version of orthobench"
@@ -185,7 +185,7 @@ def check_writable(location: str) -> None:
         return
     _check_file(file, create=True)
     if not os.access(file if file.exists() else file.parent, os.W_OK) or not os.access(file.parent, os.W_OK):
-        raise UsageError(f"database {file} cannot be written: name one elsewhere with --db")
+        raise UsageError(f"database {file} cannot be written: name one elsewhere with `db`")
 
 
 def _check_file(file: Path, create: bool) -> None:
@@ -196,7 +196,7 @@ def _check_file(file: Path, create: bool) -> None:
         if not create:
             raise DatabaseNotFoundError(
                 f"there is no database {file}: create it with `orthobench run adding scornn --preset quick`, or "
-                "name another with --db"
+                "name another with `db`"
             )
         if not file.parent.is_dir():
             raise UsageError(f"database {file} cannot be created: there is no folder {file.parent}")
@@ -204,7 +204,7 @@ def _check_file(file: Path, create: bool) -> None:
     # Only SQLite may open the file, because closing it here would free all locks of this process on it. Another process
     # could then remove the log of an open connection, with all later writes to it.
     if not os.access(file, os.R_OK):
-        raise UsageError(f"database {file} cannot be read: make it readable, or name another with --db")
+        raise UsageError(f"database {file} cannot be read: make it readable, or name another with `db`")
 
 
 def schema(engine: Engine, location: str) -> str | None:
@@ -234,7 +234,7 @@ def _refuse_other_tables(engine: Engine, location: str) -> None:
     if names and VERSION_TABLE not in names:
         raise UsageError(
             f"{location} is a database of another program (it has a table {names[0]}) and is left as it is: name "
-            "another database with --db"
+            "another database with `db`"
         )
 
 

@@ -121,10 +121,9 @@ def choose(run: Run, records: Sequence[Weights], which: WhichWeights | None) -> 
     if not Status(run.status).is_final:
         raise UsageError(f"run {run.key} has not finished and has no weights yet: run its command again to resume it")
     what = f"only its {' and '.join(by_kind)} weights" if by_kind else "no weights"
-    option = f"--force --keep-weights {which or 'best'}"
     raise UsageError(
-        f"run {run.key} has kept {what}: train it again with the command that `orthobench show {run.key}` prints, "
-        f"and {option}"
+        f"run {run.key} has kept {what}: train it again with `force=True` and `keep_weights={which or 'best'!r}`; "
+        f"`orthobench show {run.key}` prints its command"
     )
 
 

@@ -221,7 +221,7 @@ class RemoteCheckpoints(Checkpoints):
         self.files = RemoteFolder(url, key, "checkpoints")
 
     def lock(self) -> AbstractContextManager[None]:
-        raise UsageError("checkpoints at a URL need a database server, which locks the runs: --db postgresql://...")
+        raise UsageError("checkpoints at a URL need a database server, which locks the runs: `db='postgresql://...'`")
 
     def is_locked(self) -> bool:
         return False
@@ -272,7 +272,7 @@ def checkpoint_root(database: str, location: str | None = None) -> Path | str:
     if file is not None:
         if location is not None:  # a process with another location would not see the run's lock
             raise UsageError(
-                "--checkpoints is for a database server: a file has its checkpoints next to it, so leave it out"
+                "`checkpoints` is for a database server: a file has its checkpoints next to it, so leave it out"
             )
         file = real_file(file)
         return file.parent / f"{file.name}.checkpoints"

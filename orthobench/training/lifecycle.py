@@ -88,7 +88,7 @@ def train(
             raise
         except BackendError as error:
             loop.end(Status.FAILED, str(error))
-            raise UsageError(f"--backend {options.backend}: {error}; use --backend auto") from error
+            raise UsageError(f"`backend={options.backend!r}`: {error}; use `backend='auto'`") from error
         except BaseException as error:
             if lacks_memory(error):
                 memory_error = str(error).partition("\n")[0]

@@ -170,7 +170,7 @@ class Trainer:
         """
         problem = None if mode == "off" else graph_problem(self.model, self.device)
         if mode == "on" and problem:
-            raise UsageError(f"--cuda-graph on: {problem}; use --cuda-graph auto")
+            raise UsageError(f"`cuda_graph='on'`: {problem}; use `cuda_graph='auto'`")
         self.graph = None
         if mode != "off" and problem is None:
             self.graph = StepGraph(self._train_on, CudaRecorder(self.device), required=mode == "on")

@@ -14,7 +14,6 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 
 from orthobench.errors import UsageError, without_passwords
 from orthobench.store import Weights
@@ -55,18 +54,18 @@ class WeightsFolder:
         if not self.is_beside and self.root != self.root.encode(errors="replace").decode():
             raise UsageError(
                 f"weights cannot be kept in {self.root}: the database records the path, which is not UTF-8; name "
-                "another folder with --weights-at, or leave it out"
+                "another folder with `weights`, or leave it out"
             )
         if self.is_remote:
             self._remote()
         elif Path(self.root).is_file():
-            raise UsageError(f"weights cannot be kept in {self.root}, which is a file: name a folder with --weights-at")
+            raise UsageError(f"weights cannot be kept in {self.root}, which is a file: name a folder with `weights`")
         elif not self.is_beside:  # whether the database's folder is writable is checked with the checkpoints
             folder = next(path for path in (Path(self.root), *Path(self.root).parents) if path.exists())
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise UsageError(
                     f"weights cannot be kept in {self.root}: {folder} is not writable; make it writable, name another "
-                    "folder with --weights-at, or give --keep-weights none"
+                    "folder with `weights`, or give `keep_weights='none'`"
                 )
 
     def recorded(self, name: str) -> str:
@@ -206,19 +205,19 @@ def read(database: str, key: str, record: Weights, weights_at: str | None = None
     if folder.is_remote and not (weights_at is not None and weights_folder(database, weights_at).holds(folder)):
         raise UsageError(
             f"weights {folder.shown(name)} of run {key} are at a URL that this command does not name: if you trust it, "
-            f"add --weights-at {quote(without_passwords(folder.root))}"
+            f"give `weights_at={without_passwords(folder.root)!r}`"
         )
     content = folder.get(name)
     if content is None:
         raise UsageError(
             f"weights {folder.shown(name)} of run {key} are missing: move them there, or train the run again with "
-            f"--force --keep-weights {'last' if record.kind == 'state' else record.kind}"
+            f"`force=True` and `keep_weights={'last' if record.kind == 'state' else record.kind!r}`"
         )
     if sha256(content) != record.sha256:
         cause = f"it has {len(content)} of {record.bytes} bytes" if len(content) < record.bytes else "it was changed"
         raise UsageError(
             f"weights {folder.shown(name)} have another SHA-256 than the database records ({cause}): restore the file, "
-            "or train the run again with --force"
+            "or train the run again with `force=True`"
         )
     return content
 
@@ -248,9 +247,9 @@ def remove(database: str, key: str, records: Iterable[Weights], weights_at: str 
         if any(each.holds(folder) for each in own):
             folder.remove(name)
         elif folder.is_remote or folder.exists(name):
-            root = quote(without_passwords(folder.root))
+            root = without_passwords(folder.root)
             _logger.warning(
-                "stays: %s (another database may have it, too; --weights-at %s removes it)", folder.shown(name), root
+                "stays: %s (another database may have it, too; `weights_at=%r` removes it)", folder.shown(name), root
             )
 
 

@@ -237,7 +237,7 @@ def test_a_study_writes_its_page():
         (lambda: ob.run("adding", "rnn", device="cpu"), "pass options=RunOptions(device=...)"),
         (lambda: ob.run("adding", "rnn", settings={"epochs": 1}, epochs=2), "epochs is given twice"),
         (lambda: ob.sweep("adding", []), "name a model"),
-        (lambda: ob.sweep("adding", "rnn", seeds=0), "seeds=0: give a number of seeds of at least 1"),
+        (lambda: ob.sweep("adding", "rnn", seeds=0), "`seeds=0`: give a number of seeds of at least 1"),
         (lambda: ob.sweep("adding", "rnn", grid={"epochs": []}), "empty"),
         (lambda: ob.sweep("adding", "rnn", options=ob.SweepOptions(threads=2)), "--executor ray"),
         (lambda: ob.SweepOptions(executor="lsf"), "is not known"),

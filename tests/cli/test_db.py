@@ -193,7 +193,7 @@ def test_parquet_needs_its_library(orthobench, database, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastparquet", None)
     refused = orthobench("db", "export", "out", "--format", "parquet")
     assert refused.code == 2
-    assert refused.err == "error: Parquet needs pyarrow: pip install pyarrow, or give --format csv\n"
+    assert refused.err == "error: Parquet needs pyarrow: `pip install pyarrow`, or write csv or json instead\n"
 
 
 def test_parquet(orthobench, database, tmp_path):

@@ -167,7 +167,7 @@ def test_a_run_in_a_backup_leaves_the_original_its_weights(orthobench, tiny_opti
     words = ("run", "adding", "rnn", *tiny_options, "--force", "--keep-weights", "none", "--db", "b.db")
     assert orthobench(*words).code == 0
     file = Path("W").resolve() / f"{key}.last.safetensors"
-    assert f"stays: {file} (another database may have it, too; --weights-at {file.parent} removes it)" in caplog.text
+    assert f"stays: {file} (another database may have it, too; `weights_at='{file.parent}'` removes it)" in caplog.text
     assert orthobench("evaluate", key, "--db", "a.db").code == 0
     orthobench("db", "backup", "c.db", "--db", "a.db")
     assert orthobench("db", "drop-weights", "--yes", "--db", "c.db").code == 0

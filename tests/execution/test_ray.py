@@ -189,7 +189,7 @@ def _endings(database: Path):
     [
         (("--executor", "lsf"), "give local, ray, ray://host:10001, or slurm"),
         (("--executor", "ray", "-j", "0"), "-j 0 is for runs in this process"),
-        (("--threads", "2"), "--threads is for --executor ray and slurm"),
+        (("--threads", "2"), "--threads is for --executor ray and --executor slurm"),
         (("--executor", "ray", "-j", "1"), "pip install -e '.[ray]' in the checkout"),
     ],
 )
@@ -259,5 +259,5 @@ def test_a_run_is_placed_by_its_cpus_and_its_share_of_a_gpu(
 
 def test_a_share_of_a_gpu_needs_one(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", _Ray({"CPU": 4}))
-    with pytest.raises(UsageError, match="--gpu-share is for runs on GPUs"):
+    with pytest.raises(UsageError, match="`gpu_share` is for runs on GPUs"):
         RayCluster(SERVER, SweepOptions(executor="ray", gpu_share=2))

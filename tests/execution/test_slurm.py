@@ -149,7 +149,7 @@ def test_a_task_that_somebody_cancels_is_not_submitted_again(cluster, sweep, tmp
 def test_slurms_refusals_are_one_line_and_leave_no_database(sweep, tmp_path, tiny_options):
     grid = ("--models", "rnn", *tiny_options, "--db", "r.db", "--slurm")
     refused = [
-        ("partition=nope", "error: SLURM has no partition 'nope': give --slurm partition=batch"),
+        ("partition=nope", "error: SLURM has no partition 'nope': give partition=batch in --slurm"),
         ("mem=900G", "Requested node configuration is not available: change --slurm"),
         ("frob=1", "sbatch: unrecognized option '--frob=1': change --slurm"),
     ]
@@ -196,7 +196,7 @@ def test_several_nodes_need_a_server_and_a_shared_place_of_checkpoints(programs,
     ("arguments", "line"),
     [
         (("--slurm", "partition=a"), "--slurm and --group-minutes are for --executor slurm"),
-        (("--executor", "slurm", "-j", "1", "--group-minutes", "0"), "--group-minutes 0 (group_minutes=): give a"),
+        (("--executor", "slurm", "-j", "1", "--group-minutes", "0"), "--group-minutes 0: give a"),
         (("--executor", "slurm", "-j", "1"), "needs submitit: pip install -e '.[slurm]' in the checkout"),
         (("--executor", "slurm", "-j", "1", "--slurm", "array=0-3"), "--slurm array: orthobench sets this option"),
     ],
@@ -246,7 +246,7 @@ def test_a_gpu_is_requested_for_runs_on_gpus_alone(programs, device, words, expe
     cluster = SlurmCluster(SERVER, replace(ON_SLURM, slurm=words, device=device))
     assert cluster.device == expected
     assert ("gpus_per_node" in cluster.settings.options) == (device == "cuda")
-    with pytest.raises(UsageError, match="--device cpu uses no GPU"):
+    with pytest.raises(UsageError, match="`device='cpu'` uses no GPU"):
         SlurmCluster(SERVER, replace(ON_SLURM, slurm=("gpus=1",), device="cpu"))
 
 

@@ -117,7 +117,7 @@ def test_a_url_takes_the_weights(tmp_path, tiny, memory):
 def test_weights_at_a_url_are_evaluated_and_removed(tmp_path, tiny, memory):
     done = run(tmp_path, tiny, weights="memory://bucket/w", keep_weights="last")
     with pytest.raises(
-        UsageError, match=r"at a URL that this command does not name: .* --weights-at memory://bucket/w$"
+        UsageError, match=r"at a URL that this command does not name: .* `weights_at='memory://bucket/w'`$"
     ):
         ob.evaluate(done, db=str(tmp_path / "r.db"))
     (metric,) = ob.evaluate(done, db=str(tmp_path / "r.db"), weights_at="memory://bucket/w").metrics
