@@ -16,8 +16,8 @@ from contextlib import nullcontext
 
 import torch
 
-from orthobench.execution.job import Job
-from orthobench.execution.processes import ProcessExecutor
+from orthobench.executors.job import Job
+from orthobench.executors.processes import ProcessExecutor
 from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve

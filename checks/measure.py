@@ -178,8 +178,8 @@ def running(files: Files) -> psutil.Process | None:
 
 def take_up(files: Files) -> int:
     """Bring results and kept checkpoints into the working folder; return the number of runs to train."""
+    from orthobench.files.atomic import write_bytes
     from orthobench.store import Status, open_store
-    from orthobench.store.atomic import write_bytes
     from orthobench.store.merge import merge, reading
     from orthobench.training.checkpoint import NEWEST, checkpoint_root
 
@@ -270,8 +270,8 @@ def set_group_priority(process: int | str, nice: int) -> None:
 
 def fold(files: Files, limit: int) -> None:
     """Merge the list's results, and the unfinished runs whose checkpoints fit, into the database of results."""
+    from orthobench.files.atomic import write_bytes
     from orthobench.store import Status, open_store
-    from orthobench.store.atomic import write_bytes
     from orthobench.store.merge import merge, reading
 
     with reading(str(files.database)) as source, open_store(str(files.results), create=True) as target:
@@ -323,8 +323,8 @@ def status(files: Files) -> None:
     """Print what runs, how far, and what is next."""
     import torch
 
-    from orthobench.execution.budget import show_duration
-    from orthobench.execution.estimate import Estimator
+    from orthobench.planning.budget import show_duration
+    from orthobench.planning.estimate import Estimator
     from orthobench.planning.plan import plan
     from orthobench.store.merge import reading
     from orthobench.training.checkpoint import checkpoint_root

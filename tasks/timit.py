@@ -14,8 +14,8 @@ The EXPRNN program shows x_{t+1} and asks for x_t, the previous frame. A model c
 the results of this task, `-s exchanged=true`, are not comparable (D-19).
 
 After the last iteration the test files are reconstructed from the predicted magnitudes and the true phases and compared
-with the originals: segmental SNR, STOI, PESQ (`orthobench.audio`). As in the program, this uses the final parameters
-(D-21).
+with the originals: segmental SNR, STOI, PESQ (`orthobench.data.speech`). As in the program, this uses the final
+parameters (D-21).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from orthobench.audio import require_audio
-from orthobench.audio.files import sample_count
-from orthobench.audio.spectra import BINS, frame_count
 from orthobench.data.checksums import with_checksum
 from orthobench.data.features import MASKED, PADDING, speech_features
+from orthobench.data.speech import require_audio
+from orthobench.data.speech.files import sample_count
+from orthobench.data.speech.spectra import BINS, frame_count
 from orthobench.data.timit import TimitCorpus, TimitSample, speech_folder, speech_md5
 from orthobench.model import Model, Signature
 from orthobench.settings import Settings
@@ -131,7 +131,7 @@ class Timit(Task):
         """Return SegSNR (dB), STOI and PESQ of the reconstructed test files, averaged over files."""
         if not self.audio_metrics:
             return {}
-        from orthobench.audio.quality import quality_of_predictions  # imports libraries that take seconds to load
+        from orthobench.data.speech.quality import quality_of_predictions  # imports libraries that take seconds to load
 
         predictions = []
         for examples in torch.arange(len(self.test), device=self.device).split(EVALUATED_TOGETHER):

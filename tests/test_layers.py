@@ -91,8 +91,6 @@ def imported_modules(path: Path, known: Mapping[str, Path]) -> set[str]:
 CIRCLES = {
     # `Model.build` returns a stack, and a stack is a model.
     ("orthobench.model.base", "orthobench.model.stack"),
-    # For types alone: a display shows a tuner's results, and the tuner's session has a display.
-    ("orthobench.execution.display", "orthobench.execution.tuner"),
 }
 """Imports that close a circle, and are known to: the first module imports the second."""
 

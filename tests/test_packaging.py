@@ -60,6 +60,7 @@ def test_a_wheel_holds_every_file_of_the_packages(wheel):
     assert not {name for name in packaged if name.startswith(("models/", "tasks/", "tests/"))}
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_runs(wheel, tmp_path):
     """In an environment of its own, which borrows the dependencies (several GB) from this one."""
     folder = tmp_path / "venv"
@@ -162,6 +163,7 @@ def test_the_minimum_versions_are_those_that_are_tested():
     assert set(pinned) == {Requirement(line).name for line in claimed} | tools
 
 
+@pytest.mark.slow
 def test_static_tools_find_the_class_of_a_model(tmp_path):
     """`orthobench.models` and `orthobench.tasks` are links in the package, which mypy and editors follow."""
     asking = tmp_path / "asking.py"

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from support.third_party import forget, installed
 
 from orthobench.errors import UsageError
-from orthobench.execution.job import Ending, Job, attempt
+from orthobench.executors.job import Ending, Job, attempt
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store

@@ -25,7 +25,7 @@ from orthobench.reporting.export import seeds_of, shown_median, spread
 from orthobench.reporting.html import load_views, write_html
 from orthobench.reporting.pages import ArtifactView, PaperView, full_title
 from orthobench.reporting.scope import Scope
-from orthobench.reporting.studies import StudyResult
+from orthobench.reporting.studies import StoredStudy
 from orthobench.settings import text
 from orthobench.store import Store, open_store
 from website.markdown import escape
@@ -44,7 +44,7 @@ class Everything:
 
     conditions: list[Condition]
     papers: list[PaperView]
-    studies: list[StudyResult]
+    studies: list[StoredStudy]
 
 
 @contextmanager

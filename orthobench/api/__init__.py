@@ -15,9 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orthobench.api.analysis import CheckResult, check
     from orthobench.api.citing import cite
     from orthobench.api.diagnosis import doctor
+    from orthobench.api.gate import check
     from orthobench.api.papers import SmallResult, StudyResult, reproduce, reproduce_file, reproduce_small, study
     from orthobench.api.reports import compare, report
     from orthobench.api.results import Results, open_results, repair
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
     from orthobench.execution.display import Display, JobsDisplay
     from orthobench.execution.session import SweepResult
-    from orthobench.execution.stop import Stopped
-    from orthobench.execution.tuner import TuningResult
+    from orthobench.gate.check import CheckResult
     from orthobench.options import RunOptions, SweepOptions
+    from orthobench.planning.search import TuningResult
+    from orthobench.process.stop import Stopped
     from orthobench.training.events import EventSink
 
 __all__ = [
@@ -73,9 +74,9 @@ __all__ = [
 ]
 
 NAMES = {
-    "api.analysis": ("CheckResult", "check"),
     "api.citing": ("cite",),
     "api.diagnosis": ("doctor",),
+    "api.gate": ("check",),
     "api.papers": ("SmallResult", "StudyResult", "reproduce", "reproduce_file", "reproduce_small", "study"),
     "api.reports": ("compare", "report"),
     "api.results": ("Results", "open_results", "repair"),
@@ -85,10 +86,11 @@ NAMES = {
     "api.trained": ("evaluate", "export", "load_model"),
     "errors": ("OrthobenchError", "RunLockedError", "StorageError", "UsageError"),
     "execution.display": ("Display", "JobsDisplay"),
+    "gate.check": ("CheckResult",),
     "options": ("RunOptions", "SweepOptions"),
     "execution.session": ("SweepResult",),
-    "execution.stop": ("Stopped",),
-    "execution.tuner": ("TuningResult",),
+    "process.stop": ("Stopped",),
+    "planning.search": ("TuningResult",),
     "training.events": ("EventSink",),
 }
 """The names of the API, by the module that defines them."""

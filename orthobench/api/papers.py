@@ -8,25 +8,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orthobench import environment
 from orthobench.api.arguments import A_MAPPING, checked
 from orthobench.api.sweeps import seed_list, train, with_jobs
 from orthobench.arguments import Preset
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
-from orthobench.execution.session import Session, SweepResult, open_session
+from orthobench.execution.session import SweepResult, open_session
+from orthobench.execution.study import train_study
+from orthobench.files.overwrite import refuse_other_kinds
 from orthobench.options import RunOptions
 from orthobench.papers import Study, find_paper, find_study, papers
-from orthobench.planning.paper import built_in_models, resolve_experiments, restrict, small_runs
+from orthobench.planning.paper import resolve_experiments, restrict, small_runs, study_runs
 from orthobench.planning.paper_file import runs_in
-from orthobench.planning.plan import SweepRun, with_seeds
+from orthobench.planning.plan import with_seeds
 from orthobench.plugins import Catalog
-from orthobench.settings import text
-from orthobench.spec import resolve
 from orthobench.store import Run, open_store
 from orthobench.store.default import named_or_default
 from orthobench.store.open import DatabaseNotFoundError
-from orthobench.store.overwrite import refuse_other_kinds
 
 if TYPE_CHECKING:
     from orthobench.analysis.claims import ClaimCounts, ClaimResult
@@ -223,67 +221,14 @@ def study(
     """
     options, description = with_jobs(options, jobs), find_study(name)
     catalog = Catalog(options.plugins)
-    runs, figures = _study_runs(description, catalog, preset, seed_list(seeds))
+    runs, figures = study_runs(description, catalog, preset, seed_list(seeds))
     page = out or Path("reports") / f"study-{description.name}.html"
     refuse_other_kinds(page, "HTML")  # before any training
     with open_session(db, options, display, dry_run, [[run.config for run in runs]]) as session:
-        result = None
         if dry_run:
-            result = session.sweep(runs, dry_run) if runs else None
-            return StudyResult(description, result, None)
-        if description.benchmark:
-            _measure(description, catalog, session, preset == "quick")
-        elif description.computation:
-            from orthobench.analysis.dynamics import COMPUTATIONS
-
-            _record(description, session, {"preset": "paper", **COMPUTATIONS[description.computation]()})
-        else:
-            _record(description, session, {"preset": preset, "figures": figures})
-            result = session.sweep(runs)
+            return StudyResult(description, session.sweep(runs, dry_run) if runs else None, None)
+        result = train_study(session, description, catalog, preset, runs, figures)
         from orthobench.reporting import write_study
 
         page = write_study(session.open_store, page, description)
     return StudyResult(description, result, page)
-
-
-def _study_runs(
-    study: Study, catalog: Catalog, preset: Preset, seeds: Sequence[int]
-) -> tuple[list[SweepRun], dict[str, list[str]]]:
-    """Return the runs of a study, each once and seed by seed, and the keys of the runs of each figure."""
-    study_runs = study.runs(preset, built_in_models(catalog))
-    first = [
-        SweepRun(
-            resolve(catalog, run.task, run.model, run.settings, preset),
-            {setting: text(value) for setting, value in run.settings.items()},
-        )
-        for run in study_runs
-    ]
-    figures: dict[str, list[str]] = {}
-    for seed in seeds:
-        for run, (config, _) in zip(study_runs, first, strict=True):
-            figures.setdefault(run.figure, []).append(config.with_seed(seed).spec.key)
-    return with_seeds(first, seeds), figures
-
-
-def _record(study: Study, session: Session, results: dict[str, Any]) -> None:
-    """Record the content of a study, unless its newest record is the same."""
-    store = session.open_store
-    before = store.benchmarks(study.record)
-    if not before or before[-1].results != results:
-        facts = environment.describe(session.device)
-        store.add_benchmark(study.record, results, environment.digest(facts), facts)
-
-
-def _measure(study: Study, catalog: Catalog, session: Session, quick: bool) -> None:
-    """Measure all models as `orthobench bench --models` does, once per environment."""
-    from orthobench.bench.models import measure_models
-    from orthobench.bench.suite import Plan
-
-    store, facts = session.open_store, environment.describe(session.device)
-    digest = environment.digest(facts)
-    for benchmark in store.benchmarks(study.record):
-        if benchmark.environment.digest == digest and benchmark.results["quick"] == quick:
-            return
-    plan = Plan(session.device, 1 if quick else 5, quick, tell=session.display.print_line)
-    models = {plugin.name: plugin.load() for plugin in catalog if plugin.kind == "model"}
-    store.add_benchmark(study.record, measure_models(models, plan), digest, facts)

@@ -16,7 +16,7 @@ from orthobench.store.open import open_read_only
 from orthobench.training.locks import status_in
 
 if TYPE_CHECKING:
-    from orthobench.site.serve import Server
+    from orthobench.reporting.web.serve import Server
 
 
 @checked()
@@ -39,7 +39,7 @@ def publish(
     from orthobench.planning.paper_variants import paper_variants
     from orthobench.reporting.html import make_page
     from orthobench.reporting.scope import Scope
-    from orthobench.site.publish import SitePage, check_folder, page_names, write_site
+    from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
 
     if not databases:
         raise UsageError("name a database, such as orthobench publish site results.db")
@@ -76,7 +76,7 @@ def serve(
     from orthobench.planning.paper_variants import paper_variants
     from orthobench.reporting.html import make_page
     from orthobench.reporting.scope import Scope
-    from orthobench.site.serve import Page, Server
+    from orthobench.reporting.web.serve import Page, Server
 
     db = named_or_default(db, writes=False)
     with open_read_only(db) as store:

@@ -13,14 +13,14 @@ from orthobench.data.folder import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.session import Session, SweepResult, open_session
-from orthobench.execution.tuner import Tuning, TuningResult, check_optuna
+from orthobench.execution.tuner import check_optuna, train_trials
 from orthobench.options import RunOptions, SweepOptions
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import Axis, read_grid
 from orthobench.planning.match import MatchedSize, target_count, with_equal_parameters
 from orthobench.planning.plan import SweepRun, resolve_grid
 from orthobench.planning.requests import request_of
-from orthobench.planning.search import Search
+from orthobench.planning.search import Search, Tuning, TuningResult
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
 from orthobench.settings import text
@@ -157,7 +157,7 @@ def tune(
     tunings = [Tuning(Search(catalog, task, model, fixed, preset, space, prune, target), trials) for model in searched]
     with open_session(db, options, display, dry_run, (tuning.first_draws() for tuning in tunings)) as session:
         if not dry_run:
-            return [tuning.train(session) for tuning in tunings]
+            return [train_trials(session, tuning) for tuning in tunings]
         results = []
         for tuning in tunings:
             result = tuning.result(session.store)

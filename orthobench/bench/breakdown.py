@@ -12,7 +12,7 @@ import torch
 from orthobench.bench.implementations import LSTM, ScoRNN, TrainingStep
 from orthobench.bench.measure import interleave, summarise
 from orthobench.bench.shapes import Shape
-from orthobench.bench.suite import PEAK, MultiplyAdd, Plan, timing
+from orthobench.bench.suite import PEAK, MultiplyAdd, Setup, timing
 from orthobench.errors import UsageError
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.stopwatch import BACKWARD, FORWARD, PROJECTION, READOUT, WEIGHT_GRADIENT, part, record
@@ -61,7 +61,7 @@ class TimedStep:
             self.step.optimizer.step()
 
 
-def measure_breakdown(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
+def measure_breakdown(shapes: Sequence[Shape], setup: Setup) -> dict[str, Any]:
     """Measure the parts of each shape's step; `rest` is the whole minus the other parts.
 
     Each row has a part's seconds and its share of the step, over the faster half of the steps. A part with recurrent
@@ -71,17 +71,17 @@ def measure_breakdown(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
     Raises:
         UsageError: the device is not a CPU, or the machine has no C kernels.
     """
-    if plan.device.type != "cpu":
+    if setup.device.type != "cpu":
         raise UsageError("`breakdown` times the CPU kernels: add `device='cpu'`")
     if reason := native.missing():
         raise UsageError(f"`breakdown` times the CPU kernels: {reason}")
-    return plan.results(lambda: [_breakdown(plan.size(shape), plan) for shape in shapes])
+    return setup.results(lambda: [_breakdown(setup.size(shape), setup) for shape in shapes])
 
 
-def _breakdown(shape: Shape, plan: Plan) -> dict[str, Any]:
-    peak, step = MultiplyAdd(plan.quick), TimedStep(shape)
-    plan.tell(f"{shape.name}: {PEAK}, {', '.join(PARTS)}")
-    timed = interleave({PEAK: peak, WHOLE: step}, plan.rounds, plan.clock, plan.shortest)
+def _breakdown(shape: Shape, setup: Setup) -> dict[str, Any]:
+    peak, step = MultiplyAdd(setup.quick), TimedStep(shape)
+    setup.tell(f"{shape.name}: {PEAK}, {', '.join(PARTS)}")
+    timed = interleave({PEAK: peak, WHOLE: step}, setup.rounds, setup.clock, setup.shortest)
     counted = sorted(step.steps[2:] or step.steps, key=lambda seconds: seconds[WHOLE])
     faster = counted[: (len(counted) + 1) // 2]
     peak_rate = peak.gflop / summarise(timed[PEAK]).seconds

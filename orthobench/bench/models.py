@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from orthobench.bench.implementations import SEED
 from orthobench.bench.measure import interleave, ratio
-from orthobench.bench.suite import Plan, timing
+from orthobench.bench.suite import Setup, timing
 from orthobench.model import Model, Signature
 from orthobench.task import Batch
 from orthobench.training.optimizers import make_optimizer
@@ -88,7 +88,7 @@ def step_on_noise(model_class: Any, device: torch.device, hidden_size: int, step
     return ModelStep(model, Batch(inputs, classes), cross_entropy)
 
 
-def measure_models(models: Mapping[str, type[Model]], plan: Plan) -> dict[str, Any]:
+def measure_models(models: Mapping[str, type[Model]], setup: Setup) -> dict[str, Any]:
     """Measure every model at the common size, then table 3's rows: seconds per step, minutes per epoch.
 
     `ratio` is the time of a step divided by the time of scoRNN's step of the same size.
@@ -97,27 +97,27 @@ def measure_models(models: Mapping[str, type[Model]], plan: Plan) -> dict[str, A
     printed = {(row.model, row.hidden_size): row.minutes for row in TABLE_3 if row.model in models}
 
     def measure() -> list[dict[str, Any]]:
-        equal = _compare("equal size", common, models, plan)
-        table = _compare("table 3", [*printed], models, plan)
+        equal = _compare("equal size", common, models, setup)
+        table = _compare("table 3", [*printed], models, setup)
         for row in table["rows"]:
             row["printed"] = printed.get((row["model"], row["hidden_size"]))
         return [equal, table]
 
-    return plan.results(measure)
+    return setup.results(measure)
 
 
 def _compare(
-    shape: str, rows: Sequence[tuple[str, int]], models: Mapping[str, type[Model]], plan: Plan
+    shape: str, rows: Sequence[tuple[str, int]], models: Mapping[str, type[Model]], setup: Setup
 ) -> dict[str, Any]:
     sized_models = sorted({*rows, *((MEASURE, hidden_size) for _, hidden_size in rows)})
     labels = {row: f"{row[0]} {row[1]}" for row in sized_models}
     small = (8, 6)
     steps: dict[str, Callable[[], object]] = {
-        label: step_on_noise(models[name], plan.device, *(small if plan.quick else (hidden_size, STEPS)))
+        label: step_on_noise(models[name], setup.device, *(small if setup.quick else (hidden_size, STEPS)))
         for (name, hidden_size), label in labels.items()
     }
-    plan.tell(f"{shape}: {', '.join(steps)}")
-    timed = interleave(steps, plan.rounds, plan.clock, plan.shortest, warm=True)
+    setup.tell(f"{shape}: {', '.join(steps)}")
+    timed = interleave(steps, setup.rounds, setup.clock, setup.shortest, warm=True)
     measured_rows = []
     for (name, hidden_size), label in labels.items():
         measured = timing(timed[label])

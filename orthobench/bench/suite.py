@@ -31,7 +31,7 @@ WEIGHED = {"mnist-170": (EAGER, "cpu")}
 
 
 @dataclass(frozen=True)
-class Plan:
+class Setup:
     """How to measure; `quick` only shows that everything runs, and its numbers are meaningless."""
 
     device: torch.device
@@ -127,17 +127,17 @@ class ConstraintStep:
             torch.cuda.synchronize(self.parameter.device)
 
 
-def measure_recurrences(shapes: Iterable[Shape], plan: Plan) -> dict[str, Any]:
+def measure_recurrences(shapes: Iterable[Shape], setup: Setup) -> dict[str, Any]:
     """Measure a training step of every implementation, shape by shape.
 
     A row has the median seconds of a step over n samples, their spread, and GFLOP/s in the recurrent products. It also
     has this rate as a fraction of the sgemm rate, and the speed relative to the eager loop (`ratio`). `left_out` gives
     the reason why an implementation is missing; `peak_memory` is in bytes.
     """
-    return plan.results(lambda: [_recurrences(plan.size(shape), plan) for shape in shapes])
+    return setup.results(lambda: [_recurrences(setup.size(shape), setup) for shape in shapes])
 
 
-def measure_constraints(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
+def measure_constraints(shapes: Sequence[Shape], setup: Setup) -> dict[str, Any]:
     """Measure the constraints: seconds for W and its gradient, and their share of a training step.
 
     Raises:
@@ -146,7 +146,7 @@ def measure_constraints(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
     for shape in shapes:
         if shape.cell != "scornn":
             raise UsageError(f"{shape.name} has no constrained matrix: `constraints` needs scoRNN's shapes")
-    return plan.results(lambda: [_constraints(plan.size(shape), plan) for shape in shapes])
+    return setup.results(lambda: [_constraints(setup.size(shape), setup) for shape in shapes])
 
 
 @contextmanager
@@ -160,27 +160,27 @@ def flushed_denormals() -> Iterator[None]:
         torch.set_flush_denormal(flushed)
 
 
-def _recurrences(shape: Shape, plan: Plan) -> dict[str, Any]:
-    steps: dict[str, Any] = {SGEMM: MatrixProduct(plan.device, plan.quick)}
+def _recurrences(shape: Shape, setup: Setup) -> dict[str, Any]:
+    steps: dict[str, Any] = {SGEMM: MatrixProduct(setup.device, setup.quick)}
     left_out = {}
-    if plan.device.type == "cpu":
+    if setup.device.type == "cpu":
         if reason := native.missing():
             left_out[PEAK] = reason
         else:
-            steps[PEAK] = MultiplyAdd(plan.quick)
+            steps[PEAK] = MultiplyAdd(setup.quick)
     gflop = {name: step.gflop for name, step in steps.items()}
-    for name, make in implementations(shape, plan.device).items():
+    for name, make in implementations(shape, setup.device).items():
         try:
             step = make()
-            if plan.device.type == "cuda":  # CUDA kernels may fail at their first launch
+            if setup.device.type == "cuda":  # CUDA kernels may fail at their first launch
                 step()
         except (ValueError, RuntimeError) as error:
             left_out[name] = str(error).partition("\n")[0]
             continue
         steps[name] = step
         gflop[name] = shape.gflop(step.network.gates)
-    plan.tell(f"{shape.name}: {', '.join(steps)}")
-    timed = interleave(steps, plan.rounds, plan.clock, plan.shortest)
+    setup.tell(f"{shape.name}: {', '.join(steps)}")
+    timed = interleave(steps, setup.rounds, setup.clock, setup.shortest)
     rows = [
         {
             "implementation": name,
@@ -192,19 +192,19 @@ def _recurrences(shape: Shape, plan: Plan) -> dict[str, Any]:
         }
         for name, samples in timed.items()
     ]
-    weighed = WEIGHED.get(shape.name, ()) if plan.device.type == "cpu" and not plan.quick else ()
+    weighed = WEIGHED.get(shape.name, ()) if setup.device.type == "cpu" and not setup.quick else ()
     memory = {name: peak_of_step(shape, name, torch.get_num_threads()) for name in weighed if name in steps}
     return {"shape": asdict(shape), "rows": rows, "left_out": left_out, "peak_memory": memory}
 
 
-def _constraints(shape: Shape, plan: Plan) -> dict[str, Any]:
+def _constraints(shape: Shape, setup: Setup) -> dict[str, Any]:
     steps: dict[str, Callable[[], None]] = {
-        SGEMM: MatrixProduct(plan.device, plan.quick),
-        FREE: TrainingStep(ScoRNN(shape, plan.device, constraint=free)),
+        SGEMM: MatrixProduct(setup.device, setup.quick),
+        FREE: TrainingStep(ScoRNN(shape, setup.device, constraint=free)),
     }
-    steps |= {name: ConstraintStep(constraint, shape.hidden, plan.device) for name, constraint in CONSTRAINTS.items()}
-    plan.tell(f"{shape.name}: {', '.join(steps)}")
-    timed = interleave(steps, plan.rounds, plan.clock, plan.shortest)
+    steps |= {name: ConstraintStep(constraint, shape.hidden, setup.device) for name, constraint in CONSTRAINTS.items()}
+    setup.tell(f"{shape.name}: {', '.join(steps)}")
+    timed = interleave(steps, setup.rounds, setup.clock, setup.shortest)
     rows = []
     for name in CONSTRAINTS:
         part = ratio(timed[name], timed[FREE])

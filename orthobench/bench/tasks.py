@@ -8,7 +8,7 @@ from orthobench import seeds
 from orthobench.bench.implementations import SEED
 from orthobench.bench.measure import interleave, ratio
 from orthobench.bench.models import ModelStep
-from orthobench.bench.suite import Plan, timing
+from orthobench.bench.suite import Setup, timing
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -36,37 +36,37 @@ class NextBatch:
         return batch
 
 
-def measure_tasks(catalog: Catalog, plan: Plan) -> dict[str, Any]:
+def measure_tasks(catalog: Catalog, setup: Setup) -> dict[str, Any]:
     """Measure every task under its paper's protocol: seconds per batch, per step on it, and the batch's `share`.
 
     `left_out` gives the reason why a task is missing, for example missing data.
     """
-    return plan.results(lambda: [_measure_all(catalog, plan)])
+    return setup.results(lambda: [_measure_all(catalog, setup)])
 
 
-def _measure_all(catalog: Catalog, plan: Plan) -> dict[str, Any]:
+def _measure_all(catalog: Catalog, setup: Setup) -> dict[str, Any]:
     rows, left_out = [], {}
     for entry in catalog:
         if entry.kind != "task":
             continue
         for overrides in VARIATIONS.get(entry.name, ({},)):
             name = " ".join([entry.name, *(f"{key}={value}" for key, value in overrides.items())])
-            plan.tell(name)
+            setup.tell(name)
             try:
-                rows.append({"task": name, **_measure(catalog, entry.name, overrides, plan)})
+                rows.append({"task": name, **_measure(catalog, entry.name, overrides, setup)})
             except UsageError as error:
                 left_out[name] = str(error)
     return {"shape": {"name": f"beside {MODEL}"}, "rows": rows, "left_out": left_out}
 
 
-def _measure(catalog: Catalog, task_name: str, overrides: dict[str, str], plan: Plan) -> dict[str, Any]:
-    config = resolve(catalog, task_name, MODEL, overrides, "quick" if plan.quick else "paper", SEED)
-    task = config.task_class(config.task_settings, SEED, plan.device)
+def _measure(catalog: Catalog, task_name: str, overrides: dict[str, str], setup: Setup) -> dict[str, Any]:
+    config = resolve(catalog, task_name, MODEL, overrides, "quick" if setup.quick else "paper", SEED)
+    task = config.task_class(config.task_settings, SEED, setup.device)
     model = config.model_class.build(config.model_settings, task.signature, seeds.generator(SEED, "model", MODEL))
-    next_batch = NextBatch(Batches(task, config.training, SEED, plan.device))
+    next_batch = NextBatch(Batches(task, config.training, SEED, setup.device))
     batch = next_batch()
-    step = ModelStep(model.to(plan.device), batch, task.loss)
-    timed = interleave({"batch": next_batch, "step": step}, plan.rounds, plan.clock, plan.shortest)
+    step = ModelStep(model.to(setup.device), batch, task.loss)
+    timed = interleave({"batch": next_batch, "step": step}, setup.rounds, setup.clock, setup.shortest)
     part = ratio(timed["batch"], timed["step"])
     return {
         "hidden_size": config.model_settings.hidden_size,

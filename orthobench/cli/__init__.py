@@ -18,8 +18,8 @@ import typer
 from orthobench.cli.once import Command, Group
 from orthobench.cli.options import spelled
 from orthobench.errors import OrthobenchError, one_line, without_passwords
-from orthobench.execution.output import harmless_output
-from orthobench.execution.signals import stop_while_torch_is_loaded
+from orthobench.process.output import harmless_output
+from orthobench.process.signals import stop_while_torch_is_loaded
 
 GROUPS = {
     "Train": ("run", "sweep", "tune", "reproduce", "study"),

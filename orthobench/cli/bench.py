@@ -68,23 +68,23 @@ def command(
     torch_device = pick_device(device)
     if threads is not None:
         torch.set_num_threads(threads)
-    plan = suite.Plan(torch_device, rounds, quick, tell=lambda message: typer.echo(message, err=True))
+    setup = suite.Setup(torch_device, rounds, quick, tell=lambda message: typer.echo(message, err=True))
     with open_store(db, create=True) as store:
         if constraints:
             name = "constraints"
-            results = suite.measure_constraints(selected if shape else suite.CONSTRAINED, plan)
+            results = suite.measure_constraints(selected if shape else suite.CONSTRAINED, setup)
         elif models:
             name = "models"
-            results = measure_models({entry.name: entry.load() for entry in Catalog() if entry.kind == "model"}, plan)
+            results = measure_models({entry.name: entry.load() for entry in Catalog() if entry.kind == "model"}, setup)
         elif tasks:
             name = "tasks"
-            results = measure_tasks(Catalog(), plan)
+            results = measure_tasks(Catalog(), setup)
         elif breakdown:
             name = "breakdown"
-            results = measure_breakdown(selected, plan)
+            results = measure_breakdown(selected, setup)
         else:
             name = "recurrence"
-            results = suite.measure_recurrences(selected, plan)
+            results = suite.measure_recurrences(selected, setup)
         facts = environment.describe(torch_device)
         benchmark = store.add_benchmark(name, results, environment.digest(facts), facts)
     if json:

@@ -73,10 +73,10 @@ def command(
     from orthobench.cli import records
     from orthobench.cli.display import resumable
     from orthobench.errors import UsageError
+    from orthobench.files.overwrite import refuse_other_kinds
     from orthobench.gate import render
     from orthobench.gate.baseline import check_folder, measured_file, read_baseline, write_text
     from orthobench.gate.update import UpdateRefusedError
-    from orthobench.store.overwrite import refuse_other_kinds
 
     selected = filters.conditions()
     if update and not (reason and reason.strip()):

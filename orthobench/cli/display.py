@@ -13,18 +13,17 @@ from orthobench.cli.progress import Progress, SideBySide
 from orthobench.cli.records import cell, console, print_columns
 from orthobench.cli.summaries import RunState, print_states
 from orthobench.execution.display import Display, JobsDisplay
-from orthobench.execution.output import lasting_output
+from orthobench.process.output import lasting_output
 from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:
-    from orthobench.execution.estimate import Estimate
-    from orthobench.execution.job import Outcome
-    from orthobench.execution.planner import SweepPlan, Totals
     from orthobench.execution.session import SweepResult
-    from orthobench.execution.tuner import Tuning, TuningResult
+    from orthobench.executors.job import Outcome
+    from orthobench.planning.estimate import Estimate
     from orthobench.planning.match import MatchedSize
     from orthobench.planning.plan import PlannedRun
-    from orthobench.planning.search import Trial
+    from orthobench.planning.search import Trial, Tuning, TuningResult
+    from orthobench.planning.sweep_plan import SweepPlan, Totals
 
 SHOWN_TRIALS = 10
 LEFT_TO_ANOTHER = 3
@@ -46,7 +45,7 @@ class JobLines(JobsDisplay):
         typer.echo(text, err=True)
 
     def on_outcome(self, outcome: Outcome) -> None:
-        from orthobench.execution.job import Ending
+        from orthobench.executors.job import Ending
 
         label, cause = outcome.job.label, outcome.cause
         if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
@@ -166,7 +165,7 @@ def report_sweep(result: SweepResult) -> None:
 
 def print_plan(plan: SweepPlan) -> None:
     """Print every run with its state and estimate, the number of runs by state, and the totals."""
-    from orthobench.execution.budget import show_duration
+    from orthobench.planning.budget import show_duration
 
     print_states(
         [
@@ -230,7 +229,7 @@ def _estimate_cells(estimate: Estimate | None) -> list[str]:
 
 def _range(fastest: float, slowest: float | None) -> str:
     """Format a time, with the longest one if comparable runs differ, for example "4m 10s to 7m"."""
-    from orthobench.execution.budget import show_duration
+    from orthobench.planning.budget import show_duration
 
     low, high = show_duration(fastest), show_duration(slowest or fastest)
     return low if high == low else f"{low} to {high}"
@@ -240,7 +239,7 @@ def _in_words(totals: Totals) -> str:
     """Describe the number of runs, their time and their memory in one line."""
     from rich.filesize import decimal
 
-    from orthobench.execution.budget import show_duration
+    from orthobench.planning.budget import show_duration
 
     runs = f"{totals.runs} run{'s' if totals.runs != 1 else ''}"
     if totals.seconds is None:

@@ -102,10 +102,11 @@ def _use_data_folder(context: typer.Context, folder: Path | None) -> Path | None
 
 
 def _check_destinations(texts: list[str] | None) -> list[str] | None:
-    from orthobench.sinks.targets import parse_target
+    if texts:
+        from orthobench.sinks.targets import parse_target
 
-    for text in texts or ():
-        parse_target(text)
+        for text in texts:
+            parse_target(text)
     return texts
 
 

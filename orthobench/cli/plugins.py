@@ -51,7 +51,7 @@ def command(
         raise UsageError("--check and --params are different tables: give one of them")
     catalog = Catalog(plugin or ())
     if params:
-        from orthobench.testing.sizes import count_printed_sizes
+        from orthobench.planning.printed_sizes import count_printed_sizes
 
         counts = [
             each.size.model_dump() | {"count": each.count, "agrees": each.agrees}

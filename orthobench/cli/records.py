@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from orthobench.files.strict_json import dumps
 from orthobench.settings import text
-from orthobench.store.strict_json import dumps
 
 if TYPE_CHECKING:
     from orthobench.cli.console import Console

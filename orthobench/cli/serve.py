@@ -27,8 +27,8 @@ def command(
     from orthobench import api
     from orthobench.cli.records import echo_log
     from orthobench.errors import without_passwords
-    from orthobench.execution.output import lasting_output
-    from orthobench.execution.signals import handled
+    from orthobench.process.output import lasting_output
+    from orthobench.process.signals import handled
 
     with handled(), lasting_output(), api.serve(db, port=port, where=filters.texts()) as server:
         try:

@@ -164,7 +164,7 @@ def _save_plugins(store: Store, facts: dict[str, Any], folder: Path) -> list[Pat
         StorageError: a file cannot be written.
     """
     from orthobench.errors import UsageError
-    from orthobench.store.atomic import storage_error, write_bytes
+    from orthobench.files.atomic import storage_error, write_bytes
 
     digests = {name: digest for plugin in facts.get("plugins", ()) for name, digest in plugin["files"].items()}
     contents = store.sources(list(digests.values()))

@@ -21,7 +21,7 @@ from orthobench.cli.options import (
 from orthobench.options import SweepOptions
 
 if TYPE_CHECKING:
-    from orthobench.execution.tuner import TuningResult
+    from orthobench.planning.search import TuningResult
 
 SEEDS = 5
 """The number of seeds in the command that trains the best trial."""

@@ -15,8 +15,8 @@ from orthobench.arguments import is_none
 from orthobench.data.download import md5
 from orthobench.data.folder import data_folder
 from orthobench.errors import UsageError
+from orthobench.files.atomic import write_bytes
 from orthobench.settings import CHECKSUM, whole_path
-from orthobench.store.atomic import write_bytes
 
 SETTLED_SECONDS = 2.0
 """Cache a checksum only if the file's last change is older than this, so that a later change has another time."""

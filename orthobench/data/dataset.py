@@ -14,7 +14,7 @@ from orthobench.data.download import Download, fetch, md5
 from orthobench.data.folder import data_folder
 from orthobench.data.limits import copy_limited
 from orthobench.errors import MissingDataError, UsageError
-from orthobench.store.atomic import replacing_folder
+from orthobench.files.atomic import replacing_folder
 
 Report = Callable[[str, int, int], None]
 """A callback for download progress: the file's name, bytes so far, total bytes."""

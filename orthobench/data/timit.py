@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, ClassVar
 
-from orthobench.audio import require_audio
-from orthobench.audio.files import sample_count
 from orthobench.data.archives import copy_member, is_archive, members
 from orthobench.data.checksums import files_md5
 from orthobench.data.dataset import DataSet
 from orthobench.data.download import Download
+from orthobench.data.speech import require_audio
+from orthobench.data.speech.files import sample_count
 from orthobench.errors import UsageError
 
 SENTENCES = 8

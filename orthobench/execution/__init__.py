@@ -1,1 +1,1 @@
-"""Execute runs: one run in this process, or many in this process, in worker processes, on Ray or on SLURM."""
+"""Execute runs: a single run, or a session that plans many runs and has an executor train them."""

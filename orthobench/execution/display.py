@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:
-    from orthobench.execution.job import Outcome
-    from orthobench.execution.planner import SweepPlan
-    from orthobench.execution.tuner import Tuning, TuningResult
+    from orthobench.executors.job import Outcome
     from orthobench.planning.match import MatchedSize
     from orthobench.planning.plan import PlannedRun
-    from orthobench.planning.search import Trial
+    from orthobench.planning.search import Trial, Tuning, TuningResult
+    from orthobench.planning.sweep_plan import SweepPlan
 
 
 class JobsDisplay:

@@ -16,18 +16,19 @@ import torch
 
 from orthobench.data.folder import data_folder, use_data_folder
 from orthobench.errors import UsageError
-from orthobench.execution.budget import Budget, by_priority
 from orthobench.execution.display import Display, JobsDisplay
-from orthobench.execution.estimate import Estimate, Estimator, profile_job
-from orthobench.execution.job import Ending, Executor, Job, Outcome, SinkFactory
 from orthobench.execution.open import check_device, check_places, is_new, open_logs
-from orthobench.execution.planner import SweepPlan, make_plan
-from orthobench.execution.processes import ProcessExecutor, worker_slots
-from orthobench.execution.serial import SerialExecutor
-from orthobench.execution.stop import Stopped, StopRequest, stop_on_signals
+from orthobench.executors.job import Ending, Executor, Job, Outcome, SinkFactory
+from orthobench.executors.processes import ProcessExecutor, worker_slots
+from orthobench.executors.profile import profile_job
+from orthobench.executors.serial import SerialExecutor
 from orthobench.options import RunOptions, SweepOptions
+from orthobench.planning.budget import Budget, by_priority
+from orthobench.planning.estimate import Estimate, Estimator
 from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
+from orthobench.planning.sweep_plan import SweepPlan, make_plan
+from orthobench.process.stop import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.default import named_or_default
@@ -40,8 +41,8 @@ from orthobench.training.fit import check_fit
 from orthobench.training.profiling import RunProfile
 
 if TYPE_CHECKING:
-    from orthobench.execution.ray import RayCluster
-    from orthobench.execution.slurm import SlurmCluster
+    from orthobench.executors.ray import RayCluster
+    from orthobench.executors.slurm import SlurmCluster
     from orthobench.sinks.live import LiveSinks
 
 
@@ -227,11 +228,11 @@ class Session:
         store, options, open_sink = self.open_store, self.options, self._sinks(display)
         if self.cluster is not None:
             if self._is_on_slurm:
-                from orthobench.execution.slurm_executor import SlurmExecutor
+                from orthobench.executors.slurm_executor import SlurmExecutor
 
                 slurm = cast("SlurmCluster", self.cluster)
                 return SlurmExecutor(slurm, store, self.seconds, open_sink, self.stop, display.print_line)
-            from orthobench.execution.ray import RayExecutor
+            from orthobench.executors.ray import RayExecutor
 
             ray = cast("RayCluster", self.cluster)
             return RayExecutor(ray, store, open_sink, self.stop, display.print_line)
@@ -345,9 +346,9 @@ def open_session(
 def _cluster(executor: str) -> type[RayCluster | SlurmCluster]:
     """Return the class of an executor's cluster; its module is imported here, because most sessions need no cluster."""
     if executor == "slurm":
-        from orthobench.execution.slurm import SlurmCluster
+        from orthobench.executors.slurm import SlurmCluster
 
         return SlurmCluster
-    from orthobench.execution.ray import RayCluster
+    from orthobench.executors.ray import RayCluster
 
     return RayCluster

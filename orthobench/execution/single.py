@@ -8,8 +8,8 @@ from pathlib import Path
 from orthobench.data.folder import use_data_folder
 from orthobench.execution.display import Display
 from orthobench.execution.open import check_device, check_places, is_new, open_logs
-from orthobench.execution.stop import Stopped, StopRequest, stop_on_signals
 from orthobench.options import RunOptions
+from orthobench.process.stop import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.default import named_or_default

@@ -33,10 +33,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from orthobench.arguments import Preset
 from orthobench.errors import StorageError, UsageError, unknown
+from orthobench.files import atomic
 from orthobench.gate.inference import Direction
 from orthobench.settings import read_toml
 from orthobench.spec import RunConfig, RunSpec
-from orthobench.store import atomic
 
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1)]

@@ -1,13 +1,14 @@
-"""The runs of a paper's tables and figures, at full size or scaled down."""
+"""The runs of a paper's tables, figures and studies, at full size or scaled down."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orthobench.arguments import Preset
 from orthobench.assignments import make_conditions, narrow
 from orthobench.errors import UsageError, unknown
-from orthobench.papers import Artifact, Experiment, Paper, find_study, papers
+from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
 from orthobench.planning.plan import SweepRun, with_seeds
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, text
@@ -101,6 +102,25 @@ def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[Sweep
         )
         for task, model, settings in points
     ]
+
+
+def study_runs(
+    study: Study, catalog: Catalog, preset: Preset, seeds: Sequence[int]
+) -> tuple[list[SweepRun], dict[str, list[str]]]:
+    """Return the runs of a study, each once and seed by seed, and the keys of the runs of each figure."""
+    points = study.runs(preset, built_in_models(catalog))
+    first = [
+        SweepRun(
+            resolve(catalog, run.task, run.model, run.settings, preset),
+            {setting: text(value) for setting, value in run.settings.items()},
+        )
+        for run in points
+    ]
+    figures: dict[str, list[str]] = {}
+    for seed in seeds:
+        for run, (config, _) in zip(points, first, strict=True):
+            figures.setdefault(run.figure, []).append(config.with_seed(seed).spec.key)
+    return with_seeds(first, seeds), figures
 
 
 def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:

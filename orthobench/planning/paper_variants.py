@@ -16,8 +16,8 @@ from pathlib import Path
 import platformdirs
 
 from orthobench.errors import StorageError
+from orthobench.files import atomic
 from orthobench.planning.requests import code_hash
-from orthobench.store import atomic
 
 
 def paper_variants() -> dict[str, str]:

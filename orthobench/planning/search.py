@@ -272,6 +272,70 @@ class Search:
         )
 
 
+@dataclass(frozen=True)
+class TuningResult:
+    """The trials of a search.
+
+    Attributes:
+        trials: the trials, in the order in which they were drawn.
+        is_exhausted: whether every point of the space is a trial already.
+    """
+
+    tuning: Tuning
+    trials: list[Trial]
+    is_exhausted: bool
+
+    @property
+    def ranked(self) -> list[Trial]:
+        """The finished trials, starting with the best one, followed by the others."""
+        sign = 1 if self.tuning.search.metric.goal == "min" else -1
+        finished = [trial for trial in self.trials if trial.state == "finished" and trial.best is not None]
+        finished.sort(key=lambda trial: sign * (trial.best or 0.0))
+        return [*finished, *(trial for trial in self.trials if trial not in finished)]
+
+    @property
+    def best(self) -> Trial | None:
+        """The finished trial with the best value; None without a finished trial."""
+        ranked = self.ranked
+        return ranked[0] if ranked and ranked[0].state == "finished" and ranked[0].best is not None else None
+
+    @property
+    def failed(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.state == "failed"]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A search, and the number of its trials, including trials of earlier calls."""
+
+    search: Search
+    trial_count: int
+
+    def trials(self, store: Store | None) -> list[Trial]:
+        """Return the trials so far."""
+        return self.search.trials(store)[: self.trial_count] if store else []
+
+    def first_draws(self) -> Iterator[RunConfig]:
+        """Yield the runs that a search without any results would draw, one by one; nothing is recorded."""
+        trials: list[Trial] = []
+        while len(trials) < self.trial_count and (trial := self.search.draw(trials, 1)):
+            trials.append(trial)
+            yield trial.config
+
+    def pending(self, store: Store | None) -> list[SweepRun]:
+        """Return the runs that are known to remain; the results of earlier trials may still change later draws."""
+        trials = self.trials(store)
+        while len(trials) < self.trial_count and (trial := self.search.draw(trials, 1)):
+            trials.append(trial)
+        return [SweepRun(trial.config, trial.settings) for trial in trials if trial.is_pending]
+
+    def result(self, store: Store | None) -> TuningResult:
+        """Return the trials so far as a result."""
+        trials = self.trials(store)
+        exhausted = len(trials) < self.trial_count and self.search.draw(trials, 1) is None
+        return TuningResult(self, trials, exhausted)
+
+
 def _whole_course(trial: Trial) -> tuple[float, ...]:
     """Return the best value of a finished trial up to each evaluation, continued at its last value if it stopped."""
     bests, run = tuple(trial.bests), trial.run

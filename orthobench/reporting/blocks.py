@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from orthobench.errors import UsageError
-from orthobench.store.strict_json import dumps
+from orthobench.files.strict_json import dumps
 
 
 def plotly_script() -> str:

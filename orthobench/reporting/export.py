@@ -16,13 +16,13 @@ from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.statistics import Median, Summary
 from orthobench.analysis.variants import Variant
 from orthobench.errors import UsageError
+from orthobench.files.strict_json import dumps
 from orthobench.reporting.latex import latex_table
 from orthobench.reporting.pages import PaperView, distinguishing_values, full_title, leaderboard
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.views import load_views
 from orthobench.store import Store
 from orthobench.store.export import as_csv
-from orthobench.store.strict_json import dumps
 
 Format = Literal["csv", "json", "markdown", "latex"]
 

@@ -21,6 +21,8 @@ from orthobench.analysis.conditions import SOLVED, Condition
 from orthobench.analysis.paper_tables import TOLERANCE, fill_command
 from orthobench.analysis.searches import SearchData, collect_searches
 from orthobench.errors import UsageError
+from orthobench.files import atomic
+from orthobench.files.overwrite import refuse_other_kinds
 from orthobench.papers import Study, papers
 from orthobench.reporting import sparks, verdicts
 from orthobench.reporting.account import Account, read_account
@@ -47,11 +49,10 @@ from orthobench.reporting.runs import points_for, run_details, run_index
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.search_data import search_record
 from orthobench.reporting.stills import still
-from orthobench.reporting.studies import StudyResult, draw, figures_of, find_result
+from orthobench.reporting.studies import StoredStudy, draw, figures_of, find_result
 from orthobench.reporting.styles import PALETTE, Styles
 from orthobench.reporting.views import load_views
-from orthobench.store import Status, Store, atomic
-from orthobench.store.overwrite import refuse_other_kinds
+from orthobench.store import Status, Store
 from orthobench.version import __version__
 
 SCRIPTS = ("data", "figures", "tools", "measured", "table", "run", "compare", "routes")
@@ -114,7 +115,7 @@ def write_whole(out: Path, content: bytes, kind: str) -> None:
     """Write or replace a file of a report, creating its folder if necessary.
 
     Args:
-        kind: the kind of file, as in `orthobench.store.overwrite.KINDS`.
+        kind: the kind of file, as in `orthobench.files.overwrite.KINDS`.
 
     Raises:
         UsageError: the file cannot be written, or an existing file is of another kind.
@@ -130,7 +131,7 @@ def write_whole(out: Path, content: bytes, kind: str) -> None:
 def _render(
     conditions: list[Condition],
     views: list[PaperView],
-    results: list[StudyResult],
+    results: list[StoredStudy],
     searches: Sequence[SearchData] = (),
     account: Account | None = None,
     live: bool = False,

@@ -14,6 +14,7 @@ from plotly.subplots import make_subplots
 
 from orthobench.analysis.conditions import Condition
 from orthobench.errors import UsageError, installation
+from orthobench.files.overwrite import refuse_file, refuse_other_kinds
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.length_figures import over_length
@@ -21,7 +22,6 @@ from orthobench.reporting.pages import PaperView
 from orthobench.reporting.paper_figures import panel_figures, panel_title
 from orthobench.reporting.studies import draw, figures_of
 from orthobench.reporting.styles import Styles
-from orthobench.store.overwrite import refuse_file, refuse_other_kinds
 
 ImageForm = Literal["svg", "pdf", "png"]
 IMAGE_FORMS: tuple[ImageForm, ...] = get_args(ImageForm)

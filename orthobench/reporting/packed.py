@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
+from orthobench.files.strict_json import dumps
 from orthobench.reporting.decimate import is_line
 from orthobench.reporting.figure_record import Figure
-from orthobench.store.strict_json import dumps
 
 DIGITS, PLACE_DIGITS = 5, 9
 """Significant digits of a curve's values, far below the spread over seeds, and of its places on the x axis."""

@@ -22,7 +22,7 @@ from orthobench.analysis.conditions import Condition, VariantData, condition_of
 from orthobench.analysis.paper_tables import Cell, PaperTable, fill_command, make_table
 from orthobench.analysis.statistics import LEVEL, Median, compare_unpaired, holm
 from orthobench.papers import Artifact, Experiment, Paper, Printed, Study, find_study, papers
-from orthobench.reporting.studies import StudyResult
+from orthobench.reporting.studies import StoredStudy
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ArtifactView:
     printed: list[Experiment]
     key: str
     study: Study | None = None
-    study_result: StudyResult | None = None
+    study_result: StoredStudy | None = None
 
     @property
     def is_study(self) -> bool:
@@ -152,7 +152,7 @@ def view_paper(
     paper: Paper,
     conditions: Sequence[Condition],
     variant_keys: Mapping[str, str],
-    studies: Mapping[str, StudyResult] | None = None,
+    studies: Mapping[str, StoredStudy] | None = None,
 ) -> PaperView:
     """Return a paper's tables and figures with their measured values.
 
@@ -194,7 +194,7 @@ def view_paper(
     return PaperView(paper, views)
 
 
-def _check_study(artifact: Artifact, result: StudyResult | None) -> list[ClaimResult]:
+def _check_study(artifact: Artifact, result: StoredStudy | None) -> list[ClaimResult]:
     """Check the claims of a figure from a study, once the study is complete at the paper's size."""
     if result is None or not result.is_whole:
         reason = f"needs orthobench study {artifact.study}"
@@ -210,7 +210,7 @@ def _check_study(artifact: Artifact, result: StudyResult | None) -> list[ClaimRe
     return check_runs(artifact, [variant for condition in conditions for variant in condition.variants])
 
 
-def study_claims(result: StudyResult, views: Sequence[PaperView]) -> list[ClaimResult]:
+def study_claims(result: StoredStudy, views: Sequence[PaperView]) -> list[ClaimResult]:
     """Return the claims of the figures that a study shows, from the papers' views or checked on the study alone."""
     parts = [part for view in views for part in view.artifacts if part.artifact.study == result.study.name]
     if parts:

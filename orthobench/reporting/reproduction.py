@@ -18,13 +18,13 @@ from orthobench.analysis.printed_curves import PrintedCurve, printed_curves
 from orthobench.reporting.account import MARK, TABLE_BEGINS, TABLE_ENDS, authors_part
 from orthobench.reporting.export import Sheet, condition_sheet, measured_text, seeds_of, shown_median, spread, write
 from orthobench.reporting.pages import ArtifactView, PaperView, full_title
-from orthobench.reporting.studies import StudyResult
+from orthobench.reporting.studies import StoredStudy
 from orthobench.store import Run, Status
 
 TITLE = "# What was reproduced\n"
 
 
-def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], studies: Sequence[StudyResult]) -> str:
+def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], studies: Sequence[StoredStudy]) -> str:
     """Return the report: machines, runs in progress, papers with results, studies, and runs that belong to no paper."""
     parts = ["## Where it was run\n", _markdown([_machines(conditions)])]
     if cut := _cut_off(conditions):
@@ -210,7 +210,7 @@ def _curves(condition: Condition) -> Sheet:
     return Sheet(f"{condition.title}{baseline}", [], header, rows)
 
 
-def _study(result: StudyResult) -> str:
+def _study(result: StoredStudy) -> str:
     runs = result.runs
     of = f", {len(runs)} run{'s' * (len(runs) != 1)}, {_hours(runs)} hours" if runs else ""
     small = " In the small version." if result.is_small else ""

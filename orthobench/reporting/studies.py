@@ -17,7 +17,7 @@ from orthobench.store import Benchmark, Run, Status, Store
 
 
 @dataclass(frozen=True)
-class StudyResult:
+class StoredStudy:
     """A study's newest record, and the conditions of its runs with the figure of the paper to which each belongs."""
 
     study: Study
@@ -60,7 +60,7 @@ class Section:
     panels: bool = False
 
 
-def find_result(store: Store, study: Study) -> StudyResult | None:
+def find_result(store: Store, study: Study) -> StoredStudy | None:
     """Return the newest result of a study, preferably at the paper's size; None without a record."""
     records = store.benchmarks(study.record)
     if not records:
@@ -70,15 +70,15 @@ def find_result(store: Store, study: Study) -> StudyResult | None:
     conditions = [
         (figure, condition) for figure, keys in named.items() for condition in collect(store, store.runs(keys=keys))
     ]
-    return StudyResult(study, record, conditions)
+    return StoredStudy(study, record, conditions)
 
 
-def study_results(store: Store) -> list[StudyResult]:
+def study_results(store: Store) -> list[StoredStudy]:
     """Return the results of all studies that have a record."""
     return [result for study in studies() if (result := find_result(store, study))]
 
 
-def draw(result: StudyResult, styles: Styles) -> Section:
+def draw(result: StoredStudy, styles: Styles) -> Section:
     """Draw the figures and tables of a study that have data."""
     drawings: dict[str, tuple[str, Figure]] = {}
     tables = []
@@ -122,7 +122,7 @@ def _is_small(record: Benchmark) -> bool:
     return record.results.get("preset") == "quick" or record.results.get("quick") is True
 
 
-def _remark(result: StudyResult) -> str:
+def _remark(result: StoredStudy) -> str:
     """Return the limitations of the figures, in words."""
     results, parts = result.record.results, []
     if results.get("quick"):
@@ -156,7 +156,7 @@ def _table_3(record: Benchmark, names: Mapping[str, str]) -> StudyTable:
     )
 
 
-def _lstms(result: StudyResult) -> StudyTable:
+def _lstms(result: StoredStudy) -> StudyTable:
     rows = [row for row in _rows(result.record, "table 3") if row["model"] == "lstm"]
     measured = [(f"here, n = {row['hidden_size']}", f"{60 * row['minutes']:.3g}") for row in rows]
     printed = [(f"printed, {name}", f"{seconds:.4g}") for name, seconds in result.study.other_seconds.items()]

@@ -8,13 +8,13 @@ from orthobench.analysis.conditions import Condition, collect
 from orthobench.papers import find_paper, papers
 from orthobench.reporting.pages import PaperView, mark_repeated_claims, view_paper
 from orthobench.reporting.scope import Scope
-from orthobench.reporting.studies import StudyResult, study_results
+from orthobench.reporting.studies import StoredStudy, study_results
 from orthobench.store import Store
 
 
 def load_views(
     store: Store, scope: Scope, variant_keys: Mapping[str, str]
-) -> tuple[list[Condition], list[PaperView], list[StudyResult]]:
+) -> tuple[list[Condition], list[PaperView], list[StoredStudy]]:
     """Return the measured conditions, the papers and the studies in scope.
 
     Raises:

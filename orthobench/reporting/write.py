@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
+from orthobench.files.overwrite import refuse_other_kinds
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.export import condition_sheet, sheets
 from orthobench.reporting.export import write as write_tables
@@ -15,7 +16,6 @@ from orthobench.reporting.scope import Scope
 from orthobench.reporting.styles import Styles
 from orthobench.reporting.views import load_views
 from orthobench.store import Store
-from orthobench.store.overwrite import refuse_other_kinds
 
 ReportFormat = Literal["html", "csv", "json", "markdown", "latex", "svg", "png", "pdf", "reproduction"]
 FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from orthobench.errors import UsageError, needs_extra, unknown, without_passwords
-from orthobench.store.overwrite import refuse_file
+from orthobench.files.overwrite import refuse_file
 
 if TYPE_CHECKING:
     from orthobench.sinks.destination import Destination

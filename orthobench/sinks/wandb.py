@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 import wandb
 
+from orthobench.files import atomic
 from orthobench.sinks.destination import Change
 from orthobench.sinks.record import Points, RunRecord
-from orthobench.store import Status, atomic
+from orthobench.store import Status
 
 PROJECT = os.environ.get("WANDB_PROJECT") or "orthobench"
 MARK = "orthobench.json"

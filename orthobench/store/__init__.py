@@ -1,6 +1,6 @@
-"""The database of runs and benchmarks, and atomic writes of files.
+"""The database of runs and benchmarks.
 
-Names are imported on first use, so that `orthobench.store.atomic` alone does not load SQLAlchemy.
+Names are imported on first use, so that a module that needs no tables does not load SQLAlchemy.
 """
 
 from importlib import import_module

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from orthobench.errors import UsageError
-from orthobench.store.atomic import replacing, storage_error, unwritable
+from orthobench.files.atomic import replacing, storage_error, unwritable
 from orthobench.store.connect import connect
 from orthobench.store.damage import integrity_problems
 from orthobench.store.sqlite import damaged, translated_errors

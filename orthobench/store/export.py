@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from orthobench.errors import UsageError, without_passwords
+from orthobench.files.atomic import replacing, storage_error
+from orthobench.files.overwrite import refuse_file, refuse_other_kinds
+from orthobench.files.strict_json import dumps
 from orthobench.settings import merged_settings
-from orthobench.store.atomic import replacing, storage_error
-from orthobench.store.overwrite import refuse_file, refuse_other_kinds
 from orthobench.store.store import Store
-from orthobench.store.strict_json import dumps
 from orthobench.store.tables import Run
 
 if TYPE_CHECKING:

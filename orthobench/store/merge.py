@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Engine, RowMapping, Table, UniqueConstraint, delete, insert, select, update
 
 from orthobench.errors import DamagedError, UsageError, shell_command
-from orthobench.store.atomic import name_new, unwritable
+from orthobench.files.atomic import name_new, unwritable
 from orthobench.store.backup import already_there, back_up, row_counts
 from orthobench.store.connect import connect
 from orthobench.store.damage import check_tables, integrity_problems

@@ -17,7 +17,8 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
-from orthobench.store.atomic import storage_error
+from orthobench.files.atomic import storage_error
+from orthobench.files.strict_json import loads
 from orthobench.store.backup import back_up
 from orthobench.store.connect import connect, is_read_only, uri_of
 from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
@@ -26,7 +27,6 @@ from orthobench.store.network import refuse_network
 from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.sqlite import damaged, prepare, translated_errors
 from orthobench.store.store import Store
-from orthobench.store.strict_json import loads
 from orthobench.store.tables import VERSION_TABLE
 
 MIGRATIONS = Path(__file__).with_name("migrations")

@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import NullType
 
 from orthobench.errors import DamagedError, UsageError
+from orthobench.files.strict_json import loads
 from orthobench.metric import Metric
 from orthobench.settings import run_names
 from orthobench.store.backup import back_up_beside
@@ -29,7 +30,6 @@ from orthobench.store.keys import is_key
 from orthobench.store.location import sqlite_file
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
 from orthobench.store.sqlite import damaged
-from orthobench.store.strict_json import loads
 from orthobench.store.tables import Base, Environment, Run, Series, StoredMetric, utc_now
 
 UNKNOWN: dict[str, Any] = {

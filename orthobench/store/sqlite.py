@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, ExceptionContext, event
 from sqlalchemy.exc import OperationalError
 
 from orthobench.errors import DamagedError, OrthobenchError, UsageError, shell_command
-from orthobench.store.atomic import (
+from orthobench.files.atomic import (
     DELETE_FILES,
     MAKE_ROOM,
     MAKE_WRITABLE,

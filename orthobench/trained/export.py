@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.errors import UsageError, needs_extra
+from orthobench.files.atomic import replacing, storage_error
+from orthobench.files.overwrite import refuse_other_kinds
 from orthobench.model import Model
-from orthobench.store.atomic import replacing, storage_error
-from orthobench.store.overwrite import refuse_other_kinds
 from orthobench.trained.load import TrainedModel
 from orthobench.training.batches import as_stream
 

@@ -23,10 +23,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from orthobench.errors import RunLockedError, UsageError
-from orthobench.store.atomic import storage_error, write_bytes
+from orthobench.files.atomic import storage_error, write_bytes
+from orthobench.files.remote import RemoteFolder
 from orthobench.store.keys import as_name
 from orthobench.store.location import sqlite_file
-from orthobench.store.remote import RemoteFolder
 
 _logger = logging.getLogger(__name__)
 

@@ -39,6 +39,10 @@ class RunProfile:
     weights: int = 0
 
 
+class ProfileError(Exception):
+    """A run could not be profiled; the message gives the reason."""
+
+
 def profile_run(
     config: RunConfig,
     device: torch.device,

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orthobench.errors import UsageError, without_passwords
+from orthobench.files.atomic import storage_error, write_bytes
+from orthobench.files.remote import RemoteFolder
 from orthobench.store import Weights
-from orthobench.store.atomic import storage_error, write_bytes
 from orthobench.store.location import sqlite_file
-from orthobench.store.remote import RemoteFolder
 from orthobench.weights.content import KINDS, file_name, sha256
 
 PROTOCOLS = ("abfs", "abfss", "az", "file", "gcs", "gs", "hdfs", "local", "memory", "s3", "s3a", "sftp", "ssh")

@@ -265,6 +265,7 @@ def test_mixed_settings_are_cautioned_about_and_found_in_any_notation(swept, tin
     assert len(narrowed["runs"][0]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("test", [compare_paired, compare_unpaired])
 def test_the_memory_of_a_test_does_not_grow_with_the_runs(test):
     """Of all draws at once, 2,000 values a side would take a gigabyte, and of all pairs 32 MB."""

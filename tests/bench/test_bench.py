@@ -14,7 +14,7 @@ from orthobench.bench.breakdown import PARTS, TimedStep
 from orthobench.bench.implementations import implementations
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape, select
-from orthobench.bench.suite import MultiplyAdd, Plan, measure_recurrences
+from orthobench.bench.suite import MultiplyAdd, Setup, measure_recurrences
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.recurrence import backends, stopwatch
@@ -105,19 +105,19 @@ def test_nothing_is_timed_outside_a_record(monkeypatch):
 
 def test_the_results_have_the_verdicts_on_the_kernels_that_were_timed(monkeypatch):
     monkeypatch.setattr(verdicts, "machine", lambda device: {"device": "a fake GPU", "driver": "580.65.06"})
-    plan, passed = Plan(torch.device("cpu")), Verdict("recurrence tanh", torch.device("cuda", 0), 20, 5)
+    setup, passed = Setup(torch.device("cpu")), Verdict("recurrence tanh", torch.device("cuda", 0), 20, 5)
 
     def measure():
         backends.record_self_test(passed.form, passed)
         return [{"rows": []}]
 
-    results = plan.results(measure)
+    results = setup.results(measure)
     assert results["self_tests"] == {
         "device": "a fake GPU",
         "driver": "580.65.06",
         "tests": {"recurrence tanh": "passed"},
     }
-    assert plan.results(list)["self_tests"] is None, "those of an earlier benchmark are not in the next"
+    assert setup.results(list)["self_tests"] is None, "those of an earlier benchmark are not in the next"
 
 
 def test_constraints(orthobench):
@@ -239,7 +239,7 @@ def test_denormals_are_as_before():
     try:
         for flushed in (True, False):
             torch.set_flush_denormal(flushed)
-            measure_recurrences([SHAPES["adding-200"]], Plan(torch.device("cpu"), rounds=1, quick=True))
+            measure_recurrences([SHAPES["adding-200"]], Setup(torch.device("cpu"), rounds=1, quick=True))
             assert bool(torch.tensor(1e-40) * 1 == 0) == flushed
     finally:
         torch.set_flush_denormal(before)

@@ -5,8 +5,8 @@ import re
 import orthobench.spec
 from orthobench.cli.display import print_plan
 from orthobench.cli.summaries import RunState, print_states
-from orthobench.execution.planner import make_plan
 from orthobench.planning.plan import PlannedRun
+from orthobench.planning.sweep_plan import make_plan
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 

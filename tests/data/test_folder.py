@@ -10,7 +10,7 @@ from orthobench.data.dataset import DataSet
 from orthobench.data.folder import data_folder, use_data_folder
 from orthobench.data.registry import dataset, datasets
 from orthobench.errors import StorageError, UsageError
-from orthobench.store.atomic import replacing_folder
+from orthobench.files.atomic import replacing_folder
 
 
 def test_the_option_goes_before_the_environment_and_that_before_the_cache_folder(tmp_path, monkeypatch):

@@ -271,6 +271,7 @@ def test_a_folder_that_a_killed_process_left_half_done_is_not_trusted(data_folde
     assert data_set.faults(data_set.require()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "first_train", "first_test", "mean", "std"),
     [  # labels and moments as published with the data sets and in PyTorch's examples

@@ -13,11 +13,11 @@ import soundfile
 import torch
 from support.speech import SENTENCES, speech, sphere, write_speech, write_timit_sample
 
-from orthobench.audio.files import read
-from orthobench.audio.spectra import log_magnitude, stft
 from orthobench.data.features import speech_features
 from orthobench.data.folder import use_data_folder
 from orthobench.data.registry import dataset
+from orthobench.data.speech.files import read
+from orthobench.data.speech.spectra import log_magnitude, stft
 from orthobench.data.timit import CORE_TEST, VALIDATION, speech_folder
 from orthobench.errors import StorageError, UsageError
 

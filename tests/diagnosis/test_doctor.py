@@ -19,7 +19,7 @@ from orthobench.diagnosis import Finding, Level, kernels, machine, storage
 from orthobench.recurrence.cpu import build, native
 from orthobench.recurrence.cuda import backend as cuda
 from orthobench.recurrence.cuda import verdicts
-from orthobench.recurrence.cuda.self_test import Outcome
+from orthobench.recurrence.cuda.self_test import Measured
 
 SECTIONS = ["versions", "devices", "compilers", "caches", "back ends", "self-tests", "data", "database"]
 
@@ -38,7 +38,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def fake_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
     """A function that makes torch say it has a GPU, on which each self-test has the given outcome."""
 
-    def install(outcome: Outcome | Exception, capability: tuple[int, int] = (9, 0)) -> None:
+    def install(outcome: Measured | Exception, capability: tuple[int, int] = (9, 0)) -> None:
         major, minor = capability
         properties = SimpleNamespace(name="Fake H100", total_memory=80_000_000_000, major=major, minor=minor)
         monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path / "cache"))
@@ -48,7 +48,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., N
         monkeypatch.setattr(verdicts, "driver_version", lambda: "580.65.06")
         monkeypatch.setattr(cuda, "unsupported", lambda call: None)
 
-        def measure(run: Any, call: Any, form: Any) -> Outcome:
+        def measure(run: Any, call: Any, form: Any) -> Measured:
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
@@ -130,7 +130,7 @@ def test_a_gpu_that_torch_does_not_see_needs_action(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_gpu_and_its_kernels(fake_gpu: Callable[..., None]) -> None:
-    fake_gpu(Outcome({"gradient of W": 2e-7, "outputs": 1e-7}, None))
+    fake_gpu(Measured({"gradient of W": 2e-7, "outputs": 1e-7}, None))
     gpu = by_subject(list(machine.devices()))["GPU 0"]
     assert gpu.level is Level.OK
     assert gpu.text.startswith("Fake H100, 80 GB, capability 9.0, driver 580.65.06")
@@ -143,12 +143,12 @@ def test_a_gpu_and_its_kernels(fake_gpu: Callable[..., None]) -> None:
 
 
 def test_a_kernel_that_failed_needs_action_and_a_retest_measures_again(fake_gpu: Callable[..., None]) -> None:
-    fake_gpu(Outcome({"x": 1.0}, "differs from the reference: x 1.0e+00"))
+    fake_gpu(Measured({"x": 1.0}, "differs from the reference: x 1.0e+00"))
     failed = [finding for finding in kernels.self_tests() if finding.subject.startswith("GPU 0")]
     assert {finding.level for finding in failed} == {Level.ACTION}
     assert "differs from the reference" in failed[0].text
     assert "--retest" in failed[0].fix
-    fake_gpu(Outcome({"x": 0.0}, None))
+    fake_gpu(Measured({"x": 0.0}, None))
     cached = [finding for finding in kernels.self_tests() if finding.subject.startswith("GPU 0")]
     assert {finding.level for finding in cached} == {Level.ACTION}, "the verdict is kept"
     again = [finding for finding in kernels.self_tests(retest=True) if finding.subject.startswith("GPU 0")]
@@ -166,14 +166,14 @@ def test_a_broken_context_ends_the_tests_of_the_gpu(
 
 
 def test_an_old_gpu_is_a_note(fake_gpu: Callable[..., None]) -> None:
-    fake_gpu(Outcome({}, None), capability=(7, 5))
+    fake_gpu(Measured({}, None), capability=(7, 5))
     gpu = by_subject(list(machine.devices()))["GPU 0"]
     assert gpu.level is Level.NOTE
     assert "too old" in gpu.text
 
 
 def test_a_missing_header_and_a_missing_triton(fake_gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_gpu(Outcome({}, None))
+    fake_gpu(Measured({}, None))
     monkeypatch.setattr(machine.sysconfig, "get_path", lambda name: "/nowhere")
     find_spec = machine.importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "triton" else find_spec(name))

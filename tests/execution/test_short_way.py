@@ -67,5 +67,5 @@ def test_a_run_calls_the_listed_files(counted):
 
 def test_a_run_imports_few_modules(counted):
     assert len(counted["modules"]) <= MODULES, counted["modules"]
-    branches = ("execution.ray", "execution.slurm", "execution.processes", "sinks.live", "data.mnist", "planning.grid")
+    branches = ("executors.ray", "executors.slurm", "executors.processes", "sinks.live", "data.mnist", "planning.grid")
     assert {f"orthobench.{name}" for name in branches} & set(counted["modules"]) == set()

@@ -61,6 +61,7 @@ def change(file, model, by):
     measured_file(file).write_text(json.dumps(content))
 
 
+@pytest.mark.slow
 def test_unchanged_code_passes_anew_from_the_database_and_with_other_seeds(measured, file):
     for options in ((), ("--db", "runs.db"), ("--db-only", "--db", "runs.db"), ("--first-seed", "50")):
         outcome = measured("check", *options)
@@ -166,6 +167,7 @@ def test_exactly_one_seed(file, orthobench):
     assert findings(outcome)["adding/gru mse"]["verdict"] == "worse"
 
 
+@pytest.mark.slow
 def test_more_seeds_can_be_measured_than_are_checked(file, orthobench):
     assert orthobench("check", "--update", "--reason", "many", "--seeds", "5", "--only", "adding/rnn").code == 0
     gru, rnn = read_baseline(file).run

@@ -158,6 +158,7 @@ def gate(small, orthobench):
     return lambda *options: orthobench("check", str(small), *options)
 
 
+@pytest.mark.slow
 @planted
 def test_a_small_gate_fails_on(fault, guard, gate, monkeypatch):
     fault(monkeypatch)
@@ -165,11 +166,13 @@ def test_a_small_gate_fails_on(fault, guard, gate, monkeypatch):
     assert outcome.code == 1, outcome.out
 
 
+@pytest.mark.slow
 def test_a_small_gate_passes_code_that_did_not_change(gate):
     outcome = gate("--first-seed", "100")
     assert outcome.code == 0, outcome.out
 
 
+@pytest.mark.slow
 def test_what_makes_the_task_no_harder_shows_to_the_last_bit_alone(small, gate, orthobench, monkeypatch):
     exact = small.with_name("exact.toml")
     exact.write_text(SMALL.replace("[[run]]", "[[run]]\nexact = true", 1))

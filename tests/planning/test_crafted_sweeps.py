@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orthobench.errors import UsageError
-from orthobench.execution.slurm_settings import SlurmSettings, read_settings
+from orthobench.executors.slurm_settings import SlurmSettings, read_settings
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import parse_axis
 from orthobench.plugins import Catalog
@@ -52,7 +52,7 @@ def test_a_plugin_that_raises_anything_ends_in_one_line(tmp_path, what):
 def test_a_recording_with_an_absurd_rate_is_refused(tmp_path, rate):
     import wave
 
-    from orthobench.audio.files import read
+    from orthobench.data.speech.files import read
 
     with wave.open(str(tmp_path / "odd.wav"), "wb") as file:
         file.setparams((1, 2, min(rate, 2_000_000_000), 0, "NONE", ""))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthobench.errors import UsageError
-from orthobench.execution.slurm_settings import read_settings
+from orthobench.executors.slurm_settings import read_settings
 from orthobench.gate.baseline import read_baseline
 from orthobench.planning.file import SweepFile, read_file, schema
 from orthobench.planning.grid import read_grid

@@ -107,6 +107,7 @@ def only_object(cache: Path) -> Path:
 # ---------------------------------------------------------------------- one build
 
 
+@pytest.mark.slow
 def test_concurrent_builds_compile_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds, original = [], build._compile
     monkeypatch.setattr(build, "_compile", lambda *args: (builds.append(args), original(*args)))
@@ -196,6 +197,7 @@ def replace_with_text(shared_object: Path) -> None:
     build.CacheEntry(shared_object).write("compared")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [cut, flip])
 def test_a_damaged_object_is_built_again_once(
     damage: Callable[[Path], None], filled: tuple[Path, Outcome], tmp_path: Path
@@ -465,6 +467,7 @@ def outcome_of(program: str, cache: Path, **environment: str) -> tuple[list[str]
     return run.stdout.splitlines(), run.stderr.splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "names"),
     [
@@ -528,6 +531,7 @@ def broken_compiler(compiler: str, folder: Path, file: str) -> str:
     return broken
 
 
+@pytest.mark.slow
 def test_kernels_that_disagree_are_not_used(tmp_path: Path, quick_compiler: str, filled: tuple[Path, Outcome]) -> None:
     """A sigmoid that is one percent off: the LSTM's kernels are wrong, the plain recurrence's are not."""
     compiler = patched_compiler(quick_compiler, tmp_path, "1.0f + exponential(-x)", "1.01f + exponential(-x)")

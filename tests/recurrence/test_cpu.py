@@ -383,6 +383,7 @@ def test_a_long_saturated_sequence_has_torchs_accuracy() -> None:
 # ---------------------------------------------------------------------- memory
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("restored_threads")
 def test_no_memory_growth() -> None:
     torch.set_num_threads(1)  # a thousand parallel sections would mostly wait on a busy machine

@@ -24,6 +24,7 @@ from orthobench.store import open_store
 SHIPPED = Path(__file__).parents[2] / "results.db"
 
 
+@pytest.mark.slow
 def test_every_figure_of_the_shipped_results_is_valid_for_plotly(tmp_path):
     """`test_studies.py` tests the figures of studies of which the shipped results have none."""
     database = tmp_path / "results.db"

@@ -6,7 +6,7 @@ import pytest
 from support.pages import add_run
 from support.served import SETTINGS, make_database, served
 
-from orthobench.site import serve as serving
+from orthobench.reporting.web import serve as serving
 from orthobench.store import MetricRow, open_store
 
 pytestmark = pytest.mark.browser

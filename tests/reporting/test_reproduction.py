@@ -10,7 +10,7 @@ from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed, find_study
 from orthobench.reporting.account import MARK, TABLE_BEGINS, TABLE_ENDS, read_account
 from orthobench.reporting.reproduction import everything_measured, keep_authors, reproduction
-from orthobench.reporting.studies import StudyResult
+from orthobench.reporting.studies import StoredStudy
 from orthobench.store import Benchmark, Status, open_store
 
 
@@ -114,7 +114,7 @@ def test_a_run_that_two_figures_of_a_study_share_is_counted_once(database):
     study = find_study("sizes")
     record = Benchmark(name=study.record, results=results)
     conditions = collect(database.store)
-    study_result = StudyResult(
+    study_result = StoredStudy(
         study, record, [(figure, condition) for figure in results["figures"] for condition in conditions]
     )
     assert ", 2 runs, 0.067 hours." in reproduction([], [], [study_result])

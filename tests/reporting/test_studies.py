@@ -264,7 +264,7 @@ def test_a_study_of_the_papers_sizes_goes_before_a_small_one(orthobench, tmp_pat
 
 @pytest.mark.usefixtures("small")
 def test_a_failing_run_is_told_and_ends_no_other(orthobench, monkeypatch):
-    from orthobench.execution import job
+    from orthobench.executors import job
 
     train = job.train
 

@@ -14,7 +14,7 @@ from orthobench.analysis.claims import check_panels, check_runs
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Artifact, find_paper, find_study
 from orthobench.reporting.pages import distinguishing_settings, view_paper
-from orthobench.reporting.studies import StudyResult, find_result
+from orthobench.reporting.studies import StoredStudy, find_result
 from orthobench.reporting.verdicts import square
 from orthobench.store import Benchmark, TraceRow, open_store
 
@@ -160,7 +160,7 @@ def test_a_study_that_is_begun_counts_as_measured_in_part(database):
 
     def shown(*keys: str) -> tuple[str, str, str]:
         record = Benchmark(name=study.record, results={"preset": "paper", "figures": {"figure 4": list(keys)}})
-        result = StudyResult(study, record, conditions if finished in keys else [])
+        result = StoredStudy(study, record, conditions if finished in keys else [])
         views = view_paper(find_paper("helfrich2020"), [], {}, {"heat-maps": result}).artifacts
         part = next(view for view in views if view.artifact.name == "figure 4")
         return square(part).standing, square(part).words, part.claim_results[0].reason

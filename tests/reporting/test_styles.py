@@ -144,6 +144,7 @@ def report(folder, models):
     return condition
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plugins", [1, 12, 24, 100])
 def test_all_models_of_a_figure_differ(tmp_path, plugins):
     """Those from outside too, though the shipped ones have every pair of a dash and a filled symbol."""

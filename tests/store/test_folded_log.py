@@ -13,7 +13,7 @@ from support.served import served
 
 import orthobench as ob
 from orthobench.execution.display import Display, JobsDisplay
-from orthobench.site import serve as serving
+from orthobench.reporting.web import serve as serving
 from orthobench.store import open_store
 from orthobench.store.connect import log_size
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orthobench.errors import OrthobenchError, UsageError, without_passwords
-from orthobench.execution.job import Job
+from orthobench.executors.job import Job
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store.location import parse

@@ -72,6 +72,7 @@ def carry_out(path: Path, rows: int, seconds: float) -> None:
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
 
 
+@pytest.mark.slow
 def test_sixteen_writers_lose_nothing(tmp_path):
     carry_out(tmp_path / "r.db", rows=15, seconds=0)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from support.pages import add_run
 
 import orthobench as ob
-from orthobench.site.serve import Server
+from orthobench.reporting.web.serve import Server
 from orthobench.store import open_store
 
 SETTINGS = {"sequence_length": "10", "hidden_size": "8"}

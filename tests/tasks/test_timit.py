@@ -13,10 +13,10 @@ import soundfile
 import torch
 from support.speech import speech, write_speech, write_timit_sample
 
-from orthobench.audio.files import read
-from orthobench.audio.spectra import log_magnitude, stft
 from orthobench.data.folder import use_data_folder
 from orthobench.data.registry import dataset
+from orthobench.data.speech.files import read
+from orthobench.data.speech.spectra import log_magnitude, stft
 from orthobench.data.timit import speech_folder
 from orthobench.store import open_store
 from orthobench.tasks.timit import Timit, TimitSettings
@@ -67,7 +67,7 @@ def test_exchanged_shows_the_next_frame_and_asks_for_this_one(task, folder, monk
     assert torch.isinf(batch.targets[n:, 0]).all()
     rebuilt = []
     monkeypatch.setattr(
-        "orthobench.audio.quality.quality_of_predictions",
+        "orthobench.data.speech.quality.quality_of_predictions",
         lambda files, predictions, report: rebuilt.append(predictions) or {},
     )
     every = exchanged.test.batch(torch.arange(len(exchanged.test)))
@@ -127,7 +127,7 @@ def test_predictions_are_handed_on_by_file(task, monkeypatch):
         handed.update(zip(files, predictions, strict=True))
         return {"stoi": 0.5}
 
-    monkeypatch.setattr("orthobench.audio.quality.quality_of_predictions", note)
+    monkeypatch.setattr("orthobench.data.speech.quality.quality_of_predictions", note)
     assert task.final_metrics(lambda inputs: (inputs, ()), lambda *_: None) == {"stoi": 0.5}
     (file,) = task.test_files
     np.testing.assert_array_equal(handed[file], features(file)[:-1])

@@ -36,6 +36,7 @@ for readout in ("last_valid", "mean", "positions", "all"):
 """
 
 
+@pytest.mark.slow
 def test_every_readout_and_the_embedding_fit_in_a_graph(cuda_stub_environment):
     results = [json.loads(line) for line in cuda_stub.run(cuda_stub_environment, "-c", CODE).splitlines()]
     assert len(results) == 16

@@ -43,6 +43,7 @@ def test_the_list_of_models_whose_step_waits():
     assert {name for name, reason in waits().items() if reason} == {"enrnn", "dtriv"}
 
 
+@pytest.mark.slow
 def test_every_model(cuda_stub_environment):
     """One test, so that the models are trained once wherever tests run at once."""
     jobs = [[model, mode] for model, reason in waits().items() for mode in (["off"] if reason else ["off", "on"])]
@@ -77,6 +78,7 @@ def check_graph(model: str, step: dict[str, object]) -> None:
     assert step["launches"] <= 10, model
 
 
+@pytest.mark.slow
 def test_every_optimiser_clipping_and_a_falling_learning_rate_fit_in_the_graph(cuda_stub_environment):
     names = [name for name in get_args(OptimizerName) if not name.startswith("cayley")]  # the defaults of other models
     course = TINY | {"clip_norm": "1.0", "clip_value": "0.5", "epochs": "3", "learning_rate_decay": "0.5"}
@@ -110,6 +112,7 @@ def bench(environment: dict[str, str], folder: Path, *options: str, before: str 
     return list(printed["shapes"])
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_recurrences_times_kernels_and_graphs(cuda_stub_environment, tmp_path):
     shapes = bench(cuda_stub_environment, tmp_path)
     assert len(shapes) == len(SHAPES)
@@ -119,6 +122,7 @@ def test_the_benchmark_of_recurrences_times_kernels_and_graphs(cuda_stub_environ
         assert all(row["seconds"] > 0 for row in rows.values())
 
 
+@pytest.mark.slow
 def test_a_kernel_that_does_not_launch_costs_no_other_row(cuda_stub_environment, tmp_path):
     before = """
 from orthobench.recurrence.ops.plain.cuda import Recurrence

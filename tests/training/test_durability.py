@@ -25,6 +25,7 @@ def traced(folder, command) -> list[str]:
     return log.read_text("utf-8", "replace").splitlines()
 
 
+@pytest.mark.slow
 def test_commits_are_on_the_disk_before_a_checkpoint_is_replaced_or_removed(tmp_path, tiny_options):
     run = ["run", "adding", "rnn", *tiny_options, "--checkpoint-every", "0", "--db", "r.db"]
     is_flushed, moments = True, []

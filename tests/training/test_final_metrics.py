@@ -136,6 +136,7 @@ def kept_tensors(folder):
     return {file.name: {name: part.tolist() for name, part in load_file(file).items()} for file in files}
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_in_them_keeps_the_weights_and_trains_no_iteration_again(tmp_path, tiny_options):
     (tmp_path / "dying.py").write_text(PLUGIN)
     words = ["run", "dying", "rnn", "--plugin", "dying.py", *tiny_options, "--keep-weights", "both", "--db", "r.db"]

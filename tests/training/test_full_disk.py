@@ -167,6 +167,7 @@ PRAGMAS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pragma", PRAGMAS)
 def test_a_database_that_cannot_be_written_any_more(pragma, tmp_path):
     longer = {"epochs": "30"}  # the rows of a shorter run may fit into the pages that the file has

@@ -43,6 +43,7 @@ def lock_again_and_again(root: Path, results: multiprocessing.SimpleQueue) -> No
     results.put(failures)
 
 
+@pytest.mark.slow
 def test_two_processes_never_hold_the_lock_of_one_run(folder):
     """The lock's file is removed at each release, while the other processes open and lock it."""
     folder.root.mkdir()

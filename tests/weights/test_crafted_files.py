@@ -128,6 +128,7 @@ def test_tensors_of_other_names_or_shapes_are_refused(content, refused):
         refused(save(changed, {"format": "pt", FACTS: facts}))
 
 
+@pytest.mark.slow
 def test_no_mutation_ends_in_another_error(content, tmp_path):
     """Deterministic mutations of bytes, most of them in the header, load or are refused in one line."""
     chance, file = random.Random(0), tmp_path / "crafted.safetensors"

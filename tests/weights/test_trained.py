@@ -235,6 +235,7 @@ def test_a_pt2_file_computes_the_same(database, tiny, tmp_path, task, batch):
 QUICK = {"eurnn", "lru"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "model", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]

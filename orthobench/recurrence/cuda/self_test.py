@@ -57,7 +57,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Measured:
     """What a test measured: the largest relative errors by name, and the reason for a failure or None."""
 
     errors: Mapping[str, float]
@@ -93,7 +93,7 @@ def _details(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def measure(run: Run, call: Call, form: Form) -> Outcome:
+def measure(run: Run, call: Call, form: Form) -> Measured:
     """Measure one variant at the call's size and parameters, with a function that runs calls with the kernels.
 
     Raises:
@@ -109,18 +109,18 @@ def measure(run: Run, call: Call, form: Form) -> Outcome:
 
 def _agreement(
     run: Run, operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int, device: torch.device
-) -> Outcome:
+) -> Measured:
     arguments = [argument.to(device) for argument in problem(operation, parameters, n, batch)]
     names = tuple(name for name, value in parameters.items() if isinstance(value, Tensor))
     scalars = {name: value for name, value in parameters.items() if name not in names}
     expected = comparison.evaluate(reference.run, operation, scalars, names, arguments, torch.float64)
     if not float((arguments[1] @ arguments[1].T).norm()) > 0:
-        return Outcome({}, "the device computes nothing: a product of W is 0")
+        return Measured({}, "the device computes nothing: a product of W is 0")
     actual = comparison.evaluate(run, operation, scalars, names, arguments, torch.float32)
     errors = {name: comparison.distance(actual[name], value) for name, value in expected.items()}
     wrong = [f"{name} {error:.1e}" for name, error in errors.items() if not error <= TOLERANCE]  # NaN is wrong
     reason = f"differs from the reference: {', '.join(wrong)} (limit {TOLERANCE:.0e})" if wrong else None
-    return Outcome(errors, reason)
+    return Measured(errors, reason)
 
 
 def problem(operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int) -> list[Tensor]:
@@ -167,7 +167,7 @@ def _single(tensor: Tensor) -> Tensor:
     return tensor.float().double()
 
 
-def _drift(run: Run, n: int, batch: int, device: torch.device) -> Outcome:
+def _drift(run: Run, n: int, batch: int, device: torch.device) -> Measured:
     """Measure |h_T| / |h_0| of h_t = W h_{t-1} with an orthogonal W, relative to W^T h_0 in float64."""
     weight = torch.linalg.qr(comparison.normal(n, n, seed=0)).Q.float().to(device)
     start = comparison.normal(batch, n, seed=1).float().to(device)
@@ -185,7 +185,7 @@ def _drift(run: Run, n: int, batch: int, device: torch.device) -> Outcome:
         reason = (
             f"the norm of a state changes by {ratio - 1:+.1e} over {DRIFT_STEPS} steps of an orthogonal W ({limit})"
         )
-    return Outcome({"norm": drift}, reason)
+    return Measured({"norm": drift}, reason)
 
 
 def examples(device: torch.device) -> list[Call]:

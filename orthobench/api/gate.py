@@ -1,0 +1,60 @@
+"""Check every model against the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orthobench.api.arguments import checked
+from orthobench.arguments import A_COUNT
+from orthobench.execution.display import Display
+from orthobench.options import RunOptions, SweepOptions
+
+if TYPE_CHECKING:
+    from orthobench.gate.check import CheckResult
+
+
+@checked(seeds=A_COUNT)
+def check(
+    baseline: str | Path = "checks/baseline.toml",
+    *,
+    only: Sequence[str] = (),
+    seeds: int | None = None,
+    first_seed: int | None = None,
+    db: str | Path | None = None,
+    db_only: bool = False,
+    for_update: bool = False,
+    fail_on_speed: bool = False,
+    options: RunOptions | None = None,
+    display: Display | None = None,
+) -> CheckResult:
+    """Train the runs of a baseline in this process, and compare them with the baseline's values.
+
+    Args:
+        only: restrict to these runs, such as "adding/lstm".
+        seeds: number of seeds, overriding the baseline.
+        first_seed: the first seed, overriding the baseline.
+        db: store the runs in this database, and use the runs that it contains; None for a temporary one.
+        db_only: train nothing and only use the runs in the database.
+        for_update: also train runs that the baseline cannot judge, for `CheckResult.update_baseline`.
+        fail_on_speed: count slower steps as failures.
+
+    Raises:
+        UsageError: the baseline is invalid, or a run cannot start.
+        Stopped: the user pressed Ctrl-C.
+    """
+    from orthobench.gate.check import check_baseline
+
+    return check_baseline(
+        Path(baseline),
+        only,
+        seeds,
+        first_seed,
+        db,
+        db_only,
+        for_update,
+        fail_on_speed,
+        SweepOptions.of(options),
+        display,
+    )

@@ -1,0 +1,262 @@
+"""Train runs in worker processes on this machine.
+
+If a worker dies, only its own run ends. A segmentation fault or the out-of-memory killer shows in its exit code, the
+database records the cause, and the next run starts. Workers have their own sessions, so a Ctrl-C on the terminal
+reaches only this process, which then asks the workers to stop. If this process dies, the input of the workers ends and
+they stop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from sqlalchemy.exc import SQLAlchemyError
+
+from orthobench.errors import UsageError
+from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, record_failure
+from orthobench.process.signals import REQUESTS
+from orthobench.store import Status, Store
+from orthobench.training.events import EventSink, replay
+from orthobench.training.lifecycle import is_settled
+from orthobench.training.locks import is_locked
+
+IDLE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
+"""Environment variables that keep idle threads from occupying cores, unless the user has set them."""
+POLL_SECONDS = 0.1
+"""Time between two checks for a request to stop."""
+STOP_SECONDS = 60.0
+"""Time that a worker gets to write its checkpoint when this process fails."""
+
+
+def visible_gpus() -> list[str]:
+    """Return the GPUs of this process, with the names that CUDA_VISIBLE_DEVICES uses."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    numbers = [str(number) for number in range(torch.cuda.device_count())]
+    return named.split(",")[: len(numbers)] if named else numbers
+
+
+def worker_slots(device: torch.device, jobs: int | None, gpu_share: int, cores: int) -> list[str | None]:
+    """Return one slot for each run that may train at the same time: its GPU, or None on the CPU.
+
+    Args:
+        jobs: the number of runs at the same time; None for one per core, or for as many as the GPUs can share.
+        gpu_share: the number of runs that share one GPU.
+
+    Raises:
+        UsageError: there are more runs than the GPUs can share, or runs should share a GPU and there is none.
+    """
+    if device.type != "cuda":
+        if gpu_share > 1:
+            raise UsageError("`gpu_share` is for runs on GPUs: leave it out, or give `device='cuda'`")
+        return [None] * (cores if jobs is None else jobs)
+    slots: list[str | None] = [gpu for _ in range(gpu_share) for gpu in visible_gpus()]
+    if jobs is not None and jobs > len(slots):
+        raise UsageError(
+            f"`jobs={jobs}` is more than {len(slots) // gpu_share} GPU(s) with {gpu_share} run(s) each: "
+            f"give `gpu_share={-(-jobs * gpu_share // len(slots))}`, or a smaller `jobs`"
+        )
+    return slots[:jobs]
+
+
+class ProcessExecutor:
+    """An executor with one worker process per run, and one run per slot at a time.
+
+    Args:
+        cores: the number of threads, which running and waiting runs share evenly.
+        print_line: receives each line that a worker prints.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        slots: Sequence[str | None],
+        cores: int,
+        open_sink: SinkFactory,
+        should_stop: Callable[[], bool],
+        print_line: Callable[[str], None],
+    ) -> None:
+        self.store, self.slots, self.cores = store, slots, cores
+        self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
+
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
+        """Train jobs and yield their outcomes. Closing the iterator early kills the workers."""
+        waiting, free = deque(jobs), deque(self.slots)
+        running: dict[int, _Worker] = {}
+        messages: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+        stopping = False
+        try:
+            while running or waiting:
+                if not stopping and self.should_stop():
+                    stopping = True
+                    waiting.clear()
+                    for worker in running.values():
+                        if worker.has_reported:
+                            worker.ask_to_stop()
+                        else:  # it still imports torch or generates its data, and has nothing to lose
+                            worker.process.kill()
+                if waiting and free and not may_start():
+                    waiting.clear()
+                while waiting and free:
+                    sharers = min(len(self.slots), len(running) + len(waiting))
+                    job = replace(waiting.popleft(), threads=max(1, self.cores // sharers))
+                    if settled := self._settled_outcome(job):
+                        yield settled
+                        continue
+                    try:
+                        worker = _Worker(job, free.popleft(), messages)
+                    except OSError as error:
+                        yield self._failed(job, f"no process could be started: {error.strerror}")
+                        continue
+                    running[worker.process.pid] = worker
+                    worker.sink = worker.display.enter_context(self.open_sink(job))
+                try:
+                    pid, message = messages.get(timeout=POLL_SECONDS)
+                except queue.Empty:
+                    continue
+                worker = running[pid]
+                worker.has_reported |= message["kind"] not in ("printed", "exited")
+                match message["kind"]:
+                    case "printed":
+                        self.print_line(f"{worker.job.label}: {message['line']}")
+                    case "outcome":
+                        worker.outcome = Outcome(worker.job, Ending(message["ending"]), message["cause"])
+                    case "exited":
+                        worker.close()
+                        outcome = self._outcome(worker, message["code"], stopping)
+                        free.append(running.pop(pid).slot)
+                        yield outcome
+                    case _:
+                        assert worker.sink is not None
+                        replay(message, worker.sink)
+        except Exception:  # such as a lost database
+            self._stop_all(running.values())
+            raise
+        finally:
+            for worker in running.values():
+                worker.process.kill()
+            for worker in running.values():
+                worker.process.wait()
+                worker.close()
+                with suppress(SQLAlchemyError):
+                    self._mark_interrupted(worker.job)
+
+    def _stop_all(self, workers: Iterable[_Worker]) -> None:
+        """Ask all workers to stop, and give them time to write their checkpoints."""
+        for worker in workers:
+            worker.ask_to_stop()
+        for worker in workers:
+            with suppress(subprocess.TimeoutExpired):
+                worker.process.wait(STOP_SECONDS)
+
+    def _settled_outcome(self, job: Job) -> Outcome | None:
+        """Return the outcome of a job that another process trains now or has finished in the meantime."""
+        if is_locked(self.store, job.checkpoints):
+            return Outcome(job, Ending.BUSY, f"run {job.spec.key} is being trained by another process")
+        run = self.store.find(job.spec.key)
+        if run is not None and is_settled(run, job.checkpoints, job.options.on_divergence):
+            return Outcome(job, Ending(run.status), run.message or "")
+        return None
+
+    def _outcome(self, worker: _Worker, code: int, stopping: bool) -> Outcome:
+        """Return the outcome of a worker that has exited."""
+        if worker.outcome is not None:
+            return worker.outcome
+        if stopping and (not worker.has_reported or -code in REQUESTS):  # before it had signal handlers
+            self._mark_interrupted(worker.job)
+            return Outcome(worker.job, Ending.INTERRUPTED)
+        run = self.store.find(worker.job.spec.key)
+        if run is not None and Status(run.status).is_final:
+            return Outcome(worker.job, Ending(run.status), run.message or "")
+        return self._failed(worker.job, describe_exit(code))
+
+    def _failed(self, job: Job, cause: str) -> Outcome:
+        record_failure(self.store, job, cause)
+        return Outcome(job, Ending.FAILED, cause)
+
+    def _mark_interrupted(self, job: Job) -> None:
+        run = self.store.find(job.spec.key)
+        if run is not None and run.status == Status.RUNNING:
+            self.store.update(run.id, {"status": Status.INTERRUPTED})
+
+
+class _Worker:
+    """A worker process and the threads that read its output."""
+
+    def __init__(self, job: Job, slot: str | None, messages: queue.SimpleQueue[tuple[int, dict[str, Any]]]) -> None:
+        self.job, self.slot, self.messages = job, slot, messages
+        self.display = ExitStack()
+        self.sink: EventSink | None = None
+        self.outcome: Outcome | None = None
+        self.has_reported = False
+        environment = IDLE_THREADS | os.environ
+        environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+        environment["OMP_NUM_THREADS"] = str(job.threads)
+        if slot is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = slot
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "orthobench.executors.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        self._printed = threading.Thread(target=self._read_printed, daemon=True)
+        self._printed.start()
+        threading.Thread(target=self._read_messages, daemon=True).start()
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # the worker has already ended; its exit code tells why
+            self.process.stdin.write(pickle.dumps(job))
+            self.process.stdin.flush()
+
+    def ask_to_stop(self) -> None:
+        """Close the worker's input, which asks it to stop."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+    def close(self) -> None:
+        """Remove the worker from the display. The reading threads close the pipes."""
+        self.ask_to_stop()
+        self.display.close()
+
+    def _read_messages(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                with suppress(ValueError):  # a line cut off by the end of the process
+                    self.messages.put((self.process.pid, json.loads(line)))
+        self._printed.join()
+        self.messages.put((self.process.pid, {"kind": "exited", "code": self.process.wait()}))
+
+    def _read_printed(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            for line in lines:
+                content = {"kind": "printed", "line": line.decode(errors="replace").rstrip()}
+                self.messages.put((self.process.pid, content))
+
+
+def describe_exit(code: int) -> str:
+    """Describe why a process ended with this exit code."""
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    if -code == signal.SIGSEGV:
+        return "segmentation fault"
+    if -code == signal.SIGKILL:
+        return "killed by signal 9 (out of memory?)"
+    return f"killed by signal {-code} ({signal.strsignal(-code)})"

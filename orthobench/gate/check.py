@@ -1,0 +1,209 @@
+"""Check the runs of a baseline: train them, judge their values, and write new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from orthobench import environment
+from orthobench.errors import MissingDataError, UsageError
+from orthobench.execution.display import Display
+from orthobench.execution.session import Session, open_session
+from orthobench.executors.job import Ending, Job
+from orthobench.gate import verdict
+from orthobench.gate.baseline import CheckedRun, check_directions, condition, read_baseline, write_measured
+from orthobench.gate.results import SeedResult, calibrate, collect_results
+from orthobench.gate.update import check_detection, check_seeds, provenance, vacuous_metrics, with_new_values
+from orthobench.gate.verdict import Finding
+from orthobench.options import SweepOptions
+from orthobench.planning.plan import SweepRun
+from orthobench.plugins import Catalog
+from orthobench.process.stop import Stopped, stop_on_signals
+from orthobench.spec import RunConfig, resolve
+from orthobench.store import Run, Store, open_store
+from orthobench.store.default import named_or_default
+from orthobench.training.devices import check_backend, pick_device
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of a check against a baseline.
+
+    Attributes:
+        baseline: the file.
+        findings: one per metric of each run.
+    """
+
+    baseline: Path
+    findings: list[Finding]
+    runs: Sequence[CheckedRun]
+    configs: Mapping[str, list[RunConfig]]
+    results: Mapping[str, Mapping[int, SeedResult]]
+    facts: Mapping[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all is as good or better, 1 if something is worse, 3 if something could not be measured or decided."""
+        return verdict.exit_code(self.findings)
+
+    def update_baseline(self, reason: str) -> list[str]:
+        """Write the measured values next to the baseline.
+
+        Args:
+            reason: why the baseline changes; it is stored in the baseline.
+
+        Returns:
+            For each run, the losses that a check detects, and warnings on metrics that any model would pass.
+
+        Raises:
+            UpdateRefusedError: a run has no value, or its checks would detect too little. Nothing is written then.
+        """
+        runs = [with_new_values(run, self.configs[run.name][0], self.results[run.name]) for run in self.runs]
+        names = [run.name for run in runs]
+        lines = [
+            f"{run.name}: {line}"
+            for run in runs
+            for line in (*check_detection(run), *vacuous_metrics(run, self.configs[run.name][0]))
+        ]
+        write_measured(self.baseline, runs, provenance(self.baseline, reason, self.facts, names))
+        return lines
+
+
+def check_baseline(
+    baseline: Path,
+    only: Sequence[str],
+    seeds: int | None,
+    first_seed: int | None,
+    db: str | Path | None,
+    db_only: bool,
+    for_update: bool,
+    fail_on_speed: bool,
+    options: SweepOptions,
+    display: Display | None,
+) -> CheckResult:
+    """Train the runs of a baseline in this process, and compare them with its values; see `orthobench.check`."""
+    content = read_baseline(baseline)
+    selected = content.select(only)
+    options = replace(options, jobs=0, keep_weights="none")
+    catalog = Catalog(options.plugins)
+    checked = [_with_seeds(run, seeds, first_seed) for run in selected]
+    configs = {run.name: _resolve(catalog, run) for run in checked}
+    for run in checked:
+        check_directions(run, configs[run.name][0])
+    conditions = {name: condition(configs[name][0].spec) for name in configs}
+    refusals = {run.name: finding for run in checked if (finding := verdict.refusal(run, conditions[run.name]))}
+    if for_update:
+        check_seeds(checked)
+    device = pick_device(options.device)
+    check_backend(options.backend, device)
+    facts = environment.describe(device)
+
+    with _check_session(db, db_only, options, display) as (store, session):
+        if session is not None:
+            if not for_update:
+                refusals |= _without_data(checked, configs, device)
+            trained = [config for name, own in configs.items() if for_update or name not in refusals for config in own]
+            with stop_on_signals(session.stop):
+                calibrate(store, device, _trained(session, trained))
+        # An update records that this code produced the runs. In a new database this is true without a comparison.
+        compares_code = not ((db_only and not for_update) or (db is None and not db_only))
+        seed_results = {
+            name: collect_results(store, own, _with_plugins(facts, device, own[0]) if compares_code else None)
+            for name, own in configs.items()
+        }
+
+    findings: list[Finding] = []
+    for run in checked:
+        if run.name in refusals:
+            findings.append(refusals[run.name])
+        else:
+            findings += verdict.judge(run, content.origin(run), seed_results[run.name], fail_on_speed)
+    return CheckResult(baseline, findings, selected, configs, seed_results, facts)
+
+
+def _with_plugins(facts: dict[str, Any], device: torch.device, config: RunConfig) -> dict[str, Any]:
+    """Add the source code of a run's plugins to the facts of this environment, if any plugin is not built in."""
+    return environment.describe(device, [sources.facts() for sources in config.sources]) if config.sources else facts
+
+
+def _without_data(
+    checked: Sequence[CheckedRun], configs: Mapping[str, list[RunConfig]], device: torch.device
+) -> dict[str, Finding]:
+    """Return the findings of the runs whose data set is missing, by name."""
+    findings = {}
+    for run in checked:
+        config = configs[run.name][0]
+        try:
+            config.task_class(config.task_settings, config.spec.seed, device)
+        except MissingDataError as error:
+            findings[run.name] = verdict.skipped(run, str(error))
+    return findings
+
+
+@contextmanager
+def _check_session(
+    db: str | Path | None, db_only: bool, options: SweepOptions, display: Display | None
+) -> Iterator[tuple[Store, Session | None]]:
+    """Open the database, and also a session unless nothing trains. Without a name the database is temporary."""
+    if db_only:
+        with open_store(named_or_default(db, writes=False)) as store:
+            yield store, None
+    elif db is None:
+        with (
+            TemporaryDirectory(prefix="orthobench-check-") as folder,
+            open_session(str(Path(folder) / "check.db"), options, display) as session,
+        ):
+            yield session.open_store, session
+    else:
+        with open_session(db, options, display) as session:
+            yield session.open_store, session
+
+
+def _trained(session: Session, configs: Sequence[RunConfig]) -> Iterator[Run]:
+    """Train the pending runs lazily, one by one, and yield the records of the runs that did not fail.
+
+    Raises:
+        UsageError: a run cannot start.
+        Stopped: the user stopped the session.
+    """
+    planned = session.plan([SweepRun(config, {}) for config in configs], estimate=False)
+    jobs: list[Job] = session.jobs(planned.runs, lambda run: f"{run.config.spec.task} {run.config.spec.model}")
+    ended = 0
+    for outcome in session.outcomes(jobs):
+        if outcome.ending == Ending.INTERRUPTED:
+            raise Stopped
+        if outcome.ending in (Ending.REFUSED, Ending.BUSY):
+            raise UsageError(outcome.cause)
+        run = session.open_store.find(outcome.job.spec.key)
+        if outcome.ending != Ending.FAILED and run is not None:
+            yield run
+        ended += 1
+    if ended < len(jobs):
+        raise Stopped
+
+
+def _with_seeds(run: CheckedRun, count: int | None, first: int | None) -> CheckedRun:
+    """Return the run with other seeds; None keeps the number or first seed of the baseline."""
+    if count is None and first is None:
+        return run
+    start = run.seeds[0] if first is None else first
+    return run.model_copy(update={"seeds": tuple(range(start, start + (count or len(run.seeds))))})
+
+
+def _resolve(catalog: Catalog, run: CheckedRun) -> list[RunConfig]:
+    """Return the run's configuration for each seed.
+
+    Raises:
+        UsageError: a setting is invalid.
+    """
+    try:
+        first = resolve(catalog, run.task, run.model, run.settings, run.preset, run.seeds[0])
+    except UsageError as error:
+        raise UsageError(f"run {run.name}: {error}") from error
+    return [first.with_seed(seed) for seed in run.seeds]

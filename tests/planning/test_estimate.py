@@ -1,0 +1,260 @@
+"""Estimates, against what is reckoned by hand from made-up histories; and steps that leave no trace."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from support.records import make_run_record
+
+from orthobench import environment
+from orthobench.errors import UsageError
+from orthobench.executors.job import Job
+from orthobench.executors.profile import profile_job
+from orthobench.planning.estimate import Estimate, Estimator, distance
+from orthobench.planning.plan import PlannedRun, plan
+from orthobench.plugins import Catalog
+from orthobench.spec import RunConfig, resolve
+from orthobench.store import Store, open_store
+from orthobench.store.merge import reading
+from orthobench.training.profiling import ProfileError, RunProfile, profile_run
+
+CATALOG = Catalog()
+CPU = torch.device("cpu")
+CHECKOUT = Path(__file__).parents[2]
+HERE = environment.describe(CPU)["cpu"]
+
+
+def run(model: str = "scornn", seed: int = 0, **settings) -> RunConfig:
+    base = {"sequence_length": "100", "train_size": "1000", "batch_size": "50", "epochs": "4", "hidden_size": "32"}
+    return resolve(CATALOG, "adding", model, base | {k: str(v) for k, v in settings.items()}, seed=seed)
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with open_store(str(tmp_path / "r.db"), create=True) as opened:
+        yield opened
+
+
+def enter(store: Store, config: RunConfig, iterations: int, total: int, seconds: dict[str, float], **columns) -> str:
+    spec = config.spec
+    machine = {"cpu": columns.pop("cpu", HERE), "accelerator": None}
+    device = columns.pop("device", "cpu")
+    record = make_run_record(spec, device=device, total_iterations=total, iterations_per_epoch=20)
+    entered = store.start(record, str(machine), machine)
+    status = "finished" if iterations == total else "interrupted"
+    store.update(entered.id, {"iterations": iterations, "seconds": seconds, "status": status, **columns})
+    return spec.key
+
+
+def planned(store: Store | None, *runs: RunConfig) -> list[PlannedRun]:
+    return plan([(config, {}) for config in runs], store, Path("nowhere"))
+
+
+def estimate(store: Store | None, config: RunConfig, tried=None) -> Estimate:
+    (planned_run,) = planned(store, config)
+    return Estimator(store, CPU, tried).of(planned_run)
+
+
+def test_a_run_that_was_begun_goes_by_itself(store):
+    enter(store, run(seed=1), 80, 80, {"train": 800.0})
+    enter(store, run(), 30, 80, {"train": 50.0, "test": 9.0, "log": 1.0}, peak_memory=2**30)
+    assert estimate(store, run()) == Estimate(100.0, 2**30, "its own 30 of 80 iterations")
+
+
+def test_a_run_that_was_begun_on_another_device_does_not(store):
+    enter(store, run(), 30, 80, {"train": 50.0}, device="cuda")
+    assert estimate(store, run()).seconds is None
+
+
+def test_runs_on_another_processor_serve_with_a_mark_where_nothing_else_does(store):
+    key = enter(store, run(seed=1), 80, 80, {"train": 40.0}, cpu="Zilog Z80")
+    assert estimate(store, run()) == Estimate(40.0, None, f"run {key[:8]}, ~ on Zilog Z80")
+    assert estimate(store, run(), lambda planned_run: RunProfile(11.0, 20, 80, 20, 7)).source == "20 steps tried"
+    own = enter(store, run(seed=2, hidden_size=40), 80, 80, {"train": 60.0})
+    assert estimate(store, run()).source == f"run {own[:8]}"
+
+
+def test_results_take_no_more_time(store):
+    enter(store, run(), 80, 80, {"train": 8.0})
+    assert not planned(store, run())[0].is_pending
+
+
+def test_another_seed_goes_by_the_first(store):
+    key = enter(store, run(), 80, 80, {"train": 30.0, "test": 10.0}, peak_memory=5)
+    assert estimate(store, run(seed=1)) == Estimate(40.0, 5, f"run {key[:8]}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"),
+    [
+        ({"epochs": 8}, 80.0),
+        ({"train_size": 500}, 20.0),
+        ({"train_size": 10_000, "max_iterations": 100}, 50.0),
+        ({"batch_size": 40}, 50.0),  # 25 iterations an epoch
+        ({"learning_rate": 1e-5}, 40.0),
+        ({"hidden_size": 40, "negative_ones": 16}, 40.0),
+        ({"sequence_length": 150}, 60.0),
+        ({"sequence_length": 60}, 24.0),
+    ],
+)
+def test_time_goes_by_the_iterations(store, changes, seconds):
+    enter(store, run(), 80, 80, {"train": 40.0})
+    assert estimate(store, run(**changes)).seconds == pytest.approx(seconds)
+
+
+def test_the_nearest_run_is_gone_by(store):
+    for size, spent in ((24, 10.0), (36, 20.0), (60, 30.0)):
+        enter(store, run(hidden_size=size, negative_ones=5), 80, 80, {"train": spent})
+    estimated_seconds = [estimate(store, run(hidden_size=n, negative_ones=5)).seconds for n in (20, 28, 32, 40, 50)]
+    assert estimated_seconds == pytest.approx([10.0, 10.0, 20.0, 20.0, 30.0])
+
+
+def test_the_fastest_of_the_newest_five_is_gone_by(store):
+    spent = (5.0, 30.0, 20.0, 10.0, 40.0, 25.0)  # the first is the sixth newest
+    keys = [enter(store, run(seed=1 + i), 80, 80, {"train": time}) for i, time in enumerate(spent)]
+    estimated = estimate(store, run())
+    assert (estimated.seconds, estimated.slowest) == pytest.approx((10.0, 40.0))
+    assert estimated.source == f"run {keys[3][:8]}, the fastest of 5"
+
+
+def test_the_cpu_time_of_a_run_on_a_busy_machine_is_gone_by(store):
+    enter(store, run(seed=1), 80, 80, {"train": 30.0, "test": 10.0, "cpu": 16.0})
+    assert estimate(store, run()).seconds == pytest.approx(16.0)
+    enter(store, run(seed=1, hidden_size=64), 80, 80, {"train": 30.0, "test": 10.0, "cpu": 70.0})  # of several threads
+    assert estimate(store, run(hidden_size=64)).seconds == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize(
+    ("config", "columns"),
+    [
+        (run("lstm"), {}),
+        (run(hidden_size=64, negative_ones=16), {}),
+        (run(bandwidth=4), {}),
+        (run(probes="jacobian"), {}),
+        (run(seed=1), {"device": "cuda"}),
+        (run(seed=1), {"seconds": {}}),
+    ],
+    ids=["model", "twice the size", "banded", "probes", "device", "no time"],
+)
+def test_what_is_too_far_is_not_gone_by(store, config, columns):
+    enter(store, config, 80, 80, **({"seconds": {"train": 40.0}} | columns))
+    assert estimate(store, run()) == Estimate(None, None, "no run like it yet")
+
+
+def test_steps_are_tried_where_nothing_is_known_and_once(store):
+    tried = []
+
+    def pace(planned_run):
+        tried.append(planned_run.config.spec.model_settings["hidden_size"])
+        return RunProfile(seconds=8.0, steps=20, total_iterations=80, iterations_per_epoch=20, memory=7)
+
+    estimator = Estimator(store, CPU, pace)
+    runs = [run(), run(seed=1), run(learning_rate=1e-5), run(epochs=2), run(hidden_size=128), run(hidden_size=128)]
+    estimates = [estimator.of(planned_run) for planned_run in planned(store, *runs)]
+    assert tried == [32, 128]
+    assert [run_estimate.seconds for run_estimate in estimates] == pytest.approx([8.0, 8.0, 8.0, 4.0, 8.0, 8.0])
+    assert estimates[0] == Estimate(8.0, 7, "20 steps tried")
+
+
+@pytest.mark.parametrize("error", [UsageError("mnist is not here"), ProfileError("killed")])
+def test_why_a_run_cannot_be_judged(store, error):
+    """And that it is not tried again for every seed."""
+    tried = []
+
+    def fail(planned_run):
+        tried.append(planned_run)
+        raise error
+
+    estimator = Estimator(None, CPU, fail)
+    estimates = [estimator.of(planned_run) for planned_run in planned(None, run(), run(seed=1))]
+    assert estimates == [Estimate(None, None, str(error))] * 2
+    assert len(tried) == 1
+
+
+def test_the_accuracy_over_the_shipped_runs_is_what_the_documents_say():
+    """Half of the estimates are within a factor of 1.5: the runs have no CPU seconds, and machines were busy."""
+    script = runpy.run_path(str(CHECKOUT / "benchmarks" / "estimate_accuracy.py"))
+    with reading(str(CHECKOUT / "results.db")) as store:
+        measured = script["accuracy"](store.runs(), earlier_only=False)
+        repeated = script["repeats"](store.runs())
+    assert len(measured.ratios) > 900
+    assert 0.45 < measured.within(1.5) < 0.6
+    assert measured.within(3) > 0.75
+    assert measured.in_range > 0.75 * len(measured.ratios)
+    (near, _), (far, _) = repeated.values()
+    assert near > 0.85
+    assert far < 0.45
+
+
+def test_distance_is_a_distance():
+    sizes = [{"n": 10, "t": 100}, {"n": 20, "t": 100}, {"n": 20, "t": 50, "rate": 0.1}, {"n": None, "rate": 0.2}]
+    for a in sizes:
+        assert distance(a, a) == 0
+        for b in sizes:
+            assert distance(a, b) == distance(b, a)
+            assert all(distance(a, b) <= distance(a, c) + distance(c, b) + 1e-12 for c in sizes)
+
+
+def test_steps_are_counted_and_timed(tiny):
+    config = resolve(CATALOG, "adding", "lstm", tiny | {"train_size": "300", "test_size": "95"})
+    pace = profile_run(config, CPU)
+    assert (pace.steps, pace.total_iterations, pace.iterations_per_epoch) == (20, 90, 30)
+    assert pace.seconds > 0
+    assert pace.memory > 2**20
+    assert profile_run(config, CPU, steps=3).steps == 3
+    assert profile_run(config, CPU, max_seconds=0.0).steps == 1
+    assert profile_run(resolve(CATALOG, "adding", "lstm", tiny | {"max_iterations": "1"}), CPU).steps == 1
+
+
+def test_streams_and_validation_sets_are_timed(small_data):
+    for task, settings in (("ptb", {"batch_size": "2"}), ("mnist", {"batch_size": "5", "validation_size": "10"})):
+        overrides = settings | {"hidden_size": "4", "evaluation_batch_size": "2"}
+        pace = profile_run(resolve(CATALOG, task, "rnn", overrides, "quick"), CPU, steps=2)
+        assert pace.steps == 2
+        assert pace.seconds > 0
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_in_the_first_steps_is_told(tmp_path):
+    file = tmp_path / "wrong.py"
+    file.write_text(
+        "import orthobench.models.rnn as rnn\n"
+        "class Wrong(rnn.RNN):\n    title = 'wrong'\n    def states(self, *_): raise ArithmeticError('on purpose')\n"
+    )
+    config = resolve(Catalog([file]), "adding", "wrong", {"train_size": "200", "test_size": "50"})
+    with pytest.raises(ProfileError, match="its first steps failed: ArithmeticError: on purpose"):
+        profile_job(Job(config.spec, "a run", database="", plugins=config.plugin_files))
+
+
+@pytest.mark.slow
+def test_what_ends_the_process_ends_nothing_else(tmp_path):
+    file = tmp_path / "deadly.py"
+    file.write_text(
+        "import os, orthobench.models.rnn as rnn\n"
+        "class Deadly(rnn.RNN):\n    title = 'deadly'\n    def states(self, *_): os._exit(9)\n"
+    )
+    config = resolve(Catalog([file]), "adding", "deadly", {"train_size": "200", "test_size": "50"})
+    with pytest.raises(ProfileError, match="ended the process"):
+        profile_job(Job(config.spec, "a run", database="", plugins=config.plugin_files))
+
+
+def test_a_dry_run_says_what_it_will_take_and_leaves_nothing(orthobench, tmp_path, tiny_options):
+    command = ("sweep", "adding", "--models", "rnn", "--seeds", "3", *tiny_options)
+    dry = orthobench(*command, "--dry-run")
+    assert dry.code == 0
+    assert dry.err.count("trying a few steps of rnn") == 1
+    assert len(re.findall(r"missing +~ 1s +\d+ MiB +11 steps tried", dry.out)) == 3
+    assert re.search(r"to train: 3 runs, about \d+s one after the other, at most \d+ MiB", dry.out)
+    assert list(tmp_path.iterdir()) == []
+    assert orthobench(*command[:4], *tiny_options).code == 0
+    later = orthobench(*command, "--dry-run")
+    assert later.err == ""
+    assert len(re.findall(r"missing +~ 1s +\d+ MiB +run [0-9a-f]{8}", later.out)) == 2
+    assert "1 finished, 2 missing" in later.out
+    assert (
+        "~ 1s" not in orthobench("sweep", "adding", "--models", "lstm", *tiny_options, "--dry-run", "--no-profile").out
+    )

@@ -1,0 +1,161 @@
+"""`orthobench serve`: one page on the loopback device, that nobody can write through."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+from support.served import make_database, served
+
+from orthobench.errors import OrthobenchError
+from orthobench.reporting.web import serve as serving
+from orthobench.store import MetricRow, open_store
+from orthobench.store.connect import log_size
+from orthobench.store.open import open_read_only
+
+
+@pytest.fixture
+def database(tmp_path):
+    return make_database(tmp_path)
+
+
+@pytest.fixture
+def renewed(database, monkeypatch):
+    """A server of this test alone, which renders each change at once."""
+    monkeypatch.setattr(serving, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(serving, "RENDER_SHARE", 1e9)
+    with served(database) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server for all tests that change nothing."""
+    with served(make_database(tmp_path_factory.mktemp("served"))) as opened:
+        yield opened
+
+
+def ask(server, method="GET", path="/", **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection.putrequest(method, path, skip_host="Host" in headers)
+    for name, value in headers.items():
+        connection.putheader(name.replace("_", "-"), value)
+    connection.endheaders()
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer, body
+
+
+def test_the_page_is_served_and_its_news_lack_the_library(server):
+    answer, page = ask(server)
+    assert (answer.status, answer.getheader("Content-Type")) == (200, "text/html; charset=utf-8")
+    assert b"connect-src &#39;self&#39;" in page
+    _, news = ask(server, path="/news")
+    assert b'id="data-plotly"' in page
+    assert b'id="data-plotly"' not in news
+    assert b'id="data-index"' in news
+    head, body = ask(server, "HEAD")
+    assert (head.status, body, head.getheader("Content-Length")) == (200, b"", str(len(page)))
+
+
+def test_a_change_of_the_database_changes_the_news(renewed, database):
+    answer, _ = ask(renewed, path="/news")
+    tag = answer.getheader("ETag")
+    unchanged, body = ask(renewed, path="/news", If_None_Match=tag)
+    assert (unchanged.status, body) == (304, b"")
+    with open_store(database) as store:
+        (run,) = store.runs()
+        store.log(run.id, [MetricRow("test", "mse", 11, 44, 0.05)], [], {"iterations": 44})
+    changed, body = ask(renewed, path="/news", If_None_Match=tag)
+    assert changed.status == 200
+    assert changed.getheader("ETag") != tag
+    assert body
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW"])
+def test_other_methods_are_refused(server, method):
+    answer, _ = ask(server, method)
+    assert (answer.status, answer.getheader("Allow")) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize(
+    "path", ["/../r.db", "/..%2fr.db", "/r.db", "//etc/passwd", "/?x", "/news/../../r.db", "http://127.0.0.1/", "*"]
+)
+def test_only_the_page_is_there(server, path):
+    answer, body = ask(server, path=path)
+    assert answer.status in (403, 404)  # http.client takes the header Host from an absolute address
+    assert b"SQLite" not in body
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "localhost:1", ""])
+def test_a_name_that_resolves_to_this_machine_is_refused(server, host):
+    answer, body = ask(server, Host=host.format(port=server.server_port))
+    assert answer.status == 403
+    assert b"<html" not in body
+
+
+def test_both_names_of_this_machine_are_answered(server):
+    for name in ("127.0.0.1", "localhost"):
+        assert ask(server, Host=f"{name}:{server.server_port}")[0].status == 200
+    assert ask(server, Host="")[0].status == 403
+
+
+def test_the_server_listens_on_the_loopback_device_alone(server):
+    assert server.server_address[0] == "127.0.0.1"
+
+
+def test_the_database_cannot_be_written(database):
+    with open_read_only(database) as store:
+        (run,) = store.runs()
+        with pytest.raises((OrthobenchError, SQLAlchemyError)):
+            store.update(run.id, {"message": "changed"})
+        with pytest.raises((OrthobenchError, SQLAlchemyError)), store.engine.begin() as connection:
+            connection.execute(text("delete from run"))
+    with open_store(database) as store:
+        assert [run.message for run in store.runs()] == [None]
+
+
+def test_a_port_in_use_is_one_line(database, orthobench):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = orthobench("serve", "--db", database, "--port", str(port))
+    assert done.code == 2
+    assert done.err == f"error: port {port} is in use: give another with --port, or --port 0 for a free one\n"
+
+
+def test_a_missing_database_is_one_line(orthobench, tmp_path):
+    done = orthobench("serve", "--db", "missing.db", "--port", "0")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert not (tmp_path / "missing.db").exists()
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP))]
+)
+def test_a_signal_ends_the_server_cleanly(database, tmp_path, number):
+    command = [sys.executable, "-m", "orthobench", "serve", "--db", database, "--port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **pipes)
+    try:
+        line = process.stdout.readline().decode()
+        assert line.startswith("http://127.0.0.1:")
+        with open_store(database, create=True) as store:
+            store.tag([run.key for run in store.runs()], ["new"])
+            assert log_size(Path(database)) > 0
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    assert errors.decode() == "the server has ended\n"
+    assert log_size(Path(database)) == 0
