@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from orthobench.errors import UsageError, unknown
+from orthobench.location import Location
 
 Preset = Literal["paper", "quick"]
 """The paper's settings, or a small version for a minute or two."""
@@ -120,30 +121,30 @@ def words(value: Any) -> tuple[str, ...]:
 
 def listed(value: Any) -> tuple[Any, ...]:
     """Return the entries of a list of any type; a single text or path is a list of one."""
-    if isinstance(value, (str, os.PathLike)):
+    if isinstance(value, (str, os.PathLike, Location)):
         return (value,)
     if isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
         return tuple(value)
     raise ValueError
 
 
-def location(value: Any) -> str:
-    """Return a path or URL as text; the store explains what is wrong with an empty one."""
-    if isinstance(text := os.fspath(value) if isinstance(value, os.PathLike) else value, str):
-        return text
+def location(value: Any) -> Location:
+    """Return a path or URL; the store explains what is wrong with an empty one."""
+    if isinstance(value, (str, os.PathLike, Location)):
+        return Location.of(value)
     raise ValueError
 
 
-def named_location(value: Any) -> str:
-    """Return a path or URL as text that is not empty."""
-    if location(value).strip():
+def named_location(value: Any) -> Location:
+    """Return a path or URL that is not empty."""
+    if location(value).real.strip():
         return location(value)
     raise ValueError
 
 
 def path(value: Any) -> Path:
     """Return a path that is not empty."""
-    return Path(named_location(value))
+    return Path(named_location(value).real)
 
 
 def paths(value: Any) -> tuple[Path, ...]:

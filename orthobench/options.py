@@ -33,6 +33,7 @@ from orthobench.arguments import (
     word,
 )
 from orthobench.errors import UsageError
+from orthobench.location import Place
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,8 @@ class RunOptions:
         ),
     ] = field(default=(), repr=False)
     checkpoints: Annotated[
-        str | None,
-        Option("With a database server: folder or URL that all its machines see.", A_PLACE, metavar="PLACE"),
+        Place | None,
+        Option("With a database server: folder or URL that all its machines see.", A_PLACE, metavar="PLACE", parse=str),
     ] = None
     checkpoint_every: Annotated[
         float, Option("Time between checkpoints.", SOME_SECONDS, metavar="SECONDS", least=0)
@@ -121,9 +122,13 @@ class RunOptions:
         ),
     ] = "best"
     weights: Annotated[
-        str | None,
+        Place | None,
         Option(
-            "Folder or URL of kept weights; else the folder beside the database.", A_PLACE, ("--weights-at",), "PLACE"
+            "Folder or URL of kept weights; else the folder beside the database.",
+            A_PLACE,
+            ("--weights-at",),
+            "PLACE",
+            parse=str,
         ),
     ] = None
     on_divergence: Annotated[

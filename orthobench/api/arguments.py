@@ -28,6 +28,7 @@ from orthobench.arguments import (
     word,
     words,
 )
+from orthobench.location import Location
 from orthobench.options import RunOptions
 
 P = ParamSpec("P")
@@ -40,7 +41,7 @@ def _mapping(value: Any) -> Any:
     raise ValueError
 
 
-def _locations(value: Any) -> tuple[str, ...]:
+def _locations(value: Any) -> tuple[Location, ...]:
     return tuple(map(location, listed(value)))
 
 

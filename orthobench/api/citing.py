@@ -8,6 +8,7 @@ from pathlib import Path
 
 from orthobench.api.arguments import checked
 from orthobench.errors import UsageError, unknown
+from orthobench.location import Place
 from orthobench.papers.citations import cited, references
 from orthobench.plugins import Catalog, PluginKind
 from orthobench.settings import merged_settings
@@ -19,7 +20,7 @@ KINDS: tuple[PluginKind, ...] = ("model", "task")
 
 
 @checked()
-def cite(*names: str, db: str | Path | None = None, plugins: Sequence[Path] = ()) -> list[str]:
+def cite(*names: str, db: Place | None = None, plugins: Sequence[Path] = ()) -> list[str]:
     """Return the BibTeX entries of the papers behind models, tasks and runs, each entry once.
 
     For a run, these are the papers of its model, task and data set, and an entry for the version of orthobench that

@@ -14,6 +14,7 @@ from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.session import Session, SweepResult, open_session
 from orthobench.execution.tuner import check_optuna, train_trials
+from orthobench.location import Place
 from orthobench.options import RunOptions, SweepOptions
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import Axis, read_grid
@@ -44,7 +45,7 @@ def sweep(
     settings: Mapping[str, Any] | None = None,
     match_parameters: int | str | None = None,
     preset: Preset = "paper",
-    db: str | Path | None = None,
+    db: Place | None = None,
     jobs: int | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
@@ -83,7 +84,7 @@ def sweep_file(
     path: Path,
     *,
     seeds: int | None = None,
-    db: str | Path | None = None,
+    db: Place | None = None,
     jobs: int | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
@@ -124,7 +125,7 @@ def tune(
     settings: Mapping[str, Any] | None = None,
     match_parameters: int | str | None = None,
     preset: Preset = "paper",
-    db: str | Path | None = None,
+    db: Place | None = None,
     jobs: int | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
@@ -169,7 +170,7 @@ def tune(
 
 def train(
     runs: Sequence[SweepRun],
-    db: str | Path | None,
+    db: Place | None,
     options: SweepOptions,
     dry_run: bool,
     display: Display | None,

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from orthobench.arguments import Preset
+from orthobench.location import Location
 from orthobench.plugins import Catalog
 
 if TYPE_CHECKING:
     from orthobench.store import Run
 
 
-def answer_run(task: str, model: str, settings: Mapping[str, str], preset: Preset, seed: int, db: str) -> bool:
+def answer_run(task: str, model: str, settings: Mapping[str, str], preset: Preset, seed: int, db: Location) -> bool:
     """Print the result of a run for which an earlier command used the same words; return False if there is none."""
     from orthobench.cli.summaries import describe
     from orthobench.planning.requests import request_of
@@ -36,7 +37,7 @@ def answer_sweep(
     settings: Mapping[str, str],
     preset: Preset,
     seeds: int,
-    db: str,
+    db: Location,
 ) -> bool:
     """Print the results of a sweep if earlier commands asked for all its runs; return False if a result is missing.
 

@@ -16,20 +16,21 @@ import typer
 
 from orthobench.arguments import BackendName, DeviceName, Preset, WhichWeights
 from orthobench.cli import completion
+from orthobench.location import Location
 from orthobench.options import OPTIONS, RunOptions, names_of
 
-DEFAULT_DATABASE = "results.db"
+DEFAULT_DATABASE = Location("results.db")
 
 
-def _read_default(context: typer.Context, parameter: typer.CallbackParam, db: str) -> str:
+def _read_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
     return _default(context, parameter, db, writes=False)
 
 
-def _write_default(context: typer.Context, parameter: typer.CallbackParam, db: str) -> str:
+def _write_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
     return _default(context, parameter, db, writes=True)
 
 
-def _default(context: typer.Context, parameter: typer.CallbackParam, db: str, writes: bool) -> str:
+def _default(context: typer.Context, parameter: typer.CallbackParam, db: Location, writes: bool) -> Location:
     """Return the value of --db, or the default database."""
     source = context.get_parameter_source(str(parameter.name))
     if source is None or source.name != "DEFAULT":
@@ -43,8 +44,9 @@ def _default(context: typer.Context, parameter: typer.CallbackParam, db: str, wr
 
 
 DATABASE_HELP = "Database of runs: a file or an SQLAlchemy URL."
-Database = Annotated[str, typer.Option("--db", callback=_read_default, help=DATABASE_HELP)]
-WrittenDatabase = Annotated[str, typer.Option("--db", callback=_write_default, help=DATABASE_HELP)]
+A_LOCATION: dict[str, Any] = {"parser": Location.of, "metavar": "TEXT"}
+Database = Annotated[Location, typer.Option("--db", callback=_read_default, help=DATABASE_HELP, **A_LOCATION)]
+WrittenDatabase = Annotated[Location, typer.Option("--db", callback=_write_default, help=DATABASE_HELP, **A_LOCATION)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Given = Annotated[
     list[str] | None,
@@ -60,9 +62,10 @@ PresetName = Annotated[
     Preset, typer.Option("--preset", help="paper: the paper's settings; quick: a small version for a minute or two.")
 ]
 WeightsPlace = Annotated[
-    str | None,
+    Location | None,
     typer.Option(
         "--weights-at",
+        parser=Location.of,
         metavar="PLACE",
         help="Folder or URL of the weights, if it is not the folder beside the database.",
     ),

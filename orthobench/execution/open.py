@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from orthobench.location import Location
 from orthobench.options import RunOptions
 from orthobench.store import Store
-from orthobench.store.location import sqlite_file
 from orthobench.training.checkpoint import checkpoint_root
 from orthobench.training.devices import check_backend, pick_device
 from orthobench.training.graph import check_graph
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orthobench.sinks.live import LiveSinks
 
 
-def check_places(database: str, options: RunOptions) -> None:
+def check_places(database: Location, options: RunOptions) -> None:
     """Check the destinations of events, and the folders of checkpoints and weights.
 
     Raises:
@@ -48,9 +48,9 @@ def check_device(options: RunOptions) -> torch.device:
     return device
 
 
-def is_new(database: str) -> bool:
+def is_new(database: Location) -> bool:
     """Tell whether the database is a file that does not exist yet."""
-    return (file := sqlite_file(database)) is not None and not file.exists()
+    return (file := database.file) is not None and not file.exists()
 
 
 def open_logs(store: Store, log_to: Sequence[str]) -> LiveSinks:

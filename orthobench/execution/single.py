@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from pathlib import Path
 
 from orthobench.data.folder import use_data_folder
 from orthobench.execution.display import Display
 from orthobench.execution.open import check_device, check_places, is_new, open_logs
+from orthobench.location import Location, Place
 from orthobench.options import RunOptions
 from orthobench.process.stop import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
@@ -24,7 +24,7 @@ from orthobench.training.loop import Interrupted
 
 def train_one(
     config: RunConfig,
-    database: str | Path | None,
+    database: Place | None,
     options: RunOptions,
     display: Display,
     force: bool = False,
@@ -71,7 +71,7 @@ def train_one(
         return run
 
 
-def _forget(store: Store, database: str, options: RunOptions, key: str) -> None:
+def _forget(store: Store, database: Location, options: RunOptions, key: str) -> None:
     """Delete a run with its checkpoints and weights."""
     from orthobench.weights.folder import remove
 
@@ -84,7 +84,7 @@ def _forget(store: Store, database: str, options: RunOptions, key: str) -> None:
             remove(database, key, weights, place)
 
 
-def _begin_longer(config: RunConfig, store: Store, database: str, options: RunOptions) -> str:
+def _begin_longer(config: RunConfig, store: Store, database: Location, options: RunOptions) -> str:
     """Start from the training state of a shorter run, if one has kept it; return a line that says which, or why not."""
     from orthobench.training.longer import begin_longer, why_not_longer
 
@@ -100,7 +100,7 @@ def _begin_longer(config: RunConfig, store: Store, database: str, options: RunOp
     )
 
 
-def _places(database: str, options: RunOptions, key: str) -> tuple[Checkpoints, str]:
+def _places(database: Location, options: RunOptions, key: str) -> tuple[Checkpoints, Location]:
     """Return the checkpoints of a run, and the folder or URL of all weights."""
     from orthobench.weights.folder import weights_folder
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from orthobench.errors import UsageError
-from orthobench.store.location import is_server
+from orthobench.location import Location, Place
 
 if TYPE_CHECKING:
     from orthobench.executors.job import Job, SinkFactory
@@ -26,13 +26,13 @@ LOCK_GRACE = 120.0
 """Seconds for which a lost run may stay locked, because it takes time to notice that its machine has gone."""
 
 
-def check_shared(database: str, checkpoints: str | None) -> None:
+def check_shared(database: Location, checkpoints: Place | None) -> None:
     """Check that several machines can share the database and the checkpoints.
 
     Raises:
         UsageError: the database is a file, or the user gave no folder or URL for the checkpoints.
     """
-    if not is_server(database):
+    if not database.is_server:
         raise UsageError(
             f"runs on several machines cannot share the database {database}: SQLite's locks and its log work on "
             "one machine alone; name a server with `db='postgresql://user@host/name'`"

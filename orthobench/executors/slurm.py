@@ -23,6 +23,7 @@ from orthobench.errors import UsageError, needs_extra
 from orthobench.executors.cluster import check_shared
 from orthobench.executors.slurm_settings import read_settings
 from orthobench.executors.slurm_task import Group
+from orthobench.location import Location
 from orthobench.training.checkpoint import checkpoint_root
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class SlurmCluster:
         group_minutes: the estimated minutes of training in one task.
     """
 
-    def __init__(self, database: str, options: SweepOptions) -> None:
+    def __init__(self, database: Location, options: SweepOptions) -> None:
         """Check that SLURM would accept the runs, and that its machines can share the database and the checkpoints.
 
         A task gets one CPU per thread of a run, unless the options of sbatch give a number. The device "auto" means a
@@ -81,7 +82,7 @@ class SlurmCluster:
             check_shared(database, options.checkpoints)
         self._check_options()
         checkpoints = checkpoint_root(database, options.checkpoints)
-        usual = Path("slurm") if isinstance(checkpoints, str) else checkpoints / "slurm"
+        usual = Path("slurm") if isinstance(checkpoints, Location) else checkpoints / "slurm"
         self.folder = (settings.folder or usual).absolute()
 
     def __enter__(self) -> Self:

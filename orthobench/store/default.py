@@ -6,16 +6,17 @@ import sqlite3
 from pathlib import Path
 
 from orthobench.errors import UsageError
+from orthobench.location import Location, Place
 from orthobench.store.connect import connect
 
-DEFAULT = "results.db"
-OWN = "runs.db"
+DEFAULT = Location("results.db")
+OWN = Location("runs.db")
 """The default database if results.db is protected."""
 PROTECTED = 0x6F627266
 """The `application_id` of a protected SQLite file; other databases of orthobench have 0."""
 
 
-def default_database(writes: bool) -> str:
+def default_database(writes: bool) -> Location:
     """Return the database of a command without `--db`: results.db, or runs.db if results.db is protected.
 
     As long as there is no runs.db, commands read the protected database, such as the reference results of a clone.
@@ -23,14 +24,14 @@ def default_database(writes: bool) -> str:
     Args:
         writes: whether the command adds runs.
     """
-    if not is_protected(Path(DEFAULT)) or (not writes and not Path(OWN).exists()):
+    if not is_protected(Path(DEFAULT.real)) or (not writes and not Path(OWN.real).exists()):
         return DEFAULT
     return OWN
 
 
-def named_or_default(db: str | Path | None, writes: bool) -> str:
+def named_or_default(db: Place | None, writes: bool) -> Location:
     """Return the named database, or the default one for None; `writes` is as in `default_database`."""
-    return default_database(writes) if db is None else str(db)
+    return default_database(writes) if db is None else Location.of(db)
 
 
 def is_protected(file: Path) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.store.connect import connect
 from orthobench.store.result import Status, seconds_per_epoch
@@ -51,14 +52,14 @@ class StoredResult:
         return seconds_per_epoch(self.seconds, self.iterations, self.iterations_per_epoch)
 
 
-def stored_results(database: str, requests: Iterable[str]) -> dict[tuple[str, int], StoredResult]:
+def stored_results(database: Location, requests: Iterable[str]) -> dict[tuple[str, int], StoredResult]:
     """Return the runs of these requests that have a result, by request and seed.
 
     The result is empty for a server's database, a file with an older schema, and a file that cannot be read.
     """
-    file, names = Path(database), list(dict.fromkeys(requests))
+    file, names = Path(database.real), list(dict.fromkeys(requests))
     results: dict[tuple[str, int], StoredResult] = {}
-    if "://" in database or not file.is_file():
+    if database.is_url or not file.is_file():
         return {}
     columns = [field.name for field in fields(StoredResult)]
     final = [status for status in Status if status.is_final]

@@ -19,10 +19,10 @@ from sqlalchemy.pool import NullPool
 from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
 from orthobench.files.atomic import storage_error
 from orthobench.files.strict_json import loads
+from orthobench.location import Location, Place
 from orthobench.store.backup import back_up
 from orthobench.store.connect import connect, is_read_only, uri_of
 from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
-from orthobench.store.location import file_of, parse, sqlite_file
 from orthobench.store.network import refuse_network
 from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.sqlite import damaged, prepare, translated_errors
@@ -43,13 +43,13 @@ class DatabaseNotFoundError(UsageError):
     """The location has no database, or a database without the tables of orthobench."""
 
 
-def open_store(location: str, *, create: bool = False, stop_waiting: Callable[[], bool] | None = None) -> Store:
+def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[], bool] | None = None) -> Store:
     """Open the database at a path or URL.
 
     An older schema is upgraded; a SQLite file is copied before the upgrade.
 
     Args:
-        location: "results.db", or a URL such as "postgresql://host/name".
+        place: "results.db", or a URL such as "postgresql://host/name".
         create: whether to create a missing database.
         stop_waiting: as for `reach`.
 
@@ -57,7 +57,8 @@ def open_store(location: str, *, create: bool = False, stop_waiting: Callable[[]
         UsageError: the database is missing, cannot be opened, has no runs of orthobench, or has a newer schema.
         StorageError: its server was lost.
     """
-    engine, file = make_engine(location, create=create), sqlite_file(location)
+    location = Location.of(place)
+    engine, file = make_engine(location, create=create), location.file
 
     def upgrade_or_check() -> None:
         if create and file is not None:
@@ -87,14 +88,15 @@ def open_store(location: str, *, create: bool = False, stop_waiting: Callable[[]
     return Store(engine)
 
 
-def open_read_only(location: str) -> Store:
+def open_read_only(place: Place) -> Store:
     """Open the database at a path or URL so that nothing can be written through it.
 
     Raises:
         UsageError: the database is missing, cannot be opened, or has a different schema from this program's.
         StorageError: its server was lost.
     """
-    engine, file = make_engine(location), sqlite_file(location)
+    location = Location.of(place)
+    engine, file = make_engine(location), location.file
     if file is None:
         engine = engine.execution_options(postgresql_readonly=True)
     else:
@@ -116,7 +118,9 @@ def open_read_only(location: str) -> Store:
     return Store(engine)
 
 
-def reach(engine: Engine, location: str, work: Callable[[], T], stop_waiting: Callable[[], bool] | None = None) -> T:
+def reach(
+    engine: Engine, location: Location, work: Callable[[], T], stop_waiting: Callable[[], bool] | None = None
+) -> T:
     """Call `work`, the first access to a database, and return its result.
 
     If the server is lost during the work, wait for it and repeat the work. A server that never answered is an error.
@@ -143,7 +147,7 @@ def reach(engine: Engine, location: str, work: Callable[[], T], stop_waiting: Ca
         raise UsageError(f"database {location} cannot be opened: {reason(error)}") from error
 
 
-def make_engine(location: str, *, create: bool = False) -> Engine:
+def make_engine(location: Location, *, create: bool = False) -> Engine:
     """Return an engine for the database at a path or URL, of any schema.
 
     Unless `create` is set, the engine connects to a file anew for each transaction. A web server or a notebook that
@@ -152,8 +156,7 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
     Raises:
         UsageError: the database is missing (unless `create`), is not a database, or its driver is not installed.
     """
-    url = parse(location)
-    file = file_of(url)
+    url, file = location.url, location.file
     if file is not None:
         _check_file(file, create)
         if not create and is_read_only(file):
@@ -174,13 +177,13 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
     return engine
 
 
-def check_writable(location: str) -> None:
+def check_writable(location: Location) -> None:
     """Refuse a location that is not writable, before any training.
 
     Raises:
         UsageError: the folder does not exist or is not writable, or the path is a folder.
     """
-    file = sqlite_file(location)
+    file = location.file
     if file is None:
         return
     _check_file(file, create=True)
@@ -207,7 +210,7 @@ def _check_file(file: Path, create: bool) -> None:
         raise UsageError(f"database {file} cannot be read: make it readable, or name another with `db`")
 
 
-def schema(engine: Engine, location: str) -> str | None:
+def schema(engine: Engine, location: Location) -> str | None:
     """Return the schema's revision; None for a database without the tables of orthobench.
 
     Raises:
@@ -221,7 +224,7 @@ def schema(engine: Engine, location: str) -> str | None:
     raise damaged(location, f"its schema '{version}' is unknown")
 
 
-def _refuse_other_tables(engine: Engine, location: str) -> None:
+def _refuse_other_tables(engine: Engine, location: Location) -> None:
     """Refuse a SQLite database with tables of another program; on a server, programs may share a database.
 
     Raises:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from orthobench.location import Location
+
 
 @dataclass(frozen=True)
 class MetricRow:
@@ -47,6 +49,6 @@ class WeightsRow:
 
     kind: str
     iteration: int
-    path: str
+    path: Location
     sha256: str
     bytes: int

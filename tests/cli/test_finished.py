@@ -11,6 +11,7 @@ from dataclasses import fields
 import pytest
 
 from orthobench.errors import UsageError
+from orthobench.location import Location
 from orthobench.planning import requests
 from orthobench.plugins import Catalog
 from orthobench.store import open_store
@@ -109,16 +110,16 @@ def test_an_unfinished_run_is_no_result(after, orthobench, tmp_path):
     after(RUN)
     with closing(sqlite3.connect(tmp_path / "results.db")) as connection, connection:
         ((request, seed),) = connection.execute("SELECT request, seed FROM run")
-        assert stored_results(str(tmp_path / "results.db"), [request]).keys() == {(request, seed)}
+        assert stored_results(Location(str(tmp_path / "results.db")), [request]).keys() == {(request, seed)}
         connection.execute("UPDATE run SET status = 'interrupted'")
-    assert stored_results(str(tmp_path / "results.db"), [request]) == {}
+    assert stored_results(Location(str(tmp_path / "results.db")), [request]) == {}
 
 
 def test_a_stored_result_has_the_values_of_the_run(after, orthobench, tmp_path):
     after(RUN)
     with open_store(str(tmp_path / "results.db")) as store:
         (run,) = store.runs()
-    ((_, result),) = stored_results(str(tmp_path / "results.db"), [run.request]).items()
+    ((_, result),) = stored_results(Location(str(tmp_path / "results.db")), [run.request]).items()
     names = [*(field.name for field in fields(result)), "seconds_per_epoch"]
     assert {name: getattr(result, name) for name in names} == {name: getattr(run, name) for name in names}
 
@@ -136,8 +137,8 @@ def test_files_without_results_have_none(tmp_path):
     (tmp_path / "text.db").write_text("no database")
     sqlite3.connect(tmp_path / "empty.db").close()
     for name in ("missing.db", "text.db", "empty.db"):
-        assert stored_results(str(tmp_path / name), ["r"]) == {}
-    assert stored_results("postgresql://host/name", ["r"]) == {}
+        assert stored_results(Location(str(tmp_path / name)), ["r"]) == {}
+    assert stored_results(Location("postgresql://host/name"), ["r"]) == {}
 
 
 def test_code_from_outside_has_no_request(tmp_path):

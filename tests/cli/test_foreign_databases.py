@@ -13,6 +13,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from support.records import make_run_record
 
+from orthobench.location import Location
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
 from orthobench.store.keys import as_name
 from orthobench.weights.folder import PROTOCOLS, WeightsFolder
@@ -197,7 +198,7 @@ def test_a_strangers_record_removes_no_file_of_mine(orthobench, world, form, wor
     (world / "lk" / "s.db.weights").mkdir()
     path = form.format(root=world, file=name)
     with open_store("lk/s.db") as store:
-        store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, path, "0" * 64, 4)])
+        store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, Location(path), "0" * 64, 4)])
     outcome = orthobench(*words, "--db", "lk/s.db")
     assert outcome.code == 0, outcome.err
     assert own_file.read_text() == "mine"
@@ -237,7 +238,7 @@ def test_no_url_of_a_database_is_opened(orthobench, world, url, monkeypatch):
     monkeypatch.setattr(core, "url_to_fs", lambda *arguments, **options: opened.append(arguments) or 1 / 0)
     path = f"{url}/{KEYS[0]}.last.safetensors"
     with open_store("lk/s.db") as store:
-        store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, path, "0" * 64, 4)])
+        store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, Location(path), "0" * 64, 4)])
     shown = orthobench("show", KEYS[0], "--db", "lk/s.db")
     assert (shown.code, path in shown.out) == (0, True)
     assert "MISSING" not in shown.out
@@ -259,7 +260,11 @@ def test_a_named_url_is_opened_unless_it_is_a_chain(orthobench, world):
     files.pipe_file(f"/bucket/w/{name}", b"x")
     with open_store("lk/s.db") as store:
         store.log(
-            store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, f"memory://bucket/w/{name}", "0", 1)]
+            store.get(KEYS[0]).id,
+            [],
+            [],
+            {},
+            weights=[WeightsRow("last", 10, Location(f"memory://bucket/w/{name}"), "0", 1)],
         )
     outcome = orthobench("evaluate", KEYS[0], "--db", "lk/s.db", "--weights-at", "memory://bucket")
     assert "have another SHA-256" in outcome.err
@@ -271,13 +276,13 @@ def test_a_named_url_is_opened_unless_it_is_a_chain(orthobench, world):
 def test_links_and_parents_are_no_part_of_a_place(tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "link").symlink_to(tmp_path)
-    own = WeightsFolder(str(tmp_path / "own"))
-    assert own.holds(WeightsFolder(str(tmp_path / "own" / "below")))
-    assert not own.holds(WeightsFolder(str(tmp_path / "own" / "link" / "other")))
-    assert not own.holds(WeightsFolder(f"{tmp_path}/own/../other"))
-    assert not own.holds(WeightsFolder(f"{tmp_path}/owner"))
-    bucket = WeightsFolder("s3://bucket/w")
-    assert bucket.holds(WeightsFolder("s3://bucket/w/x"))
-    assert not bucket.holds(WeightsFolder("s3://bucket/w/../x"))
-    assert not bucket.holds(WeightsFolder("s3://bucket/wx"))
+    own = WeightsFolder(Location(str(tmp_path / "own")))
+    assert own.holds(WeightsFolder(Location(str(tmp_path / "own" / "below"))))
+    assert not own.holds(WeightsFolder(Location(str(tmp_path / "own" / "link" / "other"))))
+    assert not own.holds(WeightsFolder(Location(f"{tmp_path}/own/../other")))
+    assert not own.holds(WeightsFolder(Location(f"{tmp_path}/owner")))
+    bucket = WeightsFolder(Location("s3://bucket/w"))
+    assert bucket.holds(WeightsFolder(Location("s3://bucket/w/x")))
+    assert not bucket.holds(WeightsFolder(Location("s3://bucket/w/../x")))
+    assert not bucket.holds(WeightsFolder(Location("s3://bucket/wx")))
     assert "reference" not in PROTOCOLS

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from orthobench.errors import UsageError
 from orthobench.executors.job import Ending, Job, attempt
+from orthobench.location import Location
 from orthobench.papers import papers
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings
@@ -44,7 +45,7 @@ def test_a_setting_at_its_neutral_value_comes_back_as_that_and_not_as_the_defaul
 
 def test_what_fails_after_the_end_takes_no_result_away(tmp_path, tiny, monkeypatch):
     database = str(tmp_path / "r.db")
-    job = Job(resolve(Catalog(), "adding", "lstm", tiny).spec, "a", database)
+    job = Job(resolve(Catalog(), "adding", "lstm", tiny).spec, "a", Location.of(database))
 
     def fails(_):
         raise RuntimeError("the place of the checkpoints is gone")

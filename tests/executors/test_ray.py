@@ -19,6 +19,7 @@ from support.sweeps import iterations, numbers, slow_model, sweeps_in, wait_for
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.ray import RayCluster
+from orthobench.location import Location
 from orthobench.options import RunOptions, SweepOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -244,8 +245,10 @@ def test_a_run_is_placed_by_its_cpus_and_its_share_of_a_gpu(
     options = SweepOptions(
         executor="ray", checkpoints="s3://bucket", device=device, threads=threads, gpu_share=share, jobs=limit
     )
-    with RayCluster(SERVER, options) as cluster:
-        job, resumed = cluster.submit(Job(spec, "a", SERVER, RunOptions(data_folder=Path("/here"))), resumed=False)
+    with RayCluster(Location(SERVER), options) as cluster:
+        job, resumed = cluster.submit(
+            Job(spec, "a", Location(SERVER), RunOptions(data_folder=Path("/here"))), resumed=False
+        )
         assert cluster.room() == room
     assert (ray.options["num_cpus"], ray.options.get("num_gpus")) == (cpus, gpus)
     assert ray.options["max_retries"] == 0
@@ -260,4 +263,4 @@ def test_a_run_is_placed_by_its_cpus_and_its_share_of_a_gpu(
 def test_a_share_of_a_gpu_needs_one(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", _Ray({"CPU": 4}))
     with pytest.raises(UsageError, match="`gpu_share` is for runs on GPUs"):
-        RayCluster(SERVER, SweepOptions(executor="ray", gpu_share=2))
+        RayCluster(Location(SERVER), SweepOptions(executor="ray", gpu_share=2))

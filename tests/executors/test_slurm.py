@@ -19,6 +19,7 @@ from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.slurm import SlurmCluster
 from orthobench.executors.slurm_settings import read_settings
+from orthobench.location import Location
 from orthobench.options import SweepOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -243,17 +244,17 @@ def test_options_of_sbatch_come_from_words_and_files(tmp_path):
 )
 def test_a_gpu_is_requested_for_runs_on_gpus_alone(programs, device, words, expected):
     programs("node1")
-    cluster = SlurmCluster(SERVER, replace(ON_SLURM, slurm=words, device=device))
+    cluster = SlurmCluster(Location(SERVER), replace(ON_SLURM, slurm=words, device=device))
     assert cluster.device == expected
     assert ("gpus_per_node" in cluster.settings.options) == (device == "cuda")
     with pytest.raises(UsageError, match="`device='cpu'` uses no GPU"):
-        SlurmCluster(SERVER, replace(ON_SLURM, slurm=("gpus=1",), device="cpu"))
+        SlurmCluster(Location(SERVER), replace(ON_SLURM, slurm=("gpus=1",), device="cpu"))
 
 
 def test_groups_fill_the_minutes_and_a_run_without_an_estimate_is_alone(programs, tiny):
     programs("node1")
-    cluster = SlurmCluster(SERVER, replace(ON_SLURM, group_minutes=2))
-    jobs = [Job(resolve(Catalog(), "adding", "rnn", tiny, seed=n).spec, str(n), SERVER) for n in range(7)]
+    cluster = SlurmCluster(Location(SERVER), replace(ON_SLURM, group_minutes=2))
+    jobs = [Job(resolve(Catalog(), "adding", "rnn", tiny, seed=n).spec, str(n), Location(SERVER)) for n in range(7)]
     estimates = [50.0, 50.0, 50.0, None, 20.0, 500.0, 20.0]
     seconds = {job.spec.key: value for job, value in zip(jobs, estimates, strict=True)}
     labels = [[job.label for job in group] for group in cluster.groups(jobs, seconds)]

@@ -14,6 +14,7 @@ from orthobench import environment
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.profile import profile_job
+from orthobench.location import Location
 from orthobench.planning.estimate import Estimate, Estimator, distance
 from orthobench.planning.plan import PlannedRun, plan
 from orthobench.plugins import Catalog
@@ -227,7 +228,7 @@ def test_what_goes_wrong_in_the_first_steps_is_told(tmp_path):
     )
     config = resolve(Catalog([file]), "adding", "wrong", {"train_size": "200", "test_size": "50"})
     with pytest.raises(ProfileError, match="its first steps failed: ArithmeticError: on purpose"):
-        profile_job(Job(config.spec, "a run", database="", plugins=config.plugin_files))
+        profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.plugin_files))
 
 
 @pytest.mark.slow
@@ -239,7 +240,7 @@ def test_what_ends_the_process_ends_nothing_else(tmp_path):
     )
     config = resolve(Catalog([file]), "adding", "deadly", {"train_size": "200", "test_size": "50"})
     with pytest.raises(ProfileError, match="ended the process"):
-        profile_job(Job(config.spec, "a run", database="", plugins=config.plugin_files))
+        profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.plugin_files))
 
 
 def test_a_dry_run_says_what_it_will_take_and_leaves_nothing(orthobench, tmp_path, tiny_options):

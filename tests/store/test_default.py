@@ -11,7 +11,7 @@ import pytest
 
 import orthobench as ob
 from orthobench.store import open_store
-from orthobench.store.default import OWN, default_database, is_protected, protect
+from orthobench.store.default import DEFAULT, OWN, default_database, is_protected, protect
 
 
 @pytest.fixture
@@ -25,20 +25,20 @@ def results(tmp_path, monkeypatch) -> Path:
 
 def test_without_protection_results_db_is_the_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert default_database(writes=True) == default_database(writes=False) == "results.db"
+    assert default_database(writes=True) == default_database(writes=False) == DEFAULT
     open_store("results.db", create=True).close()
-    assert default_database(writes=True) == "results.db"
+    assert default_database(writes=True) == DEFAULT
     Path("results.db").write_text("no database")
     assert not is_protected(Path("results.db"))
 
 
 def test_a_protected_database_is_read_until_there_is_another(results):
-    assert default_database(writes=False) == "results.db"
+    assert default_database(writes=False) == DEFAULT
     assert default_database(writes=True) == OWN
     open_store(OWN, create=True).close()
     assert default_database(writes=False) == OWN
     protect(results, False)
-    assert default_database(writes=False) == default_database(writes=True) == "results.db"
+    assert default_database(writes=False) == default_database(writes=True) == DEFAULT
 
 
 def test_runs_without_a_database_leave_a_protected_one_as_it_is(orthobench, results, tiny_options):

@@ -13,6 +13,7 @@ from support.records import make_run_record
 
 import orthobench as ob
 from orthobench.errors import DamagedError
+from orthobench.location import Location
 from orthobench.metric import run_columns
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -192,9 +193,9 @@ def test_a_broken_run_of_the_same_command_is_refused_with_the_fix(orthobench, da
 )
 def test_the_look_up_of_results_passes_a_broken_run(damage, change):
     path = damage("UPDATE run SET request = 'r'")
-    assert sorted(seed for _, seed in stored_results(str(path), ["r"])) == [0, 1, 2]
+    assert sorted(seed for _, seed in stored_results(Location(str(path)), ["r"])) == [0, 1, 2]
     path = damage(f"UPDATE run SET request = 'r'; UPDATE run SET {change} WHERE id = 2")
-    assert ("r", 1) not in stored_results(str(path), ["r"])
+    assert ("r", 1) not in stored_results(Location(str(path)), ["r"])
 
 
 def test_the_api_returns_the_rows_and_the_copy(damage):

@@ -13,6 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import orthobench as ob
 from orthobench.errors import StorageError, UsageError
+from orthobench.location import Location
 from orthobench.store import WeightsRow
 from orthobench.training.events import EventSink
 from orthobench.weights.content import decode
@@ -46,7 +47,7 @@ def test_a_run_keeps_what_was_asked_for(tmp_path, tiny, mode, kinds):
     rows = records(tmp_path)
     assert set(rows) == kinds
     files = list((tmp_path / "r.db.weights").glob("*"))
-    assert {file.name for file in files} == {row.path for row in rows.values()}
+    assert {file.name for file in files} == {str(row.path) for row in rows.values()}
     for kind, row in rows.items():
         content = (tmp_path / "r.db.weights" / row.path).read_bytes()
         assert (row.sha256, row.bytes) == (hashlib.sha256(content).hexdigest(), len(content))
@@ -193,7 +194,9 @@ def test_a_record_that_names_a_foreign_file_removes_nothing(tmp_path, tiny):
     with ob.open_results(str(tmp_path / "r.db")) as results:
         stored = results.store.get(done.key)
         row = results.store.weights([stored.id])[0]
-        results.store.log(stored.id, [], [], {}, weights=[WeightsRow("best", 0, str(precious), row.sha256, 1)])
+        results.store.log(
+            stored.id, [], [], {}, weights=[WeightsRow("best", 0, Location(str(precious)), row.sha256, 1)]
+        )
         results.delete(done.key)
     assert precious.exists()
 
