@@ -56,6 +56,11 @@ class Location:
         """Return the location of a file in this folder."""
         return Location(f"{self.real}/{name}")
 
+    @property
+    def parent(self) -> Location:
+        """The folder of a file."""
+        return Location(self.real.rpartition("/")[0])
+
     def absolute(self) -> Location:
         """Return the location with an absolute path; a URL stays as it is."""
         return self if self.is_url else Location(str(Path(self.real).absolute()))

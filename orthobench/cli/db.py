@@ -53,9 +53,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
             str(current_status(store, root, key, status) if is_key(key) else status) for key, status in content.runs
         )
         weights = store.weights() if "weights" in content.rows else []
-    folders = sorted(
-        {str(row.path).rpartition("/")[0] if is_elsewhere(row) else str(weights_folder(db).root) for row in weights}
-    )
+    folders = sorted({str(row.path.parent if is_elsewhere(row) else weights_folder(db).root) for row in weights})
     records.echo_log(db)
     if json:
         files = {"files": len(weights), "bytes": sum(row.bytes for row in weights), "folders": folders}

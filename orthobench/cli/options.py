@@ -197,7 +197,7 @@ def _read(record: type[RunOptions], texts: Mapping[str, Any]) -> RunOptions:
             try:
                 values[name] = list(map(option.parse, value)) if isinstance(value, list) else option.parse(value)
             except ValueError as error:
-                raise UsageError(f"`{name}` {error}") from error
+                raise UsageError(f"{_flags(name)[0]} {error}") from error
     return record(**values)
 
 

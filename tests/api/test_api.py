@@ -239,7 +239,7 @@ def test_a_study_writes_its_page():
         (lambda: ob.sweep("adding", []), "name a model"),
         (lambda: ob.sweep("adding", "rnn", seeds=0), "`seeds=0`: give a number of seeds of at least 1"),
         (lambda: ob.sweep("adding", "rnn", grid={"epochs": []}), "empty"),
-        (lambda: ob.sweep("adding", "rnn", options=ob.SweepOptions(threads=2)), "--executor ray"),
+        (lambda: ob.sweep("adding", "rnn", options=ob.SweepOptions(threads=2)), "executor='ray'"),
         (lambda: ob.SweepOptions(executor="lsf"), "is not known"),
         (lambda: ob.reproduce("helfrich"), "unknown paper"),
         (lambda: ob.open_results("none.db"), "none.db"),

@@ -55,7 +55,7 @@ def test_runs_without_a_database_leave_a_protected_one_as_it_is(orthobench, resu
 
 def test_a_named_database_is_written(orthobench, results, tiny_options):
     assert orthobench("run", "adding", "lstm", *tiny_options, "--db", "results.db").code == 0
-    assert not Path(OWN).exists()
+    assert not Path(OWN.real).exists()
     assert "lstm" in orthobench("ls", "--db", "results.db").out
 
 
