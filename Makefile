@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: demo docs install readme test test-all mutants faults reproduce-quick reproduce measure measure-stop \
+.PHONY: demo docs install layers readme test test-all mutants faults reproduce-quick reproduce measure measure-stop \
     measure-status report check lint bench clean
 
 install: $(INSTALLED)
@@ -23,6 +23,10 @@ demo: $(INSTALLED)
 # The documentation site: site/index.html opens from the disk. The build reads no network.
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+# The layers of orthobench.nn, orthobench/nn/cells.py, from the classes of the models.
+layers: $(INSTALLED)
+	$(BIN)/python checks/layers.py
 
 # The table of headline results in README.md, from results.db.
 readme: $(INSTALLED)

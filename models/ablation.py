@@ -10,7 +10,7 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from orthobench.model import Count
+from orthobench.model import Count, Learns
 
 from .antisymmetric import EulerSettings
 from .antisymmetric_gated import AntisymmetricGated
@@ -23,6 +23,9 @@ class AblationSettings(EulerSettings):
 class Ablation(AntisymmetricGated):
     version = 1
     title = "ablation of AntisymmetricRNN"
+    cites = "chang2019"
+    look = "dashdot diamond"
+    learns = Learns("adding", 0.4, {"step_size": 0.1}, gate={"learning_rate": 0.03})
     Settings = AblationSettings
 
     @staticmethod

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.skew import skew
-from orthobench.model import Model, ModelSettings, OptimizerName, Positive, Signature, State
+from orthobench.model import Learns, Model, ModelSettings, OptimizerName, Positive, Signature, State
 from orthobench.recurrence import TANH, GradientTrace, Projection, recurrence
 
 
@@ -38,6 +38,9 @@ class Antisymmetric(Model):
     step_matrices = ()
     title = "AntisymmetricRNN"
     paper = "Chang, Chen, Haber, Chi. AntisymmetricRNN: A Dynamical System View on RNNs. ICLR 2019"
+    cites = "chang2019"
+    look = "dash circle"
+    learns = Learns("adding", 0.9, {"step_size": 0.1}, gate={"learning_rate": 0.03})
     Settings: ClassVar[type[EulerSettings]] = AntisymmetricSettings
     inputs_per_unit: ClassVar[int] = 1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from orthobench.model import State
+from orthobench.model import Learns, State
 from orthobench.recurrence import GradientTrace, gated_recurrence, project
 
 from .antisymmetric import Antisymmetric
@@ -19,6 +19,9 @@ from .antisymmetric import Antisymmetric
 class AntisymmetricGated(Antisymmetric):
     version = 1
     title = "AntisymmetricRNN with gating"
+    cites = "chang2019"
+    look = "dot cross"
+    learns = Learns("adding", 0.3, {"step_size": 0.1}, gate={"learning_rate": 0.03})
     inputs_per_unit = 2
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Count, Model, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
+from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
 from orthobench.recurrence import GradientTrace, cornn, project
 
 
@@ -44,6 +44,14 @@ class CoRNN(Model):
     version = 1
     title = "coRNN"
     paper = "Rusch, Mishra. Coupled Oscillatory Recurrent Neural Network (coRNN). ICLR 2021"
+    cites = "rusch2021cornn"
+    look = "dashdot star"
+    learns = Learns(
+        "adding",
+        0.3,
+        {"learning_rate": 0.02, "step_size": 0.06, "frequency": 66, "damping": 15},
+        gate={"learning_rate": 0.02, "step_size": 0.3, "train_size": 30_000},
+    )
     Settings = CoRNNSettings
 
     def __init__(self, settings: CoRNNSettings, signature: Signature, generator: torch.Generator) -> None:

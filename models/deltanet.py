@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from orthobench.model import Learns
+
 from ._delta import DeltaModel, DeltaSettings
 
 
@@ -27,4 +29,7 @@ class DeltaNet(DeltaModel):
     version = 1
     title = "DeltaNet"
     paper = "Yang et al. Parallelizing Linear Transformers with the Delta Rule over Sequence Length. NeurIPS 2024"
+    cites = "yang2024, schlag2021, grazzi2025"
+    look = "longdashdot square"
+    learns = Learns("adding", 0.1)
     Settings = DeltaNetSettings

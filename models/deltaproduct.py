@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from orthobench.model import Count
+from orthobench.model import Count, Learns
 
 from ._delta import DeltaModel, DeltaSettings
 
@@ -39,5 +39,8 @@ class DeltaProduct(DeltaModel):
     version = 1
     title = "DeltaProduct"
     paper = "Siems et al. DeltaProduct: Improving State-Tracking in Linear RNNs via Householder Products. NeurIPS 2025"
+    cites = "siems2025"
+    look = "longdashdot diamond"
+    learns = Learns("adding", 0.2, {"epochs": 10})
     cost = "r = 2 keys and values per step: (2r + 1)n features pass through a convolution and a memory"
     Settings = DeltaProductSettings

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from orthobench.matrices.exponential import exponential
-from orthobench.model import Count, Signature
+from orthobench.model import Count, Learns, Signature
 
 from .exprnn import EXPRNN, EXPRNNSettings
 
@@ -36,6 +36,9 @@ class DTRIV(EXPRNN):
     version = 2
     title = "DTRIV"
     paper = "Lezcano-Casado. Trivializations for Gradient-Based Optimization on Manifolds. NeurIPS 2019"
+    cites = "lezcano2019trivializations"
+    look = "dashdot triangle-up"
+    learns = Learns("copying", 0.2, gate={"recurrent_learning_rate": 2e-3})
     Settings = DTRIVSettings
     waits = "the number of steps, which is a tensor of the model, decides when the base point moves"
 

@@ -21,7 +21,7 @@ from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
 from orthobench.matrices.initial import as_parameter, half_circle_angles
 from orthobench.matrices.skew import block_rotation_entries
 from orthobench.matrices.spectral_radius import spectral_radius
-from orthobench.model import Count, Positive, Signature
+from orthobench.model import Count, Learns, Positive, Signature
 from orthobench.recurrence import MODRELU, RELU
 
 from ._plain import MatrixSettings, PlainRNN
@@ -78,6 +78,9 @@ class ENRNN(PlainRNN):
     step_matrices = ("W_L", "W_S")
     title = "ENRNN"
     paper = "Helfrich, Ye. Eigenvalue Normalized RNNs for Short Term Memory. AAAI 2020"
+    cites = "helfrich2020, helfrich2018"
+    look = "solid cross"
+    learns = Learns("copying", 0.2, gate={"recurrent_learning_rate": 2e-3})
     Settings = ENRNNSettings
     matrix_parameters = ("skew_entries",)
     waits = "the eigenvalues of T, which decide when the normalisation begins, are computed on the host"

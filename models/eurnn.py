@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from orthobench.matrices.complex_form import complex_states, interleaved, real_form
 from orthobench.matrices.rotations import Rotations, fft, product, rotate, tunable
-from orthobench.model import Count, Model, ModelSettings, OutputBias, Signature, State
+from orthobench.model import Count, Learns, Model, ModelSettings, OutputBias, Signature, State
 from orthobench.recurrence import Activation, Kind, Multiply
 
 from ._plain import PlainRNN
@@ -77,6 +77,9 @@ class EURNN(PlainRNN):
     version = 1
     title = "EURNN"
     paper = "Jing et al. Tunable Efficient Unitary Neural Networks (EUNN) and their application to RNNs. ICML 2017"
+    cites = "jing2017"
+    look = "dash diamond"
+    learns = Learns("copying", 0.2, gate={"hidden_size": 32})
     cost = "complex units are two features each: four times the products"
     orthogonal = True
     Settings = EURNNSettings

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from orthobench.matrices.exponential import exponential
 from orthobench.matrices.initial import as_parameter, exponential_angles, torch_linear_
 from orthobench.matrices.skew import block_rotation_entries
-from orthobench.model import Count, OptimizerName, OutputBias, Positive, Signature
+from orthobench.model import Count, Learns, OptimizerName, OutputBias, Positive, Signature
 from orthobench.recurrence import MODRELU
 
 from ._plain import MatrixSettings, PlainRNN
@@ -44,6 +44,9 @@ class EXPRNN(PlainRNN):
     version = 1
     title = "EXPRNN"
     paper = "Lezcano-Casado, Martinez-Rubio. Cheap Orthogonal Constraints in Neural Networks. ICML 2019"
+    cites = "lezcano2019"
+    look = "dash star"
+    learns = Learns("copying", 0.5, gate={"recurrent_learning_rate": 2e-3})
     orthogonal = True
     Settings = EXPRNNSettings
     activation = MODRELU

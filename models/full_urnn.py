@@ -25,7 +25,7 @@ from torch import Tensor
 from orthobench.matrices.complex_form import as_complex, as_real
 from orthobench.matrices.initial import as_parameter
 from orthobench.matrices.unitary_chain import draw_unitary_chain, unitary_chain_matrix
-from orthobench.model import Count, Positive, Signature
+from orthobench.model import Count, Learns, Positive, Signature
 
 from ._plain import MatrixSettings
 from .urnn import URNNBase, URNNSettings
@@ -50,6 +50,9 @@ class FullURNN(URNNBase):
     version = 1
     title = "uRNN, full capacity"
     paper = "Wisdom, Powers, Hershey, Le Roux, Atlas. Full-Capacity Unitary Recurrent Neural Networks. NIPS 2016"
+    cites = "wisdom2016"
+    look = "solid diamond"
+    learns = Learns("copying", 0.2, gate={"hidden_size": 32, "recurrent_learning_rate": 1e-3, "gradient": "both"})
     Settings = FullURNNSettings
     matrix_parameters = ("recurrent_weight",)
 

@@ -10,6 +10,8 @@ number of heads times the size of a value. `models/_delta.py` describes the laye
 
 from __future__ import annotations
 
+from orthobench.model import Learns
+
 from ._delta import DeltaModel, DeltaSettings
 
 
@@ -23,4 +25,7 @@ class GatedDeltaNet(DeltaModel):
     version = 1
     title = "Gated DeltaNet"
     paper = "Yang, Kautz, Hatamizadeh. Gated Delta Networks: Improving Mamba2 with Delta Rule. ICLR 2025"
+    cites = "yang2025"
+    look = "longdashdot triangle-up"
+    learns = Learns("adding", 0.2)
     Settings = GatedDeltaNetSettings

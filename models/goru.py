@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from orthobench.matrices.initial import glorot_vector_
 from orthobench.matrices.rotations import product
-from orthobench.model import Model, Signature, State
+from orthobench.model import Learns, Model, Signature, State
 from orthobench.recurrence import Activation, GradientTrace, Kind, Projection, gru
 
 from .eurnn import RotationSettings, random_angles, start_output
@@ -32,6 +32,9 @@ class GORU(Model):
     step_matrices = ("Q",)
     title = "GORU"
     paper = "Jing et al. Gated Orthogonal Recurrent Units: On Learning to Forget. Neural Computation 31, 2019"
+    cites = "jing2019"
+    look = "dot triangle-up"
+    learns = Learns("adding", 0.4)
     cost = "three products per step, one after another"
     Settings = GORUSettings
     activation = Activation(Kind.MODRELU, epsilon=0.001)

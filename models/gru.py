@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.model import Model, ModelSettings, Signature, State
+from orthobench.model import Learns, Model, ModelSettings, Signature, State
 from orthobench.recurrence import GradientTrace, Projection, gru
 
 
@@ -27,6 +27,9 @@ class GRU(Model):
     version = 1
     title = "GRU"
     paper = "Cho et al. Learning Phrase Representations using RNN Encoder-Decoder. EMNLP 2014"
+    cites = "cho2014"
+    look = "dash cross"
+    learns = Learns("adding", 0.2)
     cost = "three products per step, one after another"
     Settings = GRUSettings
 

@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Count, Model, ModelSettings, OptimizerName, Positive, Signature, State
+from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, Positive, Signature, State
 from orthobench.recurrence import RELU, TANH, GradientTrace, independent_recurrence, project
 
 _ACTIVATIONS = {"relu": RELU, "tanh": TANH}
@@ -64,6 +64,9 @@ class IndRNN(Model):
     version = 1
     title = "IndRNN"
     paper = "Li, Li, Cook, Zhu, Gao. Independently Recurrent Neural Network (IndRNN). CVPR 2018"
+    cites = "li2018"
+    look = "longdash circle"
+    learns = Learns("adding", 0.2, {"learning_rate": 2e-3, "layers": 2})  # units of one layer never see each other
     Settings = IndRNNSettings
 
     def __init__(self, settings: IndRNNSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.model import ModelSettings, OptimizerName, Signature
+from orthobench.model import Learns, ModelSettings, OptimizerName, Signature
 from orthobench.recurrence import RELU
 
 from ._plain import PlainRNN
@@ -26,6 +26,11 @@ class IRNN(PlainRNN):
     version = 1
     title = "IRNN"
     paper = "Le, Jaitly, Hinton. A Simple Way to Initialize Recurrent Networks of Rectified Linear Units. 2015"
+    cites = "le2015"
+    look = "longdash cross"
+    learns = Learns(
+        "adding", 0.4, {"optimizer": "adam", "learning_rate": 1e-4, "clip_value": 1.0}, gate={"learning_rate": 3e-3}
+    )
     Settings = IRNNSettings
     activation = RELU
 

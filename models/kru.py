@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from orthobench.matrices.complex_form import as_complex, as_real, complex_states, interleaved
 from orthobench.matrices.initial import as_parameter
-from orthobench.model import Count, ModelSettings, Signature
+from orthobench.model import Count, Learns, ModelSettings, Signature
 from orthobench.recurrence import Multiply
 
 from ._complex import ComplexRNN
@@ -71,6 +71,9 @@ class KRU(ComplexRNN):
     version = 1
     title = "KRU"
     paper = "Jose, Cisse, Fleuret. Kronecker Recurrent Units. ICML 2018"
+    cites = "jose2018"
+    look = "dot circle"
+    learns = Learns("copying", 0.2, gate={"factor_sizes": "4x4x4", "learning_rate": 0.01})
     Settings = KRUSettings
 
     def __init__(self, settings: KRUSettings, signature: Signature, generator: torch.Generator) -> None:

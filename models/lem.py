@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Model, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
+from orthobench.model import Learns, Model, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
 from orthobench.recurrence import GradientTrace, Projection, lem
 
 
@@ -35,6 +35,9 @@ class LEM(Model):
     version = 1
     title = "LEM"
     paper = "Rusch, Mishra, Erichson, Mahoney. Long Expressive Memory for Sequence Modeling. ICLR 2022"
+    cites = "rusch2022lem"
+    look = "dashdot circle"
+    learns = Learns("adding", 0.2, gate={"step_size": 1.0})
     cost = "four products per step, one after another"
     Settings = LEMSettings
 

@@ -27,7 +27,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from orthobench.model import Count, Model, ModelSettings, OptimizerName, Signature, State
+from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, Signature, State
 from orthobench.recurrence import GradientTrace, oscillators, project
 
 
@@ -43,6 +43,10 @@ class LinOSS(Model):
     version = 1
     title = "LinOSS"
     paper = "Rusch, Rus. Oscillatory State-Space Models. ICLR 2025"
+    cites = "rusch2025"
+    look = "longdash square"
+    # A linear layer cannot end below about half of the baseline.
+    learns = Learns("copying", 0.8, {"discretization": "IMEX"}, gate={"discretization": "IMEX"})
     Settings = LinOSSSettings
 
     def __init__(self, settings: LinOSSSettings, signature: Signature, generator: torch.Generator) -> None:

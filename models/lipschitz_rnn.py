@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Model, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
+from orthobench.model import Learns, Model, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
 from orthobench.recurrence import GradientTrace, lipschitz, project
 
 
@@ -35,6 +35,9 @@ class LipschitzRNN(Model):
     step_matrices = ()
     title = "LipschitzRNN"
     paper = "Erichson, Azencot, Queiruga, Hodgkinson, Mahoney. Lipschitz Recurrent Neural Networks. ICLR 2021"
+    cites = "erichson2021"
+    look = "dashdot square"
+    learns = Learns("adding", 0.4, gate={"learning_rate": 0.02, "step_size": 0.1})
     Settings = LipschitzSettings
 
     def __init__(self, settings: LipschitzSettings, signature: Signature, generator: torch.Generator) -> None:

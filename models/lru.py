@@ -23,7 +23,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from orthobench.model import Model, ModelSettings, Signature, State
+from orthobench.model import Learns, Model, ModelSettings, Signature, State
 from orthobench.recurrence import GradientTrace, gated_sum, layer_norm, project, skip_gelu
 
 from ._lru import DiagonalLRU, LRUCell, LRUSettings, normal
@@ -33,6 +33,9 @@ class LRU(DiagonalLRU):
     version = 1
     title = "LRU"
     paper = "Orvieto et al. Resurrecting Recurrent Neural Networks for Long Sequences. ICML 2023"
+    cites = "orvieto2023"
+    look = "dot square"
+    learns = Learns("adding", 0.2, gate={"block_size": 32, "train_size": 30_000})
     cost = "two products per step at d = n (B has 2n rows of d), and a normalisation"
     Settings = LRUSettings
 

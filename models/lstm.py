@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Model, ModelSettings, Signature, State
+from orthobench.model import Learns, Model, ModelSettings, Signature, State
 from orthobench.recurrence import GradientTrace, Projection, lstm
 
 
@@ -54,6 +54,9 @@ class LSTM(Model):
     version = 1
     title = "LSTM"
     paper = "Hochreiter, Schmidhuber. Long Short-Term Memory. Neural Computation 9, 1997"
+    cites = "hochreiter1997"
+    look = "solid square"
+    learns = Learns("adding", 0.2)
     cost = "four products per step"
     Settings = LSTMSettings
 

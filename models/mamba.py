@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
 from orthobench.matrices.initial import as_parameter, torch_linear_
-from orthobench.model import Count, Model, ModelSettings, OptimizerName, Signature, State
+from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, Signature, State
 from orthobench.recurrence import (
     Convolution,
     GradientTrace,
@@ -80,6 +80,9 @@ class Mamba(Model):
     version = 1
     title = "Mamba"
     paper = "Gu, Dao. Mamba: Linear-Time Sequence Modeling with Selective State Spaces. COLM 2024"
+    cites = "gu2024, grazzi2025"
+    look = "longdashdot cross"
+    learns = Learns("adding", 0.2)
     step_matrices = ()
     cost = "exp(Delta A) of 2n features with 16 units each, at each step and again in the backward pass"
     Settings = MambaSettings

@@ -15,6 +15,7 @@ the cell alone.
 
 from __future__ import annotations
 
+from orthobench.model import Learns
 from orthobench.recurrence import min_gru
 
 from ._minimal import MinimalCell
@@ -24,4 +25,7 @@ class MinGRU(MinimalCell):
     version = 1
     title = "minGRU"
     paper = "Feng et al. Were RNNs All We Needed? 2024"
+    cites = "feng2024"
+    look = "longdash diamond"
+    learns = Learns("adding", 0.2)
     operation = min_gru

@@ -16,6 +16,7 @@ the cell alone.
 
 from __future__ import annotations
 
+from orthobench.model import Learns
 from orthobench.recurrence import min_lstm
 
 from ._minimal import MinimalCell
@@ -25,4 +26,7 @@ class MinLSTM(MinimalCell):
     version = 1
     title = "minLSTM"
     paper = "Feng et al. Were RNNs All We Needed? 2024"
+    cites = "feng2024"
+    look = "longdash triangle-up"
+    learns = Learns("adding", 0.2)
     operation = min_lstm

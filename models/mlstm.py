@@ -22,7 +22,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from orthobench.model import Model, ModelSettings, Signature, State
+from orthobench.model import Learns, Model, ModelSettings, Signature, State
 from orthobench.recurrence import GradientTrace, Projection, mlstm, project, read_memories
 
 from ._xlstm import XLSTMSettings, input_scale
@@ -32,6 +32,9 @@ class MLSTM(Model):
     version = 1
     title = "mLSTM"
     paper = "Beck et al. xLSTM: Extended Long Short-Term Memory. NeurIPS 2024"
+    cites = "beck2024"
+    look = "longdashdot circle"
+    learns = Learns("adding", 0.2)
     step_matrices = ()
     cost = "queries, keys, values and an output gate of n features each, and a memory of n^2 / heads numbers"
     Settings = XLSTMSettings

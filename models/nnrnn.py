@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from orthobench.matrices.exponential import exponential
 from orthobench.matrices.initial import as_parameter, exponential_angles
 from orthobench.matrices.skew import block_rotation_entries
-from orthobench.model import OptimizerName, OutputBias, ParameterGroup, Positive, Signature
+from orthobench.model import Learns, OptimizerName, OutputBias, ParameterGroup, Positive, Signature
 from orthobench.recurrence import MODRELU
 
 from ._plain import MatrixSettings, PlainRNN
@@ -64,6 +64,9 @@ class NNRNN(PlainRNN):
     version = 1
     title = "nnRNN"
     paper = "Kerg et al. Non-normal Recurrent Neural Network (nnRNN). NeurIPS 2019"
+    cites = "kerg2019"
+    look = "dot diamond"
+    learns = Learns("copying", 0.2, gate={"recurrent_optimizer": "adam_tf1", "recurrent_learning_rate": 2e-3})
     Settings = NNRNNSettings
     activation = MODRELU
     matrix_parameters = ("skew_entries",)

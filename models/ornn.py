@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.householder import falling_size, falling_vectors, householder_product, unit_entries
-from orthobench.model import Count, ModelSettings, OptimizerName, Positive, Signature
+from orthobench.model import Count, Learns, ModelSettings, OptimizerName, Positive, Signature
 from orthobench.recurrence import LEAKY_RELU
 
 from ._plain import PlainRNN
@@ -33,7 +33,7 @@ class ORNNSettings(ModelSettings):
 
     @model_validator(mode="after")
     def _fits(self) -> ORNNSettings:
-        if self.reflections > self.hidden_size and "reflections" in self.model_fields_set:
+        if self.reflections > self.hidden_size and self.reflections != type(self).model_fields["reflections"].default:
             raise ValueError(
                 f"reflections={self.reflections} is more than hidden_size ({self.hidden_size}): "
                 "a product of n reflections is every orthogonal matrix already"
@@ -45,6 +45,9 @@ class ORNN(PlainRNN):
     version = 1
     title = "oRNN"
     paper = "Mhammedi, Hellicar, Rahman, Bailey. Efficient Orthogonal Parametrisation of RNNs. ICML 2017"
+    cites = "mhammedi2017"
+    look = "solid star"
+    learns = Learns("adding", 0.2, {"learning_rate": 0.01}, gate={"learning_rate": 0.02})
     orthogonal = True
     Settings = ORNNSettings
     activation = LEAKY_RELU

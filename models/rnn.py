@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.model import ModelSettings, Signature
+from orthobench.model import Learns, ModelSettings, Signature
 from orthobench.recurrence import MODRELU, RELU, TANH
 
 from ._plain import PlainRNN
@@ -30,6 +30,14 @@ class RNN(PlainRNN):
     version = 1
     title = "RNN"
     paper = "Elman. Finding Structure in Time. Cognitive Science 14, 1990"
+    cites = "elman1990"
+    look = "dash square"
+    learns = Learns(
+        "adding",
+        0.7,
+        {"learning_rate": 1e-4, "sequence_length": 15},
+        gate={"learning_rate": 3e-3, "train_size": 30_000},
+    )
     Settings = RNNSettings
 
     def __init__(self, settings: RNNSettings, signature: Signature, generator: torch.Generator) -> None:

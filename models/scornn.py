@@ -18,7 +18,7 @@ from torch import Tensor
 from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
 from orthobench.matrices.initial import as_parameter, half_circle_angles
 from orthobench.matrices.skew import band_entries, block_rotation_entries, from_band
-from orthobench.model import Count, Signature
+from orthobench.model import Count, Learns, Signature
 from orthobench.recurrence import MODRELU, RELU, TANH
 
 from ._plain import MatrixSettings, PlainRNN
@@ -68,6 +68,9 @@ class ScoRNN(PlainRNN):
     version = 1
     title = "scoRNN"
     paper = "Helfrich, Willmott, Ye. Orthogonal Recurrent Neural Networks with Scaled Cayley Transform. ICML 2018"
+    cites = "helfrich2018"
+    look = "solid circle"
+    learns = Learns("copying", 0.2)
     orthogonal = True
     Settings = ScoRNNSettings
     matrix_parameters = ("skew_entries",)

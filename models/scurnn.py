@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from orthobench.matrices.initial import as_parameter, half_circle_angles
 from orthobench.matrices.unitary_cayley import unitary_cayley
-from orthobench.model import Count, OptimizerName, ParameterGroup, Positive, Signature
+from orthobench.model import Count, Learns, OptimizerName, ParameterGroup, Positive, Signature
 
 from ._complex import ComplexRNN
 from ._plain import MatrixSettings
@@ -47,6 +47,9 @@ class ScuRNN(ComplexRNN):
     version = 1
     title = "scuRNN"
     paper = "Maduranga, Helfrich, Ye. Complex Unitary RNNs Using Scaled Cayley Transform. AAAI 2019"
+    cites = "maduranga2019"
+    look = "dashdot cross"
+    learns = Learns("copying", 0.2, gate={"hidden_size": 32, "recurrent_learning_rate": 2e-3})
     orthogonal = True
     Settings = ScuRNNSettings
     matrix_parameters = ("skew_entries",)

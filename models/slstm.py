@@ -27,7 +27,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Model, Signature, State
+from orthobench.model import Learns, Model, Signature, State
 from orthobench.recurrence import GradientTrace, Projection, slstm, spread_heads
 
 from ._xlstm import XLSTMSettings, input_scale
@@ -46,6 +46,9 @@ class SLSTM(Model):
     version = 1
     title = "sLSTM"
     paper = "Beck et al. xLSTM: Extended Long Short-Term Memory. NeurIPS 2024"
+    cites = "beck2024"
+    look = "longdashdot star"
+    learns = Learns("adding", 0.2)
     cost = (
         "products of n^2 / heads for each of four gates, an exponential each for i and f, a division, and three states"
     )

@@ -26,7 +26,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import as_parameter
-from orthobench.model import OptimizerName, ParameterGroup, Positive, Signature
+from orthobench.model import Learns, OptimizerName, ParameterGroup, Positive, Signature
 from orthobench.recurrence import IDENTITY, TANH
 
 from ._plain import MatrixSettings, PlainRNN
@@ -71,6 +71,14 @@ class SoftOrthogonal(PlainRNN):
     version = 1
     title = "Soft-orthogonal RNN"
     paper = "Vorontsov, Trabelsi, Kadoury, Pal. On Orthogonality and Learning Recurrent Networks. ICML 2017"
+    cites = "vorontsov2017"
+    look = "dot star"
+    learns = Learns(
+        "copying",
+        0.2,
+        {"activation": "identity", "learning_rate": 1e-3, "recurrent_learning_rate": 1e-4},
+        gate={"activation": "identity", "recurrent_learning_rate": 2e-3},
+    )
     Settings = SoftOrthogonalSettings
     penalises_weights = True
     matrix_parameters = ("left", "right")

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.householder import falling_size, falling_vectors, householder_product, unit_entries
-from orthobench.model import Count, ModelSettings, OptimizerName, OutputBias, Positive, Signature
+from orthobench.model import Count, Learns, ModelSettings, OptimizerName, OutputBias, Positive, Signature
 from orthobench.recurrence import RELU
 
 from ._plain import PlainRNN
@@ -40,7 +40,7 @@ class SpectralRNNSettings(ModelSettings):
 
     @model_validator(mode="after")
     def _fits(self) -> SpectralRNNSettings:
-        if self.reflections > self.hidden_size and "reflections" in self.model_fields_set:
+        if self.reflections > self.hidden_size and self.reflections != type(self).model_fields["reflections"].default:
             raise ValueError(
                 f"reflections={self.reflections} is more than hidden_size ({self.hidden_size}): "
                 "a product of n reflections is every orthogonal matrix already"
@@ -52,6 +52,9 @@ class SpectralRNN(PlainRNN):
     version = 1
     title = "Spectral RNN"
     paper = "Zhang, Lei, Dhillon. Stabilizing Gradients for DNNs via Efficient SVD Parameterization. ICML 2018"
+    cites = "zhang2018"
+    look = "dash triangle-up"
+    learns = Learns("adding", 0.2)
     Settings = SpectralRNNSettings
     activation = RELU
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from orthobench.matrices.complex_form import complex_states, interleaved
 from orthobench.matrices.unitary_chain import draw_unitary_chain, unitary_chain, unitary_chain_matrix
-from orthobench.model import Count, ModelSettings, OptimizerName, Signature
+from orthobench.model import Count, Learns, ModelSettings, OptimizerName, Signature
 from orthobench.recurrence import Multiply
 
 from ._complex import ComplexRNN
@@ -47,6 +47,9 @@ class URNN(URNNBase):
     version = 1
     title = "uRNN, restricted capacity"
     paper = "Arjovsky, Shah, Bengio. Unitary Evolution Recurrent Neural Networks. ICML 2016"
+    cites = "arjovsky2016"
+    look = "solid triangle-up"
+    learns = Learns("copying", 0.2, gate={"hidden_size": 32})
     orthogonal = True
     Settings = URNNSettings
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv1d, pad
 
 from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Count, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
+from orthobench.model import Count, Learns, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
 from orthobench.recurrence import IDENTITY, RELU, TANH, GradientTrace, Multiply, Projection, recurrence
 
 from ._plain import PlainRNN
@@ -53,6 +53,14 @@ class WRNN(PlainRNN):
     version = 1
     title = "wRNN"
     paper = "Keller, Muller, Sejnowski, Welling. Traveling Waves Encode the Recent Past. ICLR 2024"
+    cites = "keller2024"
+    look = "longdash star"
+    learns = Learns(
+        "adding",
+        0.3,
+        {"channels": 4, "hidden_size": 32, "learning_rate": 1e-3},
+        gate={"channels": 4, "hidden_size": 16, "learning_rate": 3e-3},
+    )
     Settings = WRNNSettings
 
     def __init__(self, settings: WRNNSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -142,6 +142,11 @@ def named_location(value: Any) -> Location:
     raise ValueError
 
 
+def places(value: Any) -> tuple[Location, ...]:
+    """Return a list of locations; a single one is a list of one."""
+    return tuple(map(location, listed(value)))
+
+
 def path(value: Any) -> Path:
     """Return a path that is not empty."""
     return Path(named_location(value).real)
@@ -171,6 +176,7 @@ A_LIMIT = (whole(0), "a whole number of at least 0")
 A_SEED = (whole(0, LARGEST_SEED), f"a whole number from 0 to {LARGEST_SEED}")
 A_TRUTH = (truth, "True or False")
 SOME_SECONDS = (seconds, "a number of seconds of at least 0")
+SOME_PLACES = (places, "a text, or a list of texts")
 SOME_TEXTS = (words, "a text, or a list of texts")
 SOME_FILES = (paths, "a Python file, or a list of them")
 A_FOLDER = (path, "a folder")

@@ -6,7 +6,7 @@ An option is one field, with its values, its default and its help. It does not c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -17,6 +17,7 @@ from orthobench.arguments import (
     A_PLACE,
     A_TRUTH,
     SOME_FILES,
+    SOME_PLACES,
     SOME_SECONDS,
     SOME_TEXTS,
     BackendName,
@@ -100,13 +101,14 @@ class RunOptions:
         ),
     ] = ()
     log_to: Annotated[
-        tuple[str, ...],
+        tuple[Place, ...],
         Option(
             "Send the runs while they train to tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]; may be repeated.",
-            SOME_TEXTS,
+            SOME_PLACES,
             metavar="DESTINATION",
+            parse=str,
         ),
-    ] = field(default=(), repr=False)
+    ] = ()
     checkpoints: Annotated[
         Place | None,
         Option("With a database server: folder or URL that all its machines see.", A_PLACE, metavar="PLACE", parse=str),

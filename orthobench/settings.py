@@ -235,13 +235,17 @@ def read_toml(file: Path, named: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SettingDescription:
-    """A setting as shown to the user: default and accepted values as text, and the meaning."""
+    """A setting as shown to the user: default and accepted values as text, and the meaning.
+
+    `choices` has the values, if they are a few words.
+    """
 
     name: str
     symbol: str
     default: str
     values: str
     meaning: str
+    choices: list[str]
 
 
 def describe_settings(settings: type[Settings]) -> list[SettingDescription]:
@@ -258,6 +262,7 @@ def describe_settings(settings: type[Settings]) -> list[SettingDescription]:
             text(properties["default"]) if "default" in properties else "",
             _accepted_values(properties),
             _meaning(settings, name),
+            _choices(properties),
         )
         for name, properties in schema.items()
     ]
@@ -267,6 +272,17 @@ def _meaning(settings: type[Settings], name: str) -> str:
     classes = [base for base in settings.__mro__ if issubclass(base, Settings)]
     descriptions = (base.model_fields[name].description for base in classes if name in base.model_fields)
     return next((description for description in descriptions if description), "")
+
+
+def _choices(properties: Mapping[str, Any]) -> list[str]:
+    """Return the words that a setting accepts; empty if it accepts other values."""
+    kinds = properties.get("anyOf", [properties])
+    words = [["true", "false"] if kind.get("type") == "boolean" else _words(kind) for kind in kinds]
+    return [word for each in words for word in each]
+
+
+def _words(schema: Mapping[str, Any]) -> list[str]:
+    return [str(word) for word in schema.get("enum", [schema["const"]] if "const" in schema else [])]
 
 
 def _accepted_values(properties: Mapping[str, Any]) -> str:
@@ -280,8 +296,8 @@ def _accepted_values(properties: Mapping[str, Any]) -> str:
 
 
 def _one_kind(schema: Mapping[str, Any]) -> str:
-    if choices := schema.get("enum", [schema["const"]] if "const" in schema else []):
-        return ", ".join(map(str, choices))
+    if words := _words(schema):
+        return ", ".join(words)
     noun = {
         "integer": "whole number",
         "number": "number",

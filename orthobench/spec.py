@@ -7,19 +7,22 @@ the plugins' defaults.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orthobench.arguments import Preset
 from orthobench.assignments import given_twice
 from orthobench.errors import UsageError
-from orthobench.model import Model, ModelSettings
-from orthobench.papers import Experiment, experiments
-from orthobench.plugins import Catalog, Plugin, Sources
-from orthobench.probe import Probe
+from orthobench.plugins import Catalog, Plugin
 from orthobench.settings import SHORT_NAMES, Settings, merged_settings, run_names, same, unknown_setting
-from orthobench.task import Task, TrainingSettings
+
+if TYPE_CHECKING:
+    from orthobench.model import Model, ModelSettings
+    from orthobench.papers import Experiment
+    from orthobench.plugins.sources import Sources
+    from orthobench.probe import Probe
+    from orthobench.task import Task, TrainingSettings
 
 
 @dataclass(frozen=True)
@@ -78,26 +81,56 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A run's spec with its classes and validated settings.
+    """A run to train: its spec, and the plugins from which its classes come.
+
+    The classes are imported on first use, because they load torch. A run that has a result needs none of them.
 
     Attributes:
-        sources: the source code of the run's task, model and probes, of those that are not built in.
-        plugin_files: all plugin files of the user, with which another process resolves the run again.
         preset: the preset of the command that asked for the run; no part of the spec.
         tags: names that the list of runs gives this one; no part of the spec.
     """
 
     spec: RunSpec
-    task_class: type[Task]
-    model_class: type[Model]
-    task_settings: Settings
-    model_settings: ModelSettings
-    training: TrainingSettings
-    probes: dict[str, type[Probe]]
-    sources: tuple[Sources, ...] = ()
-    plugin_files: tuple[Sources, ...] = ()
+    catalog: Catalog = field(repr=False, compare=False)
     preset: Preset = "paper"
     tags: tuple[str, ...] = ()
+
+    @cached_property
+    def task_class(self) -> type[Task]:
+        task_class: type[Task] = self.catalog.load("task", self.spec.task)
+        return task_class
+
+    @cached_property
+    def model_class(self) -> type[Model]:
+        model_class: type[Model] = self.catalog.load("model", self.spec.model)
+        return model_class
+
+    @cached_property
+    def task_settings(self) -> Settings:
+        return self.task_class.Settings.restore(self.spec.task_settings)
+
+    @cached_property
+    def model_settings(self) -> ModelSettings:
+        return self.model_class.Settings.restore(self.spec.model_settings)
+
+    @cached_property
+    def training(self) -> TrainingSettings:
+        from orthobench.task import TrainingSettings
+
+        return TrainingSettings.restore(self.spec.training)
+
+    @cached_property
+    def probes(self) -> dict[str, type[Probe]]:
+        """The classes of the default probes and of those that the settings add, by name."""
+        return self.catalog.probes(self.spec.training.get("probes", ()))
+
+    @cached_property
+    def sources(self) -> tuple[Sources, ...]:
+        """The source code of the run's task, model and probes, of those that are not built in."""
+        plugins = [self.catalog.find("task", self.spec.task), self.catalog.find("model", self.spec.model)]
+        plugins += [self.catalog.find("probe", name) for name in self.probes]
+        own_code = [code for plugin in plugins if (code := plugin.sources()) is not None]
+        return tuple({code.origin: code for code in own_code}.values())
 
     def with_seed(self, seed: int) -> RunConfig:
         return replace(self, spec=self.spec.with_seed(seed))
@@ -122,6 +155,9 @@ def resolve(
     Raises:
         UsageError: a task, model or setting is unknown, or a value is invalid; one line with the remedy.
     """
+    from orthobench.papers import experiments
+    from orthobench.task import TrainingSettings
+
     task_class: type[Task] = catalog.load("task", task)
     model_class: type[Model] = catalog.load("model", model)
     groups: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
@@ -143,7 +179,7 @@ def resolve(
     task_group, model_group, training_group = (
         {name: values[name] for name in group.model_fields if name in values} for group in groups
     )
-    return _config(
+    spec = _spec(
         catalog,
         task,
         model,
@@ -151,8 +187,9 @@ def resolve(
         model_class.Settings.read(model_group),
         TrainingSettings.read(training_group),
         seed,
-        preset,
     )
+    catalog.probes(spec.training.get("probes", ()))
+    return RunConfig(spec, catalog, preset)
 
 
 def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper") -> RunConfig:
@@ -164,65 +201,38 @@ def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper") -> 
     Raises:
         UsageError: the plugins differ from those of the spec.
     """
-    task_class: type[Task] = catalog.load("task", spec.task)
-    model_class: type[Model] = catalog.load("model", spec.model)
-    again = _config(
-        catalog,
-        spec.task,
-        spec.model,
-        task_class.Settings.restore(spec.task_settings),
-        model_class.Settings.restore(spec.model_settings),
-        TrainingSettings.restore(spec.training),
-        spec.seed,
-        preset,
+    config = RunConfig(spec, catalog, preset)
+    again = _spec(
+        catalog, spec.task, spec.model, config.task_settings, config.model_settings, config.training, spec.seed
     )
-    if again.spec != spec:
+    if again != spec:
         raise UsageError(
-            f"run {spec.key} cannot be made here: {spec.task} {again.spec.task_version} and {spec.model} "
-            f"{again.spec.model_version} are not {spec.task_version} and {spec.model_version}, or mean something else; "
+            f"run {spec.key} cannot be made here: {spec.task} {again.task_version} and {spec.model} "
+            f"{again.model_version} are not {spec.task_version} and {spec.model_version}, or mean something else; "
             "use the same code everywhere, and do not edit plugins in between"
         )
-    return again
+    return config
 
 
-def _config(
+def _spec(
     catalog: Catalog,
     task: str,
     model: str,
     task_settings: Settings,
-    model_settings: ModelSettings,
+    model_settings: Settings,
     training: TrainingSettings,
     seed: int,
-    preset: Preset,
-) -> RunConfig:
-    """Return the run of these settings."""
-    task_class: type[Task] = catalog.load("task", task)
-    model_class: type[Model] = catalog.load("model", model)
-    spec = RunSpec(
+) -> RunSpec:
+    """Return the canonical form of these settings."""
+    return RunSpec(
         task,
         model,
         task_settings.canonical(),
         model_settings.canonical(),
         training.canonical(),
-        _version(task_class.version_of(task_settings), catalog.find("task", task)),
-        _version(model_class.version, catalog.find("model", model)),
+        _version(catalog.load("task", task).version_of(task_settings), catalog.find("task", task)),
+        _version(catalog.load("model", model).version, catalog.find("model", model)),
         seed,
-    )
-    probes = catalog.probes(training.probes)
-    plugins = [catalog.find("task", task), catalog.find("model", model)]
-    plugins += [catalog.find("probe", name) for name in probes]
-    own_code = [code for plugin in plugins if (code := plugin.sources()) is not None]
-    return RunConfig(
-        spec,
-        task_class,
-        model_class,
-        task_settings,
-        model_settings,
-        training,
-        probes,
-        tuple({code.origin: code for code in own_code}.values()),
-        catalog.files,
-        preset,
     )
 
 

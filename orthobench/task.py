@@ -176,6 +176,11 @@ class Task(ABC):
             has `score` and `trained_lengths`.
         protocol: the training settings from the literature.
         quick: settings of all kinds for a run of a minute or two.
+        cites: the keys of its papers in `orthobench/papers/references.bib`, such as "hochreiter1997, arjovsky2016", the
+            paper that defines it first. Only built-in tasks have keys.
+        exact: the name of a model, as "model", and settings of all kinds on top of `quick`, for a run of a few seconds
+            whose numbers the project's gate compares to the last bit. It clips gradients, shuffles and decays its
+            learning rate, and learns enough that other data would change its loss by more than the tolerance.
         carries_state: whether a batch starts from the final state of the previous one, without gradient. Every split
             is a `Stream` then, and no batch has lengths.
         validation: None if the literature uses no validation data.
@@ -190,6 +195,8 @@ class Task(ABC):
     length_metric: ClassVar[str | None] = None
     protocol: ClassVar[Mapping[str, Any]] = {}
     quick: ClassVar[Mapping[str, Any]] = {}
+    cites: ClassVar[str] = ""
+    exact: ClassVar[Mapping[str, Any]] = {}
     carries_state: ClassVar[bool] = False
 
     signature: Signature

@@ -30,6 +30,7 @@ class AddingSettings(SyntheticSettings):
 class Adding(Task):
     version = 1
     title = "adding problem"
+    cites = "hochreiter1997"
     Settings = AddingSettings
     metrics = (Metric("mse", "min", label="MSE"),)
     protocol = {"batch_size": 50, "epochs": 10, "evaluate_every": 100, "shuffle": False}
@@ -39,6 +40,18 @@ class Adding(Task):
         "test_size": 1_000,
         "epochs": 20,
         "evaluate_every": 50,
+    }
+    exact = {
+        "model": "lstm",
+        "train_size": 1_000,
+        "test_size": 200,
+        "evaluation_batch_size": 64,
+        "epochs": 3,
+        "evaluate_every": 20,
+        "hidden_size": 16,
+        "shuffle": True,
+        "clip_norm": 0.5,
+        "learning_rate_decay": 0.5,
     }
 
     def __init__(self, settings: AddingSettings, seed: int, device: torch.device) -> None:

@@ -54,6 +54,7 @@ class CIFAR10Settings(ImageSettings):
 class CIFAR10(ImageTask):
     version = 1
     title = "pixel-by-pixel CIFAR-10"
+    cites = "krizhevsky2009, chang2019"
     Settings = CIFAR10Settings
     protocol = {"batch_size": 128, "epochs": 129, "max_iterations": 50_000}
     quick = {
@@ -63,6 +64,21 @@ class CIFAR10(ImageTask):
         "epochs": 8,
         "hidden_size": 64,
         "negative_ones": 0.1,  # as for pixel-by-pixel MNIST
+    }
+    exact = {
+        "model": "full_urnn",
+        "validation_size": 200,
+        "train_size": 500,
+        "test_size": 200,
+        "evaluation_batch_size": 64,
+        "epochs": 2,
+        "batch_size": 50,
+        "hidden_size": 16,
+        "learning_rate": 1e-3,
+        "recurrent_learning_rate": 1e-4,
+        "shuffle": True,
+        "clip_norm": 0.5,
+        "learning_rate_decay": 0.5,
     }
 
     def __init__(self, settings: CIFAR10Settings, seed: int, device: torch.device) -> None:

@@ -37,6 +37,7 @@ class CopyingSettings(SyntheticSettings):
 class Copying(Task):
     version = 1
     title = "copying problem"
+    cites = "hochreiter1997, arjovsky2016"
     Settings = CopyingSettings
     metrics = (
         Metric("cross_entropy", "min", "nats", "cross-entropy"),
@@ -56,6 +57,24 @@ class Copying(Task):
         "test_size": 200,
         "epochs": 10,
         "evaluate_every": 50,
+    }
+    exact = {
+        "model": "nnrnn",
+        "train_size": 500,
+        "test_size": 200,
+        "evaluation_batch_size": 64,
+        "epochs": 3,
+        "evaluate_every": 10,
+        "hidden_size": 16,
+        "shuffle": True,
+        "clip_value": 0.01,
+        "optimizer": "rmsprop_tf1",
+        "learning_rate": 0.01,
+        "recurrent_optimizer": "sgd",
+        "recurrent_learning_rate": 2e-3,
+        "triangle_decay": 0.1,
+        "modulus_penalty": 10,
+        "decay_every": 2,
     }
 
     def __init__(self, settings: CopyingSettings, seed: int, device: torch.device) -> None:

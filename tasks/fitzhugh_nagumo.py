@@ -63,6 +63,7 @@ class FitzHughNagumoSettings(SyntheticSettings):
 class FitzHughNagumo(Task):
     version = 1
     title = "FitzHugh-Nagumo system"
+    cites = "rusch2022lem, fitzhugh1961"
     Settings = FitzHughNagumoSettings
     metrics = (Metric("rmse", "min", label="RMSE"),)
     protocol = {"batch_size": 32, "epochs": 400, "evaluation_batch_size": 128}
@@ -72,6 +73,24 @@ class FitzHughNagumo(Task):
         "test_size": 256,
         "epochs": 60,
         "evaluate_every": 20,
+    }
+    exact = {
+        "model": "lem",
+        "train_size": 40,
+        "validation_size": 20,
+        "test_size": 140,
+        "sequence_length": 150,
+        "duration": 60.0,
+        "batch_size": 8,
+        "evaluation_batch_size": 5,
+        "epochs": 6,
+        "evaluate_every": 5,
+        "hidden_size": 8,
+        "learning_rate": 0.01,
+        "shuffle": True,
+        "clip_norm": 0.5,
+        "plateau_decay": 0.5,
+        "learning_rate_decay": 0.9,
     }
 
     train: SolutionSplit

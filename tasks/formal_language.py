@@ -105,6 +105,7 @@ class FormalLanguageSettings(SyntheticSettings):
 class FormalLanguage(Task):
     version = 1
     title = "formal languages"
+    cites = "deletang2023, beck2024, grazzi2025, walker2025"
     Settings = FormalLanguageSettings
     metrics = (Metric("accuracy", "max", is_fraction=True), Metric("cross_entropy", "min", "nats", "cross-entropy"))
     loss_metric = "cross_entropy"
@@ -130,6 +131,27 @@ class FormalLanguage(Task):
         "bias_start": "zeros",
         "output_weight": "glorot",
         "output_bias": "zeros",
+    }
+    exact = {
+        "model": "lstm",
+        "bias_start": "torch",
+        "output_weight": "linear",
+        "output_bias": "linear",
+        "language": "mod_arith_brackets",
+        "train_size": 2_560,
+        "test_size": 200,
+        "test_longest": 80,
+        "evaluation_batch_size": 64,
+        "batch_size": 64,
+        "epochs": 2,
+        "evaluate_every": 20,
+        "hidden_size": 16,
+        "embedding_size": 8,
+        "learning_rate": 0.02,
+        "clip_norm": 1.0,
+        "warmup": 0.1,
+        "shuffle": True,
+        "learning_rate_decay": 0.8,
     }
 
     def __init__(self, settings: FormalLanguageSettings, seed: int, device: torch.device) -> None:

@@ -83,6 +83,7 @@ class GroupWordSettings(SyntheticSettings):
 class GroupWord(Task):
     version = 1
     title = "words over a group"
+    cites = "merrill2024, siems2025, terzic2025"
     Settings = GroupWordSettings
     metrics = (
         Metric("sequence_accuracy", "max", label="sequence accuracy", is_fraction=True),
@@ -105,6 +106,24 @@ class GroupWord(Task):
         "epochs": 8,
         "hidden_size": 64,
         "learning_rate": 5e-3,
+    }
+    exact = {
+        "model": "gru",
+        "group": "A4xZ5",
+        "generators": 5,
+        "longest": 4,
+        "train_size": 1_000,
+        "test_size": 200,
+        "test_shortest": 2,
+        "test_longest": 8,
+        "evaluation_batch_size": 64,
+        "batch_size": 50,
+        "epochs": 12,
+        "hidden_size": 16,
+        "learning_rate": 0.02,
+        "shuffle": True,
+        "learning_rate_decay": 0.8,
+        "clip_norm": 0.5,
     }
 
     def __init__(self, settings: GroupWordSettings, seed: int, device: torch.device) -> None:

@@ -52,6 +52,7 @@ class MNISTSettings(ImageSettings):
 class MNIST(ImageTask):
     version = 1
     title = "pixel-by-pixel MNIST"
+    cites = "lecun1998, le2015"
     Settings = MNISTSettings
     protocol = {"batch_size": 50, "epochs": 70}
     quick = {
@@ -61,6 +62,23 @@ class MNIST(ImageTask):
         "epochs": 6,
         "hidden_size": 64,
         "negative_ones": 0.1,  # the paper's share for scoRNN on this task
+    }
+    exact = {
+        "model": "ornn",
+        "permuted": True,
+        "validation_size": 200,
+        "train_size": 500,
+        "test_size": 200,
+        "evaluation_batch_size": 64,
+        "epochs": 4,
+        "batch_size": 50,
+        "hidden_size": 16,
+        "optimizer": "adam_tf1",
+        "learning_rate": 5e-3,
+        "shuffle": True,
+        "clip_norm": 0.5,
+        "plateau_decay": 0.5,
+        "learning_rate_decay": 0.9,
     }
 
     def __init__(self, settings: MNISTSettings, seed: int, device: torch.device) -> None:

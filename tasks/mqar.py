@@ -81,6 +81,7 @@ class MQARSettings(SyntheticSettings):
 class MQAR(Task):
     version = 1
     title = "multi-query associative recall"
+    cites = "arora2024"
     Settings = MQARSettings
     metrics = (
         Metric("accuracy", "max", is_fraction=True),
@@ -101,6 +102,24 @@ class MQAR(Task):
         "epochs": 30,
         "hidden_size": 64,
         "learning_rate": 5e-3,
+    }
+    exact = {
+        "model": "deltanet",
+        "sizes": "single",
+        "sequence_length": 16,
+        "pairs": 2,
+        "vocabulary": 18,
+        "train_size": 1_000,
+        "test_size": 200,
+        "evaluation_batch_size": 64,
+        "batch_size": 50,
+        "epochs": 4,
+        "hidden_size": 16,
+        "embedding_size": 8,
+        "learning_rate": 5e-3,
+        "shuffle": True,
+        "clip_value": 0.1,
+        "learning_rate_decay": 0.8,
     }
 
     def __init__(self, settings: MQARSettings, seed: int, device: torch.device) -> None:

@@ -56,6 +56,7 @@ class PTBSettings(Settings):
 class PTB(Task):
     version = 1
     title = "character-level language"
+    cites = "marcus1993, mikolov2011"
     Settings = PTBSettings
     metrics = (Metric("bpc", "min", label="bits per character"), Metric("accuracy", "max", is_fraction=True))
     carries_state = True
@@ -69,6 +70,18 @@ class PTB(Task):
         "max_iterations": 1500,
         "evaluate_every": 500,
         "evaluation_batch_size": 100,
+    }
+    exact = {
+        "model": "scornn",
+        "evaluate_every": "none",
+        "batch_size": 2_000,
+        "epochs": 2,
+        "hidden_size": 16,
+        "learning_rate": 1e-3,
+        "recurrent_learning_rate": 1e-4,
+        "clip_norm": 0.1,
+        "plateau_decay": 0.5,
+        "learning_rate_decay": 0.5,
     }
 
     def __init__(self, settings: PTBSettings, seed: int, device: torch.device) -> None:

@@ -73,6 +73,7 @@ class TimitSettings(Settings):
 class Timit(Task):
     version = 1
     title = "TIMIT speech prediction"
+    cites = "garofolo1993, wisdom2016"
     Settings = TimitSettings
     metrics = (
         Metric("mse_padded", "min", "dB²", "MSE over all steps"),
@@ -91,6 +92,17 @@ class Timit(Task):
         "learning_rate": 1e-2,
         "recurrent_learning_rate": 1e-4,
         "learning_rate_decay": 0.95,
+    }
+    exact = {
+        "model": "enrnn",
+        "audio_metrics": False,
+        "epochs": 3,
+        "hidden_size": 16,
+        "learning_rate": 1e-4,
+        "recurrent_learning_rate": 3e-4,
+        "clip_norm": 1.0,
+        "learning_rate_decay": 0.5,
+        "shuffle": True,
     }
 
     train: FrameSplit

@@ -54,6 +54,7 @@ class XORStreamSettings(SyntheticSettings):
 class XORStream(Task):
     version = 1
     title = "bit-stream XOR"
+    cites = "hasani2022, lechner2020"
     Settings = XORStreamSettings
     metrics = (
         Metric("accuracy", "max", is_fraction=True),
@@ -69,6 +70,21 @@ class XORStream(Task):
         "epochs": 10,
         "hidden_size": 64,
         "learning_rate": 5e-3,
+    }
+    exact = {
+        "model": "gru",
+        "encoding": "event",
+        "train_size": 1_000,
+        "test_size": 200,
+        "evaluation_batch_size": 64,
+        "epochs": 3,
+        "evaluate_every": 5,
+        "batch_size": 50,
+        "hidden_size": 16,
+        "learning_rate": 0.01,
+        "shuffle": True,
+        "clip_norm": 0.5,
+        "learning_rate_decay": 0.8,
     }
 
     def __init__(self, settings: XORStreamSettings, seed: int, device: torch.device) -> None:

@@ -6,7 +6,7 @@ from orthobench.errors import UsageError
 from orthobench.papers import experiments, papers
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings
-from orthobench.spec import resolve
+from orthobench.spec import resolve, resolve_again
 
 CATALOG = Catalog()
 
@@ -87,6 +87,15 @@ def test_equal_runs_have_equal_keys_and_no_others():
     assert key() == key(hidden_size="170", learning_rate="0.001") == key(learning_rate="1e-3")
     different = [key(), key(seed=1), key(learning_rate="2e-3"), key(sequence_length="100"), key(shuffle="true")]
     assert len(set(different)) == len(different)
+
+
+@pytest.mark.parametrize("model", ["ornn", "spectral_rnn"])
+def test_a_default_above_its_limit_is_resolved_again_in_another_process(model):
+    """By default k = 16 reflections, of which a model of 8 units has 8."""
+    config = resolve(CATALOG, "adding", model, {"hidden_size": "8"})
+    assert resolve_again(CATALOG, config.spec) == config
+    with pytest.raises(UsageError, match="reflections=9 is more than hidden_size"):
+        resolve(CATALOG, "adding", model, {"hidden_size": "8", "reflections": "9"})
 
 
 def test_seeds_share_a_variant_and_models_a_condition():

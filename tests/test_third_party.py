@@ -170,7 +170,7 @@ def test_two_files_with_different_modules_of_one_name_are_refused(plugin_file, t
 def test_a_worker_gets_the_text_of_the_plugin_and_needs_no_file(plugin_file, tmp_path, tiny):
     """Another machine has no such files; and an edit while a sweep runs does not change its later runs."""
     config = resolve(Catalog([plugin_file]), "adding", "mine", tiny)
-    job = Job(config.spec, "a", Location(str(tmp_path / "r.db")), plugins=config.plugin_files, config=config)
+    job = Job(config.spec, "a", Location(str(tmp_path / "r.db")), plugins=config.catalog.files, config=config)
     job = pickle.loads(pickle.dumps(job))
     assert job.config is None
     for file in (plugin_file, plugin_file.parent / "gains.py"):
@@ -271,5 +271,5 @@ def test_check_refuses_runs_of_an_edited_probe(orthobench, newcomer, tmp_path, t
 
 def test_runs_of_built_in_plugins_have_no_sources(tiny):
     config = resolve(Catalog(), "adding", "rnn", tiny)
-    assert (config.sources, config.plugin_files) == ((), ())
+    assert (config.sources, config.catalog.files) == ((), ())
     assert (config.spec.task_version, config.spec.model_version) == ("1", "1")

@@ -23,10 +23,8 @@ SYMBOLS = {
     "dRe": r"\partial \operatorname{Re}",
     "dIm": r"\partial \operatorname{Im}",
 }
-FUNCTIONS = {
-    "modReLU", "ReLU", "tanh", "sigmoid", "gelu", "exp", "max", "sqrt", "cos", "sin", "diag", "Re", "Im", "LayerNorm",
-    "floor", "min", "softplus", "SiLU", "log", "conv",
-}  # fmt: skip
+FUNCTIONS = {"Re", "Im", "log"}
+"""Functions that occur without parentheses; a word directly before "(" is a function anyway."""
 OPERATORS = {
     "<-": r"\leftarrow",
     "...": r"\cdots",
@@ -87,7 +85,7 @@ def _tokens(text: str) -> Iterator[str]:
         elif kind == "matrix":
             yield _matrix(token)
         elif kind == "word":
-            yield _word(token)
+            yield _word(token, is_called=text.startswith("(", match.end()))
         elif kind == "blank":
             yield " "
         else:
@@ -99,15 +97,15 @@ def _script(token: str) -> str:
     return r"\top" if token == "^T" else "".join(_tokens(inner))
 
 
-def _word(word: str) -> str:
+def _word(word: str, is_called: bool) -> str:
     if word in SYMBOLS:
         return SYMBOLS[word] + " "
     if word in GREEK:
         return f"\\{word} "
-    if word in FUNCTIONS:
-        return rf"\operatorname{{{word}}}"
     if len(word) == 1:
         return word
+    if is_called or word in FUNCTIONS:
+        return rf"\operatorname{{{word}}}"
     return rf"\text{{ {word} }}"
 
 

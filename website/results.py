@@ -19,8 +19,7 @@ from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import Cell
 from orthobench.gate.baseline import read_baseline
-from orthobench.planning.paper import variant_keys
-from orthobench.plugins import Catalog
+from orthobench.planning.index import index
 from orthobench.reporting.export import seeds_of, shown_median, spread
 from orthobench.reporting.html import load_views, write_html
 from orthobench.reporting.pages import ArtifactView, PaperView, full_title
@@ -58,14 +57,14 @@ def reference_results() -> Iterator[Store]:
 def everything() -> Everything:
     """Read the reference results; later calls return the same object."""
     with reference_results() as store:
-        return Everything(*load_views(store, Scope(), variant_keys(Catalog())[0]))
+        return Everything(*load_views(store, Scope(), index()["variants"]))
 
 
 def reference_page() -> Path:
     """Return the file of the report on the reference results, after rewriting it if `results.db` is newer."""
     if not PAGE.is_file() or PAGE.stat().st_mtime < DATABASE.stat().st_mtime:
         with reference_results() as store:
-            write_html(store, PAGE, Scope(), variant_keys(Catalog())[0], ACCOUNT)
+            write_html(store, PAGE, Scope(), index()["variants"], ACCOUNT)
     return PAGE
 
 

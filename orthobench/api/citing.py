@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orthobench.api.arguments import checked
+from orthobench.data.registry import datasets
 from orthobench.errors import UsageError, unknown
 from orthobench.location import Place
-from orthobench.papers.citations import cited, references
+from orthobench.papers.citations import keys_of, references
+from orthobench.planning.index import description
 from orthobench.plugins import Catalog, PluginKind
 from orthobench.settings import merged_settings
 from orthobench.store import Run, open_store
-from orthobench.store.default import named_or_default
+from orthobench.store.connect import named_or_default
 from orthobench.version import __version__
 
 KINDS: tuple[PluginKind, ...] = ("model", "task")
@@ -52,8 +54,9 @@ def cite(*names: str, db: Place | None = None, plugins: Sequence[Path] = ()) -> 
 
 
 def _of_plugin(catalog: Catalog, kind: PluginKind, name: str) -> list[str]:
-    if keys := cited(kind, name) if catalog.find(kind, name).is_built_in else ():
-        return [references()[key] for key in keys]
+    plugin = catalog.find(kind, name)
+    if plugin.is_built_in and (cites := description(plugin).get("cites")):
+        return _entries(cites)
     paper = getattr(catalog.load(kind, name), "paper", "") or "its class names no paper"
     return [f"% {kind} {name}: {' '.join(paper.split())}"]
 
@@ -65,8 +68,15 @@ def _of_run(catalog: Catalog, run: Run) -> list[str]:
             entries += _of_plugin(catalog, kind, name)  # type: ignore[arg-type]
         except UsageError:
             entries.append(f"% {kind} {name}: its plugin is not here, name its file with `plugins`")
-    entries += [references()[key] for key in cited("dataset", str(merged_settings(run.spec).get("dataset", "")))]
+    chosen, known = merged_settings(run.spec).get("dataset"), datasets()
+    for data in (chosen, f"{chosen}_{run.task}"):  # the setting of task mnist calls Fashion-MNIST "fashion"
+        if data in known:
+            entries += _entries(known[data].cites)
     return [*entries, _program(run)]
+
+
+def _entries(cites: str) -> list[str]:
+    return [references()[key] for key in keys_of(cites)]
 
 
 def _program(run: Run) -> str:

@@ -24,7 +24,7 @@ from orthobench.planning.paper_file import runs_in
 from orthobench.planning.plan import with_seeds
 from orthobench.plugins import Catalog
 from orthobench.store import Run, open_store
-from orthobench.store.default import named_or_default
+from orthobench.store.connect import named_or_default
 from orthobench.store.open import DatabaseNotFoundError
 
 if TYPE_CHECKING:

@@ -83,7 +83,7 @@ def report(
             written.
     """
     from orthobench.assignments import make_conditions
-    from orthobench.planning.paper_variants import paper_variants
+    from orthobench.planning.index import index
     from orthobench.reporting import Scope, write_report
 
     scope = Scope(make_conditions(where, **conditions), paper, table, figure)
@@ -93,7 +93,7 @@ def report(
             opened.store,
             form,
             scope,
-            paper_variants(),
+            index()["variants"],
             None if out is None else Path(out),
             None if account is None else Path(account),
         )

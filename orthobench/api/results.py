@@ -15,7 +15,7 @@ from orthobench.settings import merged_settings
 from orthobench.store import Run, Weights, open_store
 from orthobench.store.backup import back_up_beside
 from orthobench.store.by_length import read_by_length
-from orthobench.store.default import named_or_default
+from orthobench.store.connect import named_or_default
 from orthobench.store.tables import utc_now
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, remove_checkpoints
 from orthobench.training.locks import lock, status_in
@@ -338,10 +338,10 @@ class Results:
         Raises:
             UsageError: the paper or the table is unknown.
         """
-        from orthobench.planning.paper_variants import paper_variants
+        from orthobench.planning.index import index
         from orthobench.reporting.export import paper_table
 
-        return paper_table(self.store, paper, name, paper_variants())
+        return paper_table(self.store, paper, name, index()["variants"])
 
     def _record(self, run: Run, status: str) -> dict[str, Any]:
         return {

@@ -12,9 +12,8 @@ from orthobench.execution.display import Display
 from orthobench.execution.single import train_one
 from orthobench.location import Place
 from orthobench.options import OPTIONS, RunOptions, names_of
-from orthobench.planning.requests import request_of
+from orthobench.planning.index import Resolver
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
 from orthobench.store import Run
 
 
@@ -58,10 +57,8 @@ def run(
     """
     settings = _merge(settings, overrides)
     options = options or RunOptions()
-    catalog = Catalog(options.plugins)
-    config = resolve(catalog, task, model, settings, preset, seed)
-    request = request_of(catalog, task, model, settings, preset)
-    return train_one(config, db, options, display or Display(), force, extend, request)
+    config = Resolver(Catalog(options.plugins))(task, model, settings, preset, seed)
+    return train_one(config, db, options, display or Display(), force, extend)
 
 
 def _merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:

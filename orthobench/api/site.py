@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orthobench.api.arguments import checked
 from orthobench.errors import UsageError
 from orthobench.location import Location, Place
-from orthobench.store.default import named_or_default
+from orthobench.store.connect import named_or_default
 from orthobench.store.merge import reading
 from orthobench.store.open import open_read_only
 from orthobench.training.locks import status_in
@@ -36,7 +36,7 @@ def publish(
         StorageError: a file cannot be written.
     """
     from orthobench.assignments import make_conditions
-    from orthobench.planning.paper_variants import paper_variants
+    from orthobench.planning.index import index
     from orthobench.reporting.html import make_page
     from orthobench.reporting.scope import Scope
     from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
@@ -48,7 +48,7 @@ def publish(
         if any(location.is_same(earlier) for earlier in locations[:number]):
             raise UsageError(f"{location} is named twice: name each database once")
     check_folder(Path(folder))
-    keys = paper_variants()
+    keys = index()["variants"]
     pages = []
     for name, location in zip(page_names(locations), locations, strict=True):
         with reading(location) as store:
@@ -74,7 +74,7 @@ def serve(
         UsageError: there is no such database, a condition is malformed, or the port is in use.
     """
     from orthobench.assignments import make_conditions
-    from orthobench.planning.paper_variants import paper_variants
+    from orthobench.planning.index import index
     from orthobench.reporting.html import make_page
     from orthobench.reporting.scope import Scope
     from orthobench.reporting.web.serve import Page, Server
@@ -82,7 +82,7 @@ def serve(
     db = named_or_default(db, writes=False)
     with open_read_only(db) as store:
         chosen = make_conditions(where, **conditions)
-        keys = paper_variants()
+        keys = index()["variants"]
         scope = Scope(chosen, status_of=status_in(store, db))
         with Server(Page(lambda: make_page(store, scope, keys, live=True)[0], store.newest), port) as server:
             server.page.current()

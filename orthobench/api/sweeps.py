@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from orthobench.api.arguments import checked
 from orthobench.arguments import A_COUNT, Preset
 from orthobench.data.folder import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
-from orthobench.execution.session import Session, SweepResult, open_session
+from orthobench.execution.session import SweepResult, open_session
 from orthobench.execution.tuner import check_optuna, train_trials
 from orthobench.location import Place
 from orthobench.options import RunOptions, SweepOptions
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import Axis, read_grid
-from orthobench.planning.match import MatchedSize, target_count, with_equal_parameters
+from orthobench.planning.match import MatchedRuns, MatchedSize, target_count, with_equal_parameters
 from orthobench.planning.plan import SweepRun, resolve_grid
-from orthobench.planning.requests import request_of
 from orthobench.planning.search import Search, Tuning, TuningResult
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
 from orthobench.settings import text
-from orthobench.store import Run, Status
 
 Values = str | Sequence[Any]
 Grid = Mapping[str, Values] | Mapping[str | tuple[str, ...], Values]
@@ -76,7 +74,7 @@ def sweep(
     grid_runs = _grid_runs(
         options, task, _names(models), settings or {}, axes, seed_list(seeds), preset, match_parameters
     )
-    return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes, grid_runs.requests)
+    return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes)
 
 
 @checked(seeds=A_COUNT)
@@ -111,7 +109,7 @@ def sweep_file(
         file.preset,
         file.match_parameters,
     )
-    return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes, grid_runs.requests)
+    return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes)
 
 
 @checked()
@@ -175,34 +173,18 @@ def train(
     dry_run: bool,
     display: Display | None,
     sizes: Sequence[MatchedSize] = (),
-    requests: Mapping[str, str | None] | None = None,
 ) -> SweepResult:
     """Plan and train the runs of a sweep.
 
     Args:
         sizes: the hidden sizes that were chosen for the runs.
-        requests: the request for each run, by its key (see `orthobench.planning.requests`).
 
     Raises:
         OrthobenchError: as for `sweep`.
         Stopped: the user pressed Ctrl-C.
     """
     with open_session(db, options, display, dry_run, [[run.config for run in runs]]) as session:
-        result = session.sweep(runs, dry_run, dry_run, sizes)
-        if not dry_run:
-            _keep_requests(session, result.runs, requests or {})
-        return result
-
-
-def _keep_requests(session: Session, runs: Sequence[Run], requests: Mapping[str, str | None]) -> None:
-    """Store the requests for runs that have a result, unless the database has them already."""
-    session.open_store.keep_requests(
-        {
-            run.key: request
-            for run in runs
-            if (request := requests.get(run.key)) not in (None, run.request) and Status(run.status).is_final
-        }
-    )
+        return session.sweep(runs, dry_run, dry_run, sizes)
 
 
 def with_jobs(options: RunOptions | None, jobs: int | None) -> SweepOptions:
@@ -223,14 +205,6 @@ def seed_list(seeds: int | Sequence[int]) -> Sequence[int]:
     return listed
 
 
-class _GridRuns(NamedTuple):
-    """The runs of a grid, the hidden sizes chosen for them, and their requests by key."""
-
-    runs: list[SweepRun]
-    sizes: Sequence[MatchedSize]
-    requests: Mapping[str, str | None]
-
-
 def _grid_runs(
     options: SweepOptions,
     task: str,
@@ -240,7 +214,7 @@ def _grid_runs(
     seeds: Sequence[int],
     preset: Preset,
     parameters: int | str | None,
-) -> _GridRuns:
+) -> MatchedRuns:
     """Return the runs of a grid; if `parameters` is given, their hidden sizes give equal parameter counts.
 
     Raises:
@@ -249,14 +223,9 @@ def _grid_runs(
     catalog = Catalog(options.plugins)
     runs = resolve_grid(catalog, task, models, overrides, axes, seeds, preset)
     if parameters is None:
-        requests = {
-            config.spec.key: request_of(catalog, task, config.spec.model, {**overrides, **point}, preset)
-            for config, point in runs
-        }
-        return _GridRuns(runs, [], requests)
+        return MatchedRuns(runs, [])
     with use_data_folder(options.data_folder):
-        matched = with_equal_parameters(catalog, runs, overrides, preset, parameters)
-    return _GridRuns(matched.runs, matched.sizes, {})
+        return with_equal_parameters(catalog, runs, overrides, preset, parameters)
 
 
 def _names(models: str | Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from orthobench.data.folder import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.location import Place
 from orthobench.store import Run
-from orthobench.store.default import named_or_default
+from orthobench.store.connect import named_or_default
 from orthobench.training.devices import pick_device, plain_torch
 
 if TYPE_CHECKING:

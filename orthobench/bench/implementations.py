@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -14,7 +13,7 @@ from torch.nn.functional import linear, mse_loss
 
 from orthobench.bench.constraints import Constraint, cayley
 from orthobench.bench.shapes import Shape
-from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, read, reading, recurrence, use_backend
+from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, reading, recurrence, use_backend
 from orthobench.training.optimizers import make_optimizer
 
 SEED = 0
@@ -22,10 +21,13 @@ EAGER = "eager loop"
 
 
 class Network(nn.Module):
-    """y = V h + c over the states of a subclass: h_T `[B, n]`, or all states `[T, B, n]` if the shape reads all."""
+    """y = V h + c over the states of a subclass: h_T `[B, n]`, or all states `[T, B, n]` if the shape reads all.
+
+    With `linear` torch's own function computes y.
+    """
 
     gates = 1
-    output_map: Callable[..., Tensor] = staticmethod(linear)
+    linear = True
     cross_entropy: Callable[..., Tensor] = staticmethod(torch_cross_entropy)
 
     def __init__(self, shape: Shape, device: torch.device, backend: str = "auto") -> None:
@@ -50,13 +52,14 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def forward(self, inputs: Tensor) -> Tensor:
-        is_all = nullcontext() if self.last else reading(self.output_weight, self.output_bias)
-        with use_backend(self.backend), is_all:
-            return self.output_map(self.states(inputs), self.output_weight, self.output_bias)
+        output_map = self.output_weight, self.output_bias
+        with use_backend(self.backend), reading(*output_map, in_loop=not self.last) as read:
+            states = self.states(inputs)
+            return linear(states, *output_map) if self.linear else read(states)
 
 
 class ScoRNN(Network):
-    output_map: Callable[..., Tensor] = staticmethod(read)
+    linear = False
     cross_entropy: Callable[..., Tensor] = staticmethod(cross_entropy)
 
     def __init__(
@@ -79,7 +82,7 @@ class ScoRNN(Network):
 class EagerScoRNN(ScoRNN):
     """The fastest plain loop: one projection of all inputs, unbound because indexing costs T times T, and one W^T."""
 
-    output_map = staticmethod(linear)
+    linear = True
     cross_entropy = staticmethod(torch_cross_entropy)
 
     def states(self, inputs: Tensor) -> Tensor:
@@ -94,7 +97,7 @@ class EagerScoRNN(ScoRNN):
 
 class LSTM(Network):
     gates = 4
-    output_map: Callable[..., Tensor] = staticmethod(read)
+    linear = False
     cross_entropy: Callable[..., Tensor] = staticmethod(cross_entropy)
 
     def __init__(self, shape: Shape, device: torch.device, backend: str = "auto") -> None:
@@ -111,7 +114,7 @@ class LSTM(Network):
 
 
 class EagerLSTM(LSTM):
-    output_map = staticmethod(linear)
+    linear = True
     cross_entropy = staticmethod(torch_cross_entropy)
 
     def states(self, inputs: Tensor) -> Tensor:

@@ -8,16 +8,17 @@ import logging
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from orthobench.cli.once import Command, Group
 from orthobench.cli.options import spelled
-from orthobench.errors import OrthobenchError, one_line, without_passwords
+from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
 from orthobench.process.output import harmless_output
 from orthobench.process.signals import stop_while_torch_is_loaded
 
@@ -47,6 +48,37 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error(SPELLED, _spell)
+
+
+class Command(TyperCommand):
+    """A command that refuses to take an option with a single value twice."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        refuse_twice(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+class Group(TyperGroup):
+    """A group of commands that refuses to take one of its own options twice."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        refuse_twice(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+def refuse_twice(command: Any, ctx: Any, args: list[str]) -> None:
+    """Check that each option that takes at most one value is given at most once.
+
+    Raises:
+        UsageError: an option is given twice; the message names it.
+    """
+    if ctx.resilient_parsing:  # shell completion
+        return
+    *_, parameters = command.make_parser(ctx).parse_args(args=list(args))
+    for parameter, count in Counter(parameters).items():
+        if count > 1 and parameter.param_type_name == "option" and not parameter.multiple:
+            name = "/".join(max(names, key=len) for names in (parameter.opts, parameter.secondary_opts) if names)
+            raise UsageError(f"{name} is given twice: give it once")
 
 
 @cache

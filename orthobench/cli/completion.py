@@ -43,23 +43,21 @@ def model_list(incomplete: str) -> list[Choice]:
 
 def settings(context: typer.Context, incomplete: str) -> list[Choice]:
     """Return `NAME=` for the settings of the command's task and models, or `NAME=VALUE` if the values are known."""
-    from orthobench.plugins import Catalog, PluginKind
-    from orthobench.plugins.static import plugin_settings, training_settings
+    from orthobench.planning.index import index
 
-    kinds: tuple[PluginKind, ...] = ("task", "model")
-    catalog, known = Catalog(), training_settings()
+    plugins = index()["plugins"]
+    known = {setting["name"]: setting for setting in index()["training"]}
     named = (context.params.get(name) for name in ("task", "model"))
     words = [*context.args, *(name or "" for name in named), *(context.params.get("models") or ())]
     for word in [
         word for text in words for word in str(text).split(",")
     ]:  # after an incomplete option, words are left in `args`
-        for kind in kinds:
-            if word in catalog.names(kind):
-                known |= plugin_settings(catalog, kind, word)
+        for kind in ("task", "model"):
+            known |= {setting["name"]: setting for setting in plugins.get(f"{kind}/{word}", {}).get("settings", ())}
     name, equals, _ = incomplete.partition("=")
     if equals and name in known:
-        return _starting([f"{name}={value}" for value in known[name].values], incomplete)
-    return _starting([(f"{name}=", shorten(known[name].description, HELP_WIDTH)) for name in sorted(known)], incomplete)
+        return _starting([f"{name}={value}" for value in known[name]["choices"]], incomplete)
+    return _starting([(f"{name}=", shorten(known[name]["meaning"], HELP_WIDTH)) for name in sorted(known)], incomplete)
 
 
 def runs(context: typer.Context, incomplete: str) -> list[Choice]:

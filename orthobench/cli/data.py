@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orthobench.cli.once import Command, Group
+from orthobench.cli import Command, Group
 from orthobench.cli.options import DataFolder, Json, print_help
 
 app = typer.Typer(

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from orthobench.cli import Command, Group
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
-from orthobench.cli.once import Command, Group
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, print_help
 from orthobench.location import Location
 
@@ -36,7 +36,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
 
     from orthobench.cli import records
     from orthobench.store import Store
-    from orthobench.store.default import is_protected
+    from orthobench.store.connect import is_protected
     from orthobench.store.describe import describe
     from orthobench.store.keys import is_key
     from orthobench.store.open import HEAD, make_engine
@@ -136,7 +136,7 @@ def protect(
     """Protect reference results. Commands without --db then add their runs to runs.db and not to results.db."""
     from orthobench.errors import UsageError
     from orthobench.store import open_store
-    from orthobench.store.default import protect as set_protection
+    from orthobench.store.connect import protect as set_protection
 
     file = db.file
     if file is None:
@@ -174,7 +174,8 @@ def backup(
 @app.command(cls=Command)
 def merge(
     sources: Annotated[
-        list[str], typer.Argument(metavar="FROM...", help="Databases to read: files or SQLAlchemy URLs.")
+        list[Location],
+        typer.Argument(metavar="FROM...", parser=Location.of, help="Databases to read: files or SQLAlchemy URLs."),
     ],
     db: WrittenDatabase = DEFAULT_DATABASE,
 ) -> None:
@@ -194,19 +195,18 @@ def merge(
     from orthobench.training.locks import is_locked
     from orthobench.weights.copy import copy_weights
 
-    locations = list(map(Location, sources))
-    for location in locations:
+    for location in sources:
         if location.is_same(db):
             raise UsageError(f"{location} is the database to merge into: name another database as source")
     check_writable(db)
     root = checkpoint_root(db)
     with ExitStack() as opened:
         # Open all sources first, so that a wrong name at the end does not leave a half-merged database.
-        stores = [opened.enter_context(reading(location)) for location in locations]
+        stores = [opened.enter_context(reading(location)) for location in sources]
         for source in stores:
             refuse(source.engine)
         store = opened.enter_context(open_store(db, create=True))
-        for location, source in zip(locations, stores, strict=True):
+        for location, source in zip(sources, stores, strict=True):
             result = merge_store(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
             rows = ", ".join(f"{count} {name}" for name, count in result.rows.items() if count)
             typer.echo(

@@ -10,8 +10,7 @@ import typer
 
 from orthobench.cli.options import spelled
 from orthobench.cli.progress import Progress, SideBySide
-from orthobench.cli.records import cell, console, print_columns
-from orthobench.cli.summaries import RunState, print_states
+from orthobench.cli.records import RunState, cell, console, print_columns, print_states
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.process.output import lasting_output
 from orthobench.training.events import EventSink

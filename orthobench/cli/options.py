@@ -35,7 +35,7 @@ def _default(context: typer.Context, parameter: typer.CallbackParam, db: Locatio
     source = context.get_parameter_source(str(parameter.name))
     if source is None or source.name != "DEFAULT":
         return db
-    from orthobench.store.default import default_database
+    from orthobench.store.connect import default_database
 
     chosen = default_database(writes)
     if chosen != db:
@@ -172,7 +172,7 @@ def with_options(record: type[RunOptions], *names: str) -> Callable[[Callable[..
         values, option = OPTIONS[name]
         default = getattr(record, name)
         if get_origin(values) is tuple:
-            values, default = list[get_args(values)[0]] | None, None  # type: ignore[misc]
+            values, default = list[get_args(values)[0] if option.parse is None else str] | None, None  # type: ignore[misc]
         elif option.parse is not None:
             values = str | None
         annotation: Any = Annotated[values, flag(name)]
@@ -270,12 +270,3 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
         catalog.find("task", task)
     for model in models:
         catalog.find("model", model)
-
-
-def asks_for_results_alone(context: typer.Context, *known: str) -> bool:
-    """Tell whether the user gave only the known parameters, which determine the stored results.
-
-    Any other parameter, such as a tag or a device, changes a finished run or has to be checked on this machine.
-    """
-    sources = {name: context.get_parameter_source(name) for name in context.params if name not in known}
-    return all(source is None or source.name == "DEFAULT" for source in sources.values())

@@ -63,7 +63,7 @@ def command(
         explanation = _explanation(catalog, name)
         print_json(explanation) if json else _print_explanation(explanation)
         return
-    listed = [_listed(entry, check, in_full=json) for entry in catalog]
+    listed = [_listed(entry, check) for entry in catalog]
     listed += [_identity(entry) | {"problem": reason} for entry, reason in catalog.broken]
     if json:
         print_json(listed)
@@ -78,42 +78,25 @@ def _identity(entry: Plugin) -> dict[str, Any]:
     return {"kind": entry.kind, "name": entry.name, "origin": entry.origin, "problem": None}
 
 
-def _listed(entry: Plugin, check: bool, in_full: bool) -> dict[str, Any]:
-    """Return the record of a plugin for the list, with the reason if it cannot be used.
+def _listed(entry: Plugin, check: bool) -> dict[str, Any]:
+    """Return the record of a plugin for the list, with the reason if it cannot be used."""
+    from orthobench.planning.index import description
 
-    Args:
-        in_full: also load the plugin to return, for example, the names of its settings.
-    """
-    from orthobench.plugins import PluginError
-    from orthobench.plugins.titles import written_attributes
-
-    record = _identity(entry)
-    if entry.file is not None and not (check or in_full):
-        written = written_attributes(entry.file)
-        if "title" in written:
-            return record | {"title": written["title"]} | _use(entry, written)
-    try:
-        cls = entry.load()
-    except PluginError as error:
-        return record | {"problem": str(error)}
-    if entry.kind == "probe":
-        record |= {"title": cls.title, "every_epochs": cls.every_epochs, "default": cls.default}
-    else:
-        record |= {"title": cls.title, "version": cls.version, "settings": sorted(cls.Settings.model_fields)}
-    if check:
+    known = description(entry)
+    record = {
+        name: value for name, value in known.items() if name not in ("paper", "cites", "look", "protocol", "quick")
+    }
+    if "settings" in record:
+        record["settings"] = sorted(setting["name"] for setting in record["settings"])
+    if check and not record["problem"]:
         from orthobench.errors import MissingDataError
         from orthobench.testing import problems
 
         try:
-            record["problem"] = "; ".join(problems(entry.kind, cls)) or None
+            record["problem"] = "; ".join(problems(entry.kind, entry.load())) or None
         except MissingDataError as error:
             record["unchecked"] = str(error)
     return record
-
-
-def _use(entry: Plugin, written: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry that says whether every run has the probe; nothing for a task or model."""
-    return {"default": written.get("default", False)} if entry.kind == "probe" else {}
 
 
 def _explanation(catalog: Catalog, name: str) -> dict[str, Any]:
@@ -122,37 +105,31 @@ def _explanation(catalog: Catalog, name: str) -> dict[str, Any]:
     Raises:
         UsageError: no plugin has this name, several kinds have it, or the plugin cannot be loaded.
     """
-    from orthobench.settings import text
+    from orthobench.planning.index import description, index
 
     if name == "training":
-        from orthobench.task import TrainingSettings
-
         return {"kind": "training", "name": name, "title": "settings of training, the same for all models"} | {
-            "settings": _settings(TrainingSettings, "training", "")
+            "settings": _with_papers(index()["training"], "training", "")
         }
     entry = catalog.find_any(name)
-    cls = catalog.load(entry.kind, entry.name)
-    record = _identity(entry) | {"title": cls.title, "paper": getattr(cls, "paper", None)}
+    record = description(entry)
+    if record["problem"]:
+        catalog.load(entry.kind, entry.name)  # raises the error
     if entry.kind == "probe":
-        return record | {"every_epochs": cls.every_epochs, "default": cls.default}
-    record |= {"version": cls.version, "settings": _settings(cls.Settings, entry.kind, entry.name)}
-    if entry.kind == "task":
-        for preset in ("protocol", "quick"):
-            record[preset] = {setting: text(value) for setting, value in getattr(cls, preset).items()}
-    return record
+        return record
+    return record | {"settings": _with_papers(record["settings"], entry.kind, entry.name)}
 
 
-def _settings(cls: Any, kind: Literal["task", "model", "training"], name: str) -> list[dict[str, Any]]:
+def _with_papers(
+    settings: list[dict[str, Any]], kind: Literal["task", "model", "training"], name: str
+) -> list[dict[str, Any]]:
+    """Return the descriptions of settings, each with the values that papers used."""
     from dataclasses import asdict
 
     from orthobench.papers.usage import paper_values
-    from orthobench.settings import describe_settings
 
     used = paper_values(kind, name)
-    return [
-        asdict(setting) | {"papers": [asdict(value) for value in used.get(setting.name, ())]}
-        for setting in describe_settings(cls)
-    ]
+    return [setting | {"papers": [asdict(value) for value in used.get(setting["name"], ())]} for setting in settings]
 
 
 def _print_explanation(explanation: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@ def command(
     from orthobench.assignments import parse_conditions
     from orthobench.cli.display import report_sweep, resumable
     from orthobench.cli.options import split_names
-    from orthobench.cli.summaries import print_summary
+    from orthobench.cli.records import print_summary
     from orthobench.errors import UsageError
 
     restricted = table or figure or models or where or scale != 1

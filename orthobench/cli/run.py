@@ -13,7 +13,6 @@ from orthobench.cli.options import (
     Given,
     PresetName,
     WrittenDatabase,
-    asks_for_results_alone,
     check_names,
     with_options,
 )
@@ -22,7 +21,6 @@ from orthobench.options import RunOptions
 
 @with_options(RunOptions)
 def command(
-    context: typer.Context,
     task: Annotated[
         str, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
     ],
@@ -54,18 +52,12 @@ def command(
     from orthobench.assignments import parse_assignments
 
     settings = parse_assignments([*(set_ or ()), *([] if epochs is None else [f"epochs={epochs}"])])
-    if asks_for_results_alone(context, "task", "model", "set_", "preset", "seed", "epochs", "db"):
-        from orthobench.cli.finished import answer_run
-
-        if answer_run(task, model, settings, preset, seed, db):
-            return
-
-    from orthobench import api
+    from orthobench.api.runs import run
     from orthobench.cli.display import resumable
-    from orthobench.cli.summaries import describe
+    from orthobench.cli.records import describe
 
     with resumable() as display:
-        run = api.run(
+        result = run(
             task,
             model,
             preset=preset,
@@ -77,4 +69,4 @@ def command(
             options=options,
             display=display,
         )
-        typer.echo(describe(run))
+        typer.echo(describe(result))

@@ -15,7 +15,6 @@ from orthobench.cli.options import (
     MatchParameters,
     PresetName,
     WrittenDatabase,
-    asks_for_results_alone,
     check_names,
     split_names,
     with_options,
@@ -34,7 +33,6 @@ def _print_schema(requested: bool) -> None:
 
 @with_options(SweepOptions)
 def command(
-    context: typer.Context,
     task: Annotated[
         str | None, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
     ] = None,
@@ -82,17 +80,10 @@ def command(
     from orthobench.assignments import parse_assignments
 
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
-    known = ("task", "models", "grid", "set_", "seeds", "preset", "db", *(() if options.jobs else ("jobs",)))
-    if task and names and asks_for_results_alone(context, *known):
-        from orthobench.cli.finished import answer_sweep
-
-        if answer_sweep(task, names, axes, settings, preset, seeds or 1, db):
-            return
-
     from orthobench import api
     from orthobench.analysis.variants import variants
     from orthobench.cli.display import report_sweep, resumable
-    from orthobench.cli.summaries import print_summary
+    from orthobench.cli.records import print_summary
     from orthobench.errors import UsageError
 
     with resumable() as display:

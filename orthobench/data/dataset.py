@@ -34,6 +34,7 @@ class DataSet(ABC):
         size: the approximate bytes on the disk.
         largest: a limit in bytes; an import refuses larger files.
         downloads: the files that `get` downloads; empty if the data set needs a licence first.
+        cites: the key of its paper in `orthobench/papers/references.bib`, if its task does not cite it.
     """
 
     name: ClassVar[str]
@@ -44,6 +45,7 @@ class DataSet(ABC):
     size: ClassVar[int]
     largest: ClassVar[int]
     downloads: ClassVar[Sequence[Download]] = ()
+    cites: ClassVar[str] = ""
 
     @abstractmethod
     def gather(self, path: Path, into: Path) -> None:

@@ -29,3 +29,4 @@ class FashionMNIST(MNIST):
         },
     )
     torchvision_folder = "FashionMNIST/raw"
+    cites = "xiao2017"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
+from orthobench.cache import cache_folder
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.diagnosis.storage import folder_finding
 from orthobench.recurrence import BACKENDS
@@ -20,7 +21,7 @@ def caches() -> Iterator[Finding]:
     """Yield findings on the folder of the compiled kernels and of the self-tests' verdicts."""
     section, otherwise = "caches", "set $ORTHOBENCH_CACHE to another folder: else each process compiles again"
     try:
-        folder = build.cache_folder()
+        folder = cache_folder()
     except RuntimeError as error:
         yield Finding(section, "folder", str(error), Level.ACTION, otherwise)
         return

@@ -12,7 +12,7 @@ from orthobench.data.registry import datasets
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.errors import OrthobenchError
 from orthobench.location import Location, Place
-from orthobench.store.default import is_protected, named_or_default
+from orthobench.store.connect import is_protected, named_or_default
 from orthobench.store.describe import describe
 from orthobench.store.open import HEAD, DatabaseNotFoundError, open_store
 from orthobench.weights.folder import exists, weights_folder

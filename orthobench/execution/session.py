@@ -17,7 +17,7 @@ import torch
 from orthobench.data.folder import data_folder, use_data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display, JobsDisplay
-from orthobench.execution.open import check_device, check_places, is_new, open_logs
+from orthobench.execution.single import check_device, check_places, is_new, open_logs
 from orthobench.executors.job import Ending, Executor, Job, Outcome, SinkFactory
 from orthobench.executors.processes import ProcessExecutor, worker_slots
 from orthobench.executors.profile import profile_job
@@ -29,15 +29,14 @@ from orthobench.planning.estimate import Estimate, Estimator
 from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
 from orthobench.planning.sweep_plan import SweepPlan, make_plan
-from orthobench.process.stop import Stopped, StopRequest, stop_on_signals
+from orthobench.process.signals import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.default import named_or_default
+from orthobench.store.connect import named_or_default
 from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.training.checkpoint import checkpoint_root
-from orthobench.training.devices import plain_torch
+from orthobench.training.devices import check_fit, pick_device, plain_torch
 from orthobench.training.events import EventSink, Tee
-from orthobench.training.fit import check_fit
 from orthobench.training.profiling import RunProfile
 
 if TYPE_CHECKING:
@@ -183,7 +182,7 @@ class Session:
             checkpoints=self._absolute_checkpoints,
         )
         database = self.database.absolute()
-        return Job(config.spec, label, database, options, config.plugin_files, preset=config.preset, config=config)
+        return Job(config.spec, label, database, options, config.catalog.files, preset=config.preset, config=config)
 
     def train_jobs(self, jobs: Sequence[Job], at_once: int | None = None) -> list[Outcome]:
         """Train jobs; a job that fails does not stop the others. Once the budget is spent, no further job starts.
@@ -315,7 +314,8 @@ def open_session(
         check_places(database, options)
         cluster: RayCluster | SlurmCluster | None = None
         if options.executor == "local" or dry_run:
-            device = check_device(options)
+            check_device(options)
+            device = pick_device(options.device)
             at_once = 1
             if options.jobs != 0:
                 at_once = len(worker_slots(device, options.jobs, options.gpu_share, torch.get_num_threads()))

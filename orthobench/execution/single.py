@@ -1,25 +1,31 @@
-"""A single run: check the options, open the database, and train in this process."""
+"""A single run: check whether this machine supports the options, open the database, and train in this process.
+
+A run that has a result goes through the same checks as any other, and is then only looked up. None of this loads torch,
+so modules that need torch are imported where they are used.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from orthobench.data.folder import use_data_folder
+from orthobench.errors import shell_command
 from orthobench.execution.display import Display
-from orthobench.execution.open import check_device, check_places, is_new, open_logs
 from orthobench.location import Location, Place
 from orthobench.options import RunOptions
-from orthobench.process.stop import Stopped, StopRequest, stop_on_signals
+from orthobench.process.signals import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
-from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.default import named_or_default
+from orthobench.store import Run, Store, open_store
+from orthobench.store.connect import named_or_default
 from orthobench.store.open import check_writable
 from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
-from orthobench.training.devices import plain_torch
-from orthobench.training.fit import check_fit
-from orthobench.training.lifecycle import train
-from orthobench.training.locks import lock
-from orthobench.training.loop import Interrupted
+from orthobench.training.locks import lock, settled_run
+
+if TYPE_CHECKING:
+    from orthobench.sinks.live import LiveSinks
+    from orthobench.training.trainer import Trainer
 
 
 def train_one(
@@ -29,7 +35,6 @@ def train_one(
     display: Display,
     force: bool = False,
     extend: bool = False,
-    request: str | None = None,
 ) -> Run:
     """Train a run in this process, and return its record; a run with a result is only looked up.
 
@@ -37,7 +42,6 @@ def train_one(
         database: a file or an SQLAlchemy URL, created only if the run can start; None for the default database.
         force: delete the run's record and train it again.
         extend: start from the training state that a shorter run with the same settings has kept, if there is one.
-        request: the request to store with a run that has a result (see `orthobench.planning.requests`).
 
     Raises:
         OrthobenchError: the run cannot start, or its results cannot be stored.
@@ -45,30 +49,60 @@ def train_one(
     """
     database, key = named_or_default(database, writes=True), config.spec.key
     with ExitStack() as stack:
-        stack.enter_context(plain_torch())
         stack.enter_context(use_data_folder(options.data_folder))
         check_places(database, options)
-        device = check_device(options)
+        check_device(options)
         check_writable(database)
-        trainer = check_fit([config], device) if is_new(database) else None
+        trainer = _first_trainer(config, options) if is_new(database) else None
         store = stack.enter_context(open_store(database, create=True))
-        logs = stack.enter_context(open_logs(store, options.log_to)) if options.log_to else None
+        checkpoints, _ = _places(database, options, key)
         if force:
             _forget(store, database, options, key)
-        if extend and store.find(key) is None:
+        store.tag([key], options.tags)
+        if run := settled_run(store, checkpoints, options.on_divergence):
+            for destination in options.log_to:
+                command = shell_command("db", "export", "--to", destination, "--where", f"key={key}", "--db", database)
+                display.print_line(f"run {key} is {run.status}, so nothing is sent to {destination}: {command}")
+            return run
+        return _train(config, store, database, options, display, extend, trainer)
+
+
+def _first_trainer(config: RunConfig, options: RunOptions) -> Trainer | None:
+    """Build the trainer of the first run of a database, so that a run which cannot start leaves no file behind."""
+    from orthobench.training.devices import check_fit, pick_device, plain_torch
+
+    with plain_torch():
+        return check_fit([config], pick_device(options.device))
+
+
+def _train(
+    config: RunConfig,
+    store: Store,
+    database: Location,
+    options: RunOptions,
+    display: Display,
+    extend: bool,
+    trainer: Trainer | None,
+) -> Run:
+    """Train a run that has no result."""
+    from orthobench.training.devices import plain_torch
+    from orthobench.training.lifecycle import train
+    from orthobench.training.loop import Interrupted
+
+    with ExitStack() as stack:
+        stack.enter_context(plain_torch())
+        logs = stack.enter_context(open_logs(store, options.log_to)) if options.log_to else None
+        if extend and store.find(config.spec.key) is None:
             display.print_line(_begin_longer(config, store, database, options))
         stop = StopRequest(display.on_stop_request)
         stack.enter_context(stop_on_signals(stop))
         shown = stack.enter_context(display.open_jobs(1, in_this_process=True))
         label = f"{config.spec.task} {config.spec.model} seed {config.spec.seed}"
-        sinks = [stack.enter_context(shown.open_sink(label)), *([logs.sink(key)] if logs else [])]
+        sinks = [stack.enter_context(shown.open_sink(label)), *([logs.sink(config.spec.key)] if logs else [])]
         try:
-            run = train(config, store, options, sinks, stop, trainer)
+            return train(config, store, options, sinks, stop, trainer)
         except Interrupted:
             raise Stopped from None
-        if request not in (None, run.request) and Status(run.status).is_final:
-            store.keep_requests({key: request})
-        return run
 
 
 def _forget(store: Store, database: Location, options: RunOptions, key: str) -> None:
@@ -106,3 +140,55 @@ def _places(database: Location, options: RunOptions, key: str) -> tuple[Checkpoi
 
     root = checkpoint_root(database, options.checkpoints)
     return checkpoints_at(root, key), weights_folder(database, options.weights, root).root
+
+
+if TYPE_CHECKING:
+    from orthobench.sinks.live import LiveSinks
+
+
+def check_places(database: Location, options: RunOptions) -> None:
+    """Check the destinations of events, and the folders of checkpoints and weights.
+
+    Raises:
+        UsageError: one of them cannot be used.
+    """
+    if options.log_to:
+        from orthobench.sinks.targets import parse_target
+
+        for target in options.log_to:
+            parse_target(target)
+    checkpoints = checkpoint_root(database, options.checkpoints)
+    if options.keep_weights != "none":
+        from orthobench.weights.folder import weights_folder
+
+        weights_folder(database, options.weights, checkpoints).check()
+
+
+def check_device(options: RunOptions) -> None:
+    """Check that this machine has the device of the options, and the device the back end and CUDA graphs.
+
+    Options that suit every machine do not load torch.
+
+    Raises:
+        UsageError: one of them is missing.
+    """
+    if options.device == "cuda" or options.backend != "auto" or options.cuda_graph == "on":
+        from orthobench.training.devices import check_backend, pick_device
+        from orthobench.training.graph import check_graph
+
+        device = pick_device(options.device)
+        check_backend(options.backend, device)
+        check_graph(options.cuda_graph, device)
+
+
+def is_new(database: Location) -> bool:
+    """Tell whether the database is a file that does not exist yet."""
+    return (file := database.file) is not None and not file.exists()
+
+
+def open_logs(store: Store, log_to: Sequence[Place]) -> LiveSinks:
+    """Open each destination once, and return the sinks that send the events of runs to them."""
+    from orthobench.sinks.live import LiveSinks
+    from orthobench.sinks.targets import parse_target
+
+    return LiveSinks(store, list(dict.fromkeys(map(parse_target, log_to))))

@@ -22,7 +22,8 @@ from orthobench.executors.pruning import Pruned, PruningSink
 from orthobench.location import Location
 from orthobench.options import RunOptions
 from orthobench.planning.objective import Median
-from orthobench.plugins import Catalog, Sources
+from orthobench.plugins import Catalog
+from orthobench.plugins.sources import Sources
 from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at

@@ -31,8 +31,7 @@ from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, record_f
 from orthobench.process.signals import REQUESTS
 from orthobench.store import Status, Store
 from orthobench.training.events import EventSink, replay
-from orthobench.training.lifecycle import is_settled
-from orthobench.training.locks import is_locked
+from orthobench.training.locks import is_locked, is_settled
 
 IDLE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
 """Environment variables that keep idle threads from occupying cores, unless the user has set them."""

@@ -16,6 +16,9 @@ checks/baseline.toml, with comments:
     direction = "min"
     allowed_loss = 0.01              # optional: by default measured
 
+With `built_in = true` at its top the file also has a run of each built-in model and an exact run of each built-in task,
+with what their classes say (`Model.learns` and `Task.exact`). A `[[run]]` of the same name replaces one of these.
+
 checks/baseline.measured.json: values by seed, the speed of a step, and each update's reason and environment.
 """
 
@@ -24,7 +27,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -35,11 +38,14 @@ from orthobench.arguments import Preset
 from orthobench.errors import StorageError, UsageError, unknown
 from orthobench.files import atomic
 from orthobench.gate.inference import Direction
+from orthobench.plugins import Catalog
 from orthobench.settings import read_toml
 from orthobench.spec import RunConfig, RunSpec
 
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1)]
+EXACT = {"exact": True, "preset": "quick", "seeds": [11], "tolerance": 1e-3}
+"""What the exact runs of the built-in tasks have in common."""
 
 
 class _Record(BaseModel):
@@ -179,6 +185,12 @@ def read_baseline(file: Path) -> Baseline:
     runs = content.get("run", [])
     if not isinstance(shared, dict) or not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise UsageError(f"baseline {file}: write [task.NAME] for shared entries and [[run]] for each run")
+    built_in = content.pop("built_in", False)
+    if not isinstance(built_in, bool):
+        raise UsageError(f"baseline {file}: built_in={built_in} should be true or false")
+    if built_in:
+        listed = {run_name(run) for run in runs}
+        runs += [run for run in _of_built_in_plugins() if run_name(run) not in listed]
     if not runs and not content.keys() - {"run"}:
         raise UsageError(f"baseline {file} has no runs, so nothing would be checked: add a [[run]] with task and model")
     measured = _read_measured(measured_file(file))
@@ -198,6 +210,18 @@ def read_baseline(file: Path) -> Baseline:
     if repeated := {name for name in names if names.count(name) > 1}:
         raise UsageError(f"baseline {file}: {', '.join(sorted(repeated))} appears twice: give one of the runs a name")
     return baseline
+
+
+def _of_built_in_plugins() -> Iterator[dict[str, Any]]:
+    """Yield a run of each built-in model on what it learns, then an exact run of each built-in task."""
+    catalog = Catalog()
+    for plugin in catalog:
+        if plugin.kind == "model" and plugin.is_built_in and (learns := catalog.load("model", plugin.name).learns):
+            yield {"task": learns.task, "model": plugin.name, "settings": dict(learns.gate)}
+    for plugin in catalog:
+        if plugin.kind == "task" and plugin.is_built_in and (exact := dict(catalog.load("task", plugin.name).exact)):
+            run = {"task": plugin.name, "model": exact.pop("model"), "settings": exact}
+            yield run | {"name": f"{plugin.name}/exact"} | EXACT
 
 
 def _read_measured(file: Path) -> dict[str, Any]:

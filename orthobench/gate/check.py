@@ -25,10 +25,10 @@ from orthobench.location import Place
 from orthobench.options import SweepOptions
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
-from orthobench.process.stop import Stopped, stop_on_signals
+from orthobench.process.signals import Stopped, stop_on_signals
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
-from orthobench.store.default import named_or_default
+from orthobench.store.connect import named_or_default
 from orthobench.training.devices import check_backend, pick_device
 
 

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from orthobench.matrices.factorisation import inverse_of_shifted
 from orthobench.matrices.skew import skew, upper_entries
-from orthobench.recurrence.product import product
+from orthobench.recurrence.projection import product
 
 
 class _ScaledCayley(torch.autograd.Function):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orthobench.model.base import Count as Count
+from orthobench.model.base import Learns as Learns
 from orthobench.model.base import Model as Model
 from orthobench.model.base import ModelSettings as ModelSettings
 from orthobench.model.base import OptimizerName as OptimizerName

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import glorot_vector_, torch_linear_
-from orthobench.recurrence import GradientTrace, project, read, reading
+from orthobench.recurrence import GradientTrace, project, reading
 from orthobench.recurrence import State as State
 from orthobench.sequences import last_valid, mean_of_valid, one_hot, steps_at
 from orthobench.settings import Settings
@@ -179,6 +180,24 @@ class ParameterGroup:
     weight_decay: float = 0.0
 
 
+@dataclass(frozen=True)
+class Learns:
+    """A task that a model learns at a small size, as evidence that it works.
+
+    Attributes:
+        task: the name of the task.
+        share: the share of the task's baseline below which a run of about a minute ends, with the model's own defaults.
+        settings: settings of that run other than the defaults, for example a learning rate.
+        gate: settings with which every seed learns the task in a few seconds at the size of the project's gate,
+            `checks/baseline.toml`, other than the gate's own.
+    """
+
+    task: str
+    share: float
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    gate: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Model(nn.Module, ABC):
     """The base class of model plugins: a subclass runs the recurrence, and this class computes the outputs y = V h + c.
 
@@ -196,6 +215,11 @@ class Model(nn.Module, ABC):
         cost: the reason why a training step takes several times scoRNN's, if it does.
         waits: the reason why the host waits for a GPU in each training step, if it does. Such a step cannot be part
             of a CUDA graph.
+        cites: the keys of its papers in `orthobench/papers/references.bib`, such as "yang2024, schlag2021", the paper
+            that defines it first. Only built-in models have keys.
+        look: the dash of its lines and the symbol of its points in figures, such as "dash square"; the colour follows
+            from the two. A model without a look gets a free one in each report.
+        learns: what it is known to learn; tests and the gate train every built-in model on it.
     """
 
     version: ClassVar[int] = 1
@@ -206,6 +230,9 @@ class Model(nn.Module, ABC):
     penalises_weights: ClassVar[bool] = False
     cost: ClassVar[str] = ""
     waits: ClassVar[str] = ""
+    cites: ClassVar[str] = ""
+    look: ClassVar[str] = ""
+    learns: ClassVar[Learns | None] = None
     Settings: ClassVar[type[ModelSettings]] = ModelSettings
 
     def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:
@@ -321,10 +348,10 @@ class Model(nn.Module, ABC):
             lengths: the number of valid steps of each sequence, `[B]`; None: all steps are valid.
             positions: the steps that readout "positions" reads, `[A, B]`.
         """
-        with self.padded(lengths, len(inputs)), self._reading():
+        output_map = reading(self.output_weight, self.output_bias, in_loop=self.maps_every_output())
+        with self.padded(lengths, len(inputs)), output_map as read:
             outputs, final = self.run(inputs, state, trace)
-        features = self._read(outputs, final, lengths, positions)
-        return read(features, self.output_weight, self.output_bias), final
+        return read(self._read(outputs, final, lengths, positions)), final
 
     def padded(self, lengths: Tensor | None, steps: int) -> AbstractContextManager[None]:
         """Return the context in which `states` runs over padded sequences; by default it does nothing.
@@ -354,10 +381,9 @@ class Model(nn.Module, ABC):
             return one_hot(inputs, self.signature.input_size, self.output_weight.dtype) if is_symbols else inputs
         return nn.functional.embedding(inputs, self.embedding.T) if is_symbols else project(inputs, self.embedding)
 
-    def _reading(self) -> AbstractContextManager[None]:
-        """Return the context in which a recurrence may also compute the output map of all its states."""
-        is_direct = self.signature.readout == "all" and type(self).readout is Model.readout
-        return reading(self.output_weight, self.output_bias) if is_direct else nullcontext()
+    def maps_every_output(self) -> bool:
+        """Return whether the output map reads the outputs of the last recurrence at all steps as they are."""
+        return self.signature.readout == "all" and type(self).readout is Model.readout
 
     def _read(self, outputs: Tensor, final: State, lengths: Tensor | None, positions: Tensor | None) -> Tensor:
         """Return the features that the output map reads; steps are selected and averaged before the map to save work.

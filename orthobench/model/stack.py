@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -29,7 +29,7 @@ from torch.nn.functional import dropout, gelu, glu, linear
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model.base import Model, ModelSettings, ParameterGroup, Signature, State
 from orthobench.model.norm import make_norm
-from orthobench.recurrence import GradientTrace, project
+from orthobench.recurrence import GradientTrace, project, unread
 from orthobench.sequences import valid_steps
 
 
@@ -147,7 +147,8 @@ class Stack(Model):
         cells = list(self.cells())
         self.step_matrices = tuple(f"{k}.{name}" for k, cell in enumerate(cells, 1) for name in cell.step_matrices)
         self._tensors = len(cells[0].initial_state(1))
-        self._has_statistics = settings.block is not None and settings.block_norm == "batch"
+        self._has_blocks = settings.block is not None
+        self._has_statistics = self._has_blocks and settings.block_norm == "batch"
         self._valid: Tensor | None = None  # which steps of the current batch are valid, for batch statistics
 
     @classmethod
@@ -191,12 +192,16 @@ class Stack(Model):
         for number, layer in enumerate(self.layers, 1):
             own = state[(number - 1) * self._tensors : number * self._tensors]
             below = None if trace is None or number == len(self.layers) else GradientTrace(trace.of_sum)
-            x, final = layer(x, own, trace if below is None else below, self._valid)
+            with nullcontext() if number == len(self.layers) else unread():
+                x, final = layer(x, own, trace if below is None else below, self._valid)
             finals += final
             if trace is not None and below is not None:
                 trace.norms.update({f"{number}.{name}": norms for name, norms in below.norms.items()})
                 trace.sums.update({f"{number}.{name}": norms for name, norms in below.sums.items()})
         return x, finals
+
+    def maps_every_output(self) -> bool:
+        return self.signature.readout == "all" and not self._has_blocks and self.cell.readout is Model.readout
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         return outputs[-1] if self.signature.readout == "last" else outputs

@@ -1,4 +1,4 @@
-"""The layers of the built-in models, each with the name of its model class."""
+"""The layers of the built-in models. `make layers` writes this file from the classes in models/."""
 
 from __future__ import annotations
 
@@ -42,6 +42,45 @@ from orthobench.models import (
 )
 from orthobench.nn.layer import RecurrentLayer
 
+__all__ = [
+    "DTRIV",
+    "ENRNN",
+    "EURNN",
+    "EXPRNN",
+    "GORU",
+    "GRU",
+    "IRNN",
+    "KRU",
+    "LEM",
+    "LRU",
+    "LSTM",
+    "MLSTM",
+    "NNRNN",
+    "ORNN",
+    "RNN",
+    "SLSTM",
+    "URNN",
+    "WRNN",
+    "Ablation",
+    "Antisymmetric",
+    "AntisymmetricGated",
+    "CoRNN",
+    "DeltaNet",
+    "DeltaProduct",
+    "FullURNN",
+    "GatedDeltaNet",
+    "IndRNN",
+    "LinOSS",
+    "LipschitzRNN",
+    "Mamba",
+    "MinGRU",
+    "MinLSTM",
+    "ScoRNN",
+    "ScuRNN",
+    "SoftOrthogonal",
+    "SpectralRNN",
+]
+
 
 class Ablation(RecurrentLayer):
     model = ablation.Ablation
@@ -59,16 +98,16 @@ class CoRNN(RecurrentLayer):
     model = cornn.CoRNN
 
 
-class DTRIV(RecurrentLayer):
-    model = dtriv.DTRIV
-
-
 class DeltaNet(RecurrentLayer):
     model = deltanet.DeltaNet
 
 
 class DeltaProduct(RecurrentLayer):
     model = deltaproduct.DeltaProduct
+
+
+class DTRIV(RecurrentLayer):
+    model = dtriv.DTRIV
 
 
 class ENRNN(RecurrentLayer):
@@ -115,20 +154,20 @@ class LEM(RecurrentLayer):
     model = lem.LEM
 
 
-class LRU(RecurrentLayer):
-    model = lru.LRU
-
-
-class LSTM(RecurrentLayer):
-    model = lstm.LSTM
-
-
 class LinOSS(RecurrentLayer):
     model = linoss.LinOSS
 
 
 class LipschitzRNN(RecurrentLayer):
     model = lipschitz_rnn.LipschitzRNN
+
+
+class LRU(RecurrentLayer):
+    model = lru.LRU
+
+
+class LSTM(RecurrentLayer):
+    model = lstm.LSTM
 
 
 class Mamba(RecurrentLayer):

@@ -1,12 +1,7 @@
-"""The papers behind each model and task, as BibTeX.
-
-`references.bib` contains the entries. `citations.csv` lists the keys for each model, task and data set, starting with
-the paper that defines it.
-"""
+"""The papers behind models, tasks and data sets, as BibTeX."""
 
 from __future__ import annotations
 
-import csv
 import re
 from functools import cache
 from importlib.resources import files
@@ -21,17 +16,6 @@ def references() -> dict[str, str]:
     return {match["key"]: match[0] for match in ENTRY.finditer(text)}
 
 
-@cache
-def citations() -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the keys of the papers by kind ("model", "task" or "dataset") and name."""
-    keys: dict[tuple[str, str], tuple[str, ...]] = {}
-    lines = files(__package__).joinpath("citations.csv").read_text("utf-8").splitlines()
-    for row in csv.DictReader(lines):
-        pair = row["kind"], row["name"]
-        keys[pair] = (*keys.get(pair, ()), row["key"])
-    return keys
-
-
-def cited(kind: str, name: str) -> tuple[str, ...]:
-    """Return the keys of the papers behind a "model", "task" or "dataset"; nothing for an external plugin."""
-    return citations().get((kind, name), ())
+def keys_of(cites: str) -> list[str]:
+    """Return the keys that the attribute `cites` of a model, a task or a data set lists."""
+    return [key.strip() for key in cites.split(",") if key.strip()]

@@ -8,7 +8,7 @@ from typing import Any
 from orthobench.arguments import Preset
 from orthobench.assignments import make_conditions, narrow
 from orthobench.errors import UsageError, unknown
-from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
+from orthobench.papers import Artifact, Experiment, Paper, Study, find_study
 from orthobench.planning.plan import SweepRun, with_seeds
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, text
@@ -121,20 +121,6 @@ def study_runs(
         for run, (config, _) in zip(points, first, strict=True):
             figures.setdefault(run.figure, []).append(config.with_seed(seed).spec.key)
     return with_seeds(first, seeds), figures
-
-
-def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the variants of all papers' experiments, and why the other experiments cannot run, by their identities."""
-    keys, reasons = {}, {}
-    for paper in papers():
-        for experiment in paper.experiments():
-            try:
-                config = resolve(catalog, experiment.task, experiment.model, {}, experiment=experiment)
-            except UsageError as error:
-                reasons[experiment.identity] = str(error)
-            else:
-                keys[experiment.identity] = config.spec.variant
-    return keys, reasons
 
 
 def resolve_experiments(

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from orthobench.errors import UsageError, unknown
-from orthobench.plugins.loading import run_file, serve
-from orthobench.plugins.sources import Sources, installed_sources, read_plugin_file
+
+if TYPE_CHECKING:
+    from orthobench.plugins.sources import Sources
 
 PluginKind = Literal["task", "model", "probe"]
 KINDS: tuple[PluginKind, ...] = ("task", "model", "probe")
@@ -45,8 +46,7 @@ class Plugin:
     """A task, model or probe by name.
 
     `load` imports the plugin, and raises PluginError with the reason if this fails. `sources` returns the source code
-    of a loaded plugin; it is None for a built-in plugin, which its version number identifies. `file` is the file of a
-    built-in plugin.
+    of a loaded plugin; it is None for a built-in plugin, which its version number identifies.
     """
 
     kind: PluginKind
@@ -54,7 +54,6 @@ class Plugin:
     origin: str
     load: Callable[[], Any]
     sources: Callable[[], Sources | None] = lambda: None
-    file: Path | None = None
 
     @property
     def is_built_in(self) -> bool:
@@ -84,7 +83,8 @@ class Catalog:
                 first = self._plugins.setdefault((kind, plugin.name), plugin)
                 if first is not plugin:
                     self.broken.append((plugin, f"the name is taken by {_owner(first)}"))
-        self.files = _each_once(files)
+        files = tuple(files)
+        self.files = _each_once(files) if files else ()
         _serve_imports(self.files)
         for sources in self.files:
             for plugin in _from_file(sources):
@@ -191,7 +191,6 @@ def _built_in(kind: PluginKind) -> Iterator[Plugin]:
             module.name,
             BUILT_IN,
             lambda path=path: _only_class(kind, _import(path)),  # type: ignore[misc]
-            file=Path(module.module_finder.path, f"{module.name}.py"),  # type: ignore[union-attr]
         )
 
 
@@ -203,18 +202,26 @@ def _installed(kind: PluginKind, points: Any) -> Iterator[Plugin]:  # EntryPoint
             point.name,
             distribution,
             lambda point=point: _load_installed(kind, point),  # type: ignore[misc]
-            lambda point=point: installed_sources(point),  # type: ignore[misc]
+            lambda point=point: _sources_of(point),  # type: ignore[misc]
         )
 
 
 def _load_installed(kind: PluginKind, point: EntryPoint) -> Any:
     plugin_class = _checked(kind, _guarded(point.load))
-    _guarded(lambda: installed_sources(point))  # read them now, at the import
+    _guarded(lambda: _sources_of(point))  # read them now, at the import
     return plugin_class
+
+
+def _sources_of(point: EntryPoint) -> Sources:
+    from orthobench.plugins.sources import installed_sources
+
+    return installed_sources(point)
 
 
 def _each_once(files: Iterable[Path | Sources]) -> tuple[Sources, ...]:
     """Return the sources of plugin files; a file that is given twice counts once."""
+    from orthobench.plugins.sources import Sources, read_plugin_file
+
     by_path: dict[Path, Sources] = {}
     for file in files:
         sources = file if isinstance(file, Sources) else read_plugin_file(file)
@@ -237,6 +244,8 @@ def _serve_imports(files: Iterable[Sources]) -> None:
                     f"plugin files {first.path} and {sources.path} import different modules of the name {name}: rename "
                     "one of the two"
                 )
+        from orthobench.plugins.loading import serve
+
         serve(sources.folder, sources.imported)
 
 
@@ -246,6 +255,8 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
     Raises:
         UsageError: the file cannot be run, defines no plugin, or defines two of the same kind and name.
     """
+    from orthobench.plugins.loading import run_file
+
     file = Path(sources.path)
     if file.suffix != ".py":
         raise UsageError(f"plugin file {file} is not a Python file: its name should end in .py")

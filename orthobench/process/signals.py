@@ -1,4 +1,7 @@
-"""The signals that ask a process to stop its runs: Ctrl-C, SIGTERM, and the closing of its terminal."""
+"""The signals that ask a process to stop its runs: Ctrl-C, SIGTERM, and the closing of its terminal.
+
+Signals set a request, which the runs check, and the session ends with an exception.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 from typing import Any
+
+from orthobench.process.output import leave_terminal
 
 HANGUP = getattr(signal, "SIGHUP", None)
 """The signal that a process receives when its terminal closes; None on Windows."""
@@ -94,3 +99,41 @@ def ending_at_once() -> Iterator[None]:
 def _end(number: int, frame: FrameType | None) -> None:
     os.write(2, b"stopped\n")
     os._exit(130)
+
+
+class Stopped(KeyboardInterrupt):
+    """The user stopped the session. Every run has its checkpoint, so the same call resumes the runs."""
+
+
+class StopRequest:
+    """The request to stop. The first Ctrl-C stops runs after their current iteration, the second one immediately.
+
+    The first one also stops immediately if no code checks the request yet, for example while data is loaded. A terminal
+    that closes may send SIGHUP more than once, so this signal never stops immediately.
+    """
+
+    def __init__(self, on_request: Callable[[], None] = lambda: None) -> None:
+        self.is_requested = self.is_watched = False
+        self.on_request = on_request
+
+    def __call__(self) -> bool:
+        self.is_watched = True
+        return self.is_requested
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal.
+
+        Raises:
+            KeyboardInterrupt: this is the second signal, or no code checks the request yet.
+        """
+        if number == HANGUP:
+            leave_terminal()
+        if not self.is_watched or (self.is_requested and number != HANGUP):
+            raise KeyboardInterrupt
+        self.is_requested = True
+        self.on_request()
+
+
+def stop_on_signals(request: StopRequest) -> AbstractContextManager[None]:
+    """Turn SIGINT, SIGTERM and SIGHUP into a request to stop."""
+    return handled(request.handle)

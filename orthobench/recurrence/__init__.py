@@ -10,34 +10,38 @@ An operation is called as `h, state = recurrence(x, weight, state, trace, ...)`;
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
 from orthobench.recurrence.backends import BACKENDS, BackendError, last_used, set_backend, use_backend
 from orthobench.recurrence.call import Convolution, Multiply, Projection
-from orthobench.recurrence.convolution import short_convolution
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.declaration import State
-from orthobench.recurrence.entropy import cross_entropy
-from orthobench.recurrence.head_normalization import head_norm
-from orthobench.recurrence.normalization import layer_norm
-from orthobench.recurrence.ops.cornn import cornn
-from orthobench.recurrence.ops.delta import delta_rule, read_memory, unit
-from orthobench.recurrence.ops.diagonal import diagonal_recurrence
-from orthobench.recurrence.ops.gru import gru
-from orthobench.recurrence.ops.independent import independent_recurrence
-from orthobench.recurrence.ops.lem import lem
-from orthobench.recurrence.ops.lstm import lstm
-from orthobench.recurrence.ops.minimal import min_gru, min_lstm
-from orthobench.recurrence.ops.mlstm import mlstm, read_memories
-from orthobench.recurrence.ops.oscillators import oscillators
-from orthobench.recurrence.ops.plain import gated_recurrence, lipschitz, recurrence
-from orthobench.recurrence.ops.selective import selective_scan
-from orthobench.recurrence.ops.selective.gate import gated_scan
-from orthobench.recurrence.ops.slstm import slstm, spread_heads
-from orthobench.recurrence.pointwise import gated_sum, skip_gelu
 from orthobench.recurrence.projection import project
-from orthobench.recurrence.readout import read, reading
+from orthobench.recurrence.readout import Read, reading, unread
 from orthobench.recurrence.trace import GradientTrace
+
+if TYPE_CHECKING:
+    from orthobench.recurrence.convolution import short_convolution
+    from orthobench.recurrence.entropy import cross_entropy
+    from orthobench.recurrence.head_normalization import head_norm
+    from orthobench.recurrence.normalization import layer_norm
+    from orthobench.recurrence.ops.cornn import cornn
+    from orthobench.recurrence.ops.delta import delta_rule, read_memory, unit
+    from orthobench.recurrence.ops.diagonal import diagonal_recurrence
+    from orthobench.recurrence.ops.gru import gru
+    from orthobench.recurrence.ops.independent import independent_recurrence
+    from orthobench.recurrence.ops.lem import lem
+    from orthobench.recurrence.ops.lstm import lstm
+    from orthobench.recurrence.ops.minimal import min_gru, min_lstm
+    from orthobench.recurrence.ops.mlstm import mlstm, read_memories
+    from orthobench.recurrence.ops.oscillators import oscillators
+    from orthobench.recurrence.ops.plain import gated_recurrence, lipschitz, recurrence
+    from orthobench.recurrence.ops.selective import selective_scan
+    from orthobench.recurrence.ops.selective.gate import gated_scan
+    from orthobench.recurrence.ops.slstm import slstm, spread_heads
+    from orthobench.recurrence.pointwise import gated_sum, skip_gelu
 
 __all__ = [
     "BACKENDS",
@@ -53,6 +57,7 @@ __all__ = [
     "Kind",
     "Multiply",
     "Projection",
+    "Read",
     "State",
     "cornn",
     "cross_entropy",
@@ -74,7 +79,6 @@ __all__ = [
     "mlstm",
     "oscillators",
     "project",
-    "read",
     "read_memories",
     "read_memory",
     "reading",
@@ -86,8 +90,41 @@ __all__ = [
     "slstm",
     "spread_heads",
     "unit",
+    "unread",
     "use_backend",
 ]
+
+MODULES = {
+    "convolution": ("short_convolution",),
+    "entropy": ("cross_entropy",),
+    "head_normalization": ("head_norm",),
+    "normalization": ("layer_norm",),
+    "ops.cornn": ("cornn",),
+    "ops.delta": ("delta_rule", "read_memory", "unit"),
+    "ops.diagonal": ("diagonal_recurrence",),
+    "ops.gru": ("gru",),
+    "ops.independent": ("independent_recurrence",),
+    "ops.lem": ("lem",),
+    "ops.lstm": ("lstm",),
+    "ops.minimal": ("min_gru", "min_lstm"),
+    "ops.mlstm": ("mlstm", "read_memories"),
+    "ops.oscillators": ("oscillators",),
+    "ops.plain": ("gated_recurrence", "lipschitz", "recurrence"),
+    "ops.selective": ("selective_scan",),
+    "ops.selective.gate": ("gated_scan",),
+    "ops.slstm": ("slstm", "spread_heads"),
+    "pointwise": ("gated_sum", "skip_gelu"),
+}
+"""The names that are imported on first use, because a model needs few of them, by the module that defines them."""
+
+if not TYPE_CHECKING:  # a type checker reports names that do not exist
+
+    def __getattr__(name: str) -> Any:
+        for module, names in MODULES.items():
+            if name in names:
+                value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _comparisons() -> dict[str, Callable[[], bool]]:

@@ -14,7 +14,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import backends, convolution, kernels, reference
+from orthobench.recurrence import backends, kernels, reference
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.kernels import Kernel
 from orthobench.recurrence.projection import project
@@ -60,7 +60,9 @@ def _resolved(x: Inputs, kernel: type[Kernel]) -> Inputs:
 def resolved(x: Inputs) -> Tensor:
     """Return the inputs, computed from their projection or convolution."""
     if isinstance(x, Convolution):
-        return convolution.short_convolution(resolved(x.source), x.weight, x.before, x.bias)
+        from orthobench.recurrence.convolution import short_convolution
+
+        return short_convolution(resolved(x.source), x.weight, x.before, x.bias)
     return project(x.inputs, x.weight, x.bias) if isinstance(x, Projection) else x
 
 

@@ -110,7 +110,7 @@ def _run(function: str, epsilon: float, tensors: dict[str, Tensor | None], sums:
 
     def task(part: int, first: int, last: int) -> Callable[[], None]:
         own = {name: parts[part] for name, parts in sums.items()}
-        problem = native.problem("head_norm", **shared, **own)
+        problem = native.problem(function, **shared, **own)
         return lambda: kernel(ctypes.byref(problem), first, last)
 
     threads.run([task(part, *rows) for part, rows in enumerate(threads.ranges(y.numel() // n, _PARTS))])

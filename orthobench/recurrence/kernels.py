@@ -21,31 +21,28 @@ from orthobench.recurrence.call import Call, Convolution, Projection, Result
 from orthobench.recurrence.declaration import Declaration, State
 
 
-class Reading:
-    """An output map y_t = V h_t + c that will read a recurrence's outputs, and y `[T, B, p]` once it is computed."""
+class OutputMap:
+    """An output map y_t = V h_t + c, and its result for a recurrence's outputs h once a kernel has computed it.
+
+    Attributes:
+        weight: V `[p, n]`.
+        bias: c `[p]`.
+        outputs, y: h `[T, B, n]` and y `[T, B, p]`, or None.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self.weight, self.bias = weight, bias
+        self.outputs: Tensor | None = None
         self.y: Tensor | None = None
-        self._versions = self._present()
-
-    def take(self, weight: Tensor, bias: Tensor) -> Tensor | None:
-        """Return y and forget it, or None if it was not computed, or if these tensors have changed since then."""
-        is_same = self.weight is weight and self.bias is bias and self._present() == self._versions
-        y, self.y = self.y, None
-        return y if is_same else None
-
-    def _present(self) -> tuple[int, int]:
-        return self.weight._version, self.bias._version
 
 
-_expected: ContextVar[tuple[Tensor, Tensor] | None] = ContextVar("expected_output_map", default=None)
+_expected: ContextVar[OutputMap | None] = ContextVar("expected_output_map", default=None)
 
 
 @contextmanager
-def expect(weight: Tensor, bias: Tensor) -> Iterator[None]:
-    """Announce to the recurrences in the block that the output map V `[p, n]`, c `[p]` will read their outputs."""
-    token = _expected.set((weight, bias))
+def expect(output_map: OutputMap | None) -> Iterator[None]:
+    """Announce to the recurrences in the block that this output map, or none, will read their outputs."""
+    token = _expected.set(output_map)
     try:
         yield
     finally:
@@ -54,15 +51,11 @@ def expect(weight: Tensor, bias: Tensor) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The contiguous arguments of a kernel except x: the weight, the initial state and the parameters by name.
-
-    A kernel that `reads` may compute the y of `reading`, if there is one, in addition to its states.
-    """
+    """The contiguous arguments of a kernel except x: the weight, the initial state and the parameters by name."""
 
     weight: Tensor
     state: State
     parameters: Mapping[str, Any]
-    reading: Reading | None = None
 
 
 @dataclass(frozen=True)
@@ -76,8 +69,7 @@ class Tape:
         final: dL/d(final state), `[B, n]`, or None; None for the first state if `gradient` includes it.
         norms: tensors to fill with ||dL/ds_t||, `[T, B]` for each state; empty without a trace.
         needs_weight: whether dL/dW is needed.
-        reading: dL/dy `[T, B, p]` and V `[p, n]` of an output map y_t = V h_t + c of the first state (`readout`), for
-            kernels that read from it. Its part of dL/dh_t is not in `gradient`.
+        output_gradient: dL/dy `[T, B, p]` of an output map, or None. Its part of dL/dh_t is not in `gradient`.
         needs_inputs: whether dL/dx is needed, or for a projection the gradient of its inputs.
     """
 
@@ -87,7 +79,7 @@ class Tape:
     final: tuple[Tensor | None, ...]
     norms: tuple[Tensor, ...]
     needs_weight: bool
-    reading: tuple[Tensor, Tensor] | None = None
+    output_gradient: Tensor | None = None
     needs_inputs: bool = True
 
     def last(self, index: int = 0) -> Tensor:
@@ -121,9 +113,9 @@ class Kernel:
     """An operation's forward and backward pass on one back end, and what else they compute.
 
     Attributes:
-        reads: whether the passes compute an output map: forward fills `Arguments.reading`, and backward takes
-            `Tape.reading`. The parameters' gradients then include "output_weight", dL/dV, or None if the kernel did not
-            compute it.
+        reads: whether the passes compute an output map y_t = V h_t + c of a recurrence that projects its inputs. The
+            parameters then include V and c as "output_weight" and "output_bias", forward returns y `[T, B, p]` as a
+            third value, and backward takes `Tape.output_gradient`.
         forgets_states: whether `forward` returns the outputs instead of the states at every step. What it saves then
             begins with the final state.
         makes_weights: whether the passes compute the weights of the steps from the map of a mapped call.
@@ -146,8 +138,11 @@ class Kernel:
         return False
 
     @staticmethod
-    def forward(x: Tensor, arguments: Arguments, keep: bool) -> tuple[State, tuple[Tensor | None, ...]]:
-        """Return every state at every step, `[T, B, n]`, and with `keep` everything else that backward needs."""
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        """Return every state at every step, `[T, B, n]`, and with `keep` everything else that backward needs.
+
+        Both are tuples of tensors, and what is saved may contain None.
+        """
         raise NotImplementedError
 
     @staticmethod
@@ -203,39 +198,31 @@ def run(kernel: type[Kernel], call: Call) -> Result:
     if isinstance(source, Projection):
         parameters |= {"input_weight": source.weight, "input_bias": source.bias}
         source = source.inputs
+    norms = call.trace.expect(source, call.operation.traced_states) if call.trace is not None else ()
+    values = (source, call.weight, *call.state, *parameters.values())
+    needs_gradient = torch.is_grad_enabled() and any(isinstance(v, Tensor) and v.requires_grad for v in values)
+    output_map = _output_map(kernel, call.state[0], parameters) if needs_gradient and not norms else None
+    if output_map is not None:
+        parameters |= {"output_weight": output_map.weight, "output_bias": output_map.bias}
     # For example, torch.linalg.solve returns W column by column.
     x, weight, *state = (tensor.contiguous() for tensor in (source, call.weight, *call.state))
     vectors = {name: value.contiguous() for name, value in parameters.items() if isinstance(value, Tensor)}
-    norms = call.trace.expect(x, call.operation.traced_states) if call.trace is not None else ()
-    tensors = (x, weight, *state, *vectors.values())
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        reading = _reading(kernel, state[0], parameters, norms)
-        form = (kernel, parameters, tuple(vectors), norms, len(state), reading)
-        outputs, *final = _KernelFunction.apply(*form, *tensors)
-        return outputs, tuple(final)
-    states, saved = kernel.forward(x, Arguments(weight, tuple(state), parameters | vectors), False)
-    return states[0], _final(kernel, states, saved)
+    if not needs_gradient:
+        states, saved = kernel.forward(x, Arguments(weight, tuple(state), parameters | vectors), False)
+        return states[0], _final(kernel, states, saved)
+    form = (kernel, parameters, tuple(vectors), norms, len(state))
+    outputs, *others = _KernelFunction.apply(*form, x, weight, *state, *vectors.values())
+    if output_map is not None:
+        output_map.outputs, output_map.y = outputs, others.pop()
+    return outputs, tuple(others)
 
 
-def source(outputs: Tensor) -> Any:
-    """Return the graph's node of the kernel that computed these outputs of all steps, or None."""
-    node = outputs.grad_fn
-    return node if isinstance(node, _KernelFunction._backward_cls) and outputs.output_nr == 0 else None
-
-
-def may_read(kernel: type[Kernel], names: Container[str], norms: tuple[Tensor, ...]) -> bool:
-    """Return whether a kernel's passes can compute an output map, given the names of parameters and a trace's norms."""
-    return kernel.reads and "input_weight" in names and not norms
-
-
-def _reading(
-    kernel: type[Kernel], state: Tensor, parameters: Mapping[str, Any], norms: tuple[Tensor, ...]
-) -> Reading | None:
-    """Return the output map that the forward pass should compute, or None."""
-    maps = _expected.get()
-    if maps is None or not may_read(kernel, parameters, norms):
+def _output_map(kernel: type[Kernel], state: Tensor, parameters: Container[str]) -> OutputMap | None:
+    """Return the expected output map if a kernel computes it, given the initial state `[B, n]` and the parameters."""
+    output_map = _expected.get()
+    if output_map is None or not kernel.reads or "input_weight" not in parameters:
         return None
-    return Reading(*maps) if maps[0].shape[1] == state.shape[1] else None
+    return output_map if output_map.weight.shape[1] == state.shape[1] else None
 
 
 def _final(kernel: type[Kernel], states: State, saved: tuple[Tensor | None, ...]) -> State:
@@ -253,28 +240,31 @@ class _KernelFunction(Function):
         names: tuple[str, ...],
         norms: tuple[Tensor, ...],
         width: int,
-        reading: Reading | None,
         x: Tensor,
         weight: Tensor,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        """Run the kernel. `tensors` are the state's `width` tensors, then the parameters called `names`."""
+        """Return the outputs of all steps, the final state, and y if there is an output map.
+
+        `tensors` are the state's `width` tensors, then the parameters called `names`.
+        """
         state, vectors = tensors[:width], dict(zip(names, tensors[width:], strict=True))
-        states, saved = kernel.forward(x, Arguments(weight, state, {**parameters, **vectors}, reading), True)
-        ctx.kernel, ctx.names, ctx.norms, ctx.width, ctx.reading = kernel, names, norms, width, reading
+        states, saved, *y = kernel.forward(x, Arguments(weight, state, {**parameters, **vectors}), True)
+        ctx.kernel, ctx.names, ctx.norms, ctx.width = kernel, names, norms, width
         ctx.parameters = {name: value for name, value in parameters.items() if name not in vectors}
         # x is not needed again. If it were kept, it would be the largest tensor of a training step.
         ctx.save_for_backward(weight, *tensors, *states, *saved)
         ctx.set_materialize_grads(False)
-        return states[0], *_final(kernel, states, saved)
+        return states[0], *_final(kernel, states, saved), *y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor | None, *final: Tensor | None) -> Any:
+    def backward(ctx: Any, gradient: Tensor | None, *others: Tensor | None) -> Any:
         """Return the gradients; None stays None, because writing zeros of the size of all states would be slow."""
         weight, *saved = ctx.saved_tensors
         width, names = ctx.width, ctx.names
         state, vectors, rest = saved[:width], saved[width : width + len(names)], saved[width + len(names) :]
+        final, output_gradient = others[:width], others[width] if len(others) > width else None
         if gradient is not None and final[0] is not None and not ctx.kernel.forgets_states:
             gradient = gradient.clone(memory_format=torch.contiguous_format)
             gradient[-1] += final[0]
@@ -285,10 +275,11 @@ class _KernelFunction(Function):
             gradient=None if gradient is None else gradient.contiguous(),
             final=tuple(None if each is None else each.contiguous() for each in final),
             norms=ctx.norms,
-            needs_weight=ctx.needs_input_grad[7],
-            needs_inputs=ctx.needs_input_grad[6],
+            needs_weight=ctx.needs_input_grad[6],
+            output_gradient=None if output_gradient is None else output_gradient.contiguous(),
+            needs_inputs=ctx.needs_input_grad[5],
         )
         parameters = ctx.parameters | dict(zip(names, vectors, strict=True))
         result = ctx.kernel.backward(Arguments(weight, tuple(state), parameters), tape)
         by_name = (result.parameters.get(name) for name in names)
-        return *(None,) * 6, result.x, result.weight, *result.state, *by_name
+        return *(None,) * 5, result.x, result.weight, *result.state, *by_name

@@ -70,3 +70,16 @@ class _Project(Function):
         constant = inputs.new_ones(*inputs.shape[:2], 1) if ctx.has_bias else None
         sums = native.outer_sums(dx.contiguous(), inputs.contiguous(), None, constant)
         return dinputs, sums[:, :m].contiguous(), sums[:, m].contiguous() if ctx.has_bias else None
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """Return left right `[p, r]`, for use in hand-written gradients, because it has no derivative itself.
+
+    Args:
+        left: `[p, q]`.
+        right: `[q, r]`.
+    """
+    if not native.serves("project", "p q, q r", left, right):
+        return left.detach() @ right.detach()
+    packed = native.pack_transposed(right.detach())
+    return native.linear(left.detach().contiguous(), packed, None, left.new_empty(len(left), right.shape[1]))

@@ -1,16 +1,20 @@
 """Colours, dashes and symbols of models, which are the same on every page.
 
-Two shipped models never share both dash and symbol, so their lines differ in greyscale and without any colour. A test
-computes the contrast of every colour with the light and the dark background (at least 3:1). It also computes the
-distances between colours for normal sight, for protanopia, deuteranopia and tritanopia, and in greyscale.
+A built-in model names its look, a dash and a symbol, in its class. Two of them never share both, so their lines differ
+in greyscale and without any colour, and their colours follow from the two. A test computes the contrast of every colour
+with the light and the dark background (at least 3:1). It also computes the distances between colours for normal sight,
+for protanopia, deuteranopia and tritanopia, and in greyscale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.errors import UsageError
+from orthobench.planning.index import index
 
 PALETTE = ("#2E53F2", "#F44F0C", "#245E4E", "#C6439A", "#271E95", "#4C4507")
 """Colours on a light background; `page.css` defines these, and the colours on a dark background, as `--model-N`."""
@@ -20,16 +24,6 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 ALL_SYMBOLS = (*SYMBOLS, *(f"{symbol}-open" for symbol in SYMBOLS))
 PARTS = 4
 """The number of lines of one variant in one figure that have different styles."""
-
-MODELS = (
-    "scornn", "lstm", "full_urnn", "urnn", "enrnn", "ornn",
-    "rnn", "eurnn", "spectral_rnn", "gru", "exprnn", "antisymmetric",
-    "nnrnn", "goru", "antisymmetric_gated", "soft_orthogonal", "kru", "lru",
-    "dtriv", "scurnn", "cornn", "lem", "lipschitz_rnn", "ablation",
-    "irnn", "wrnn", "ind_rnn", "linoss", "min_gru", "min_lstm",
-    "slstm", "mlstm", "deltanet", "deltaproduct", "gated_deltanet", "mamba",
-)  # fmt: skip
-"""The shipped models by rank: six colours, and one row of this table per dash."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +47,17 @@ class Style:
 
 
 class Styles:
-    """A style for every model in a report: shipped models have the style of their rank in `MODELS`, others one of the
-    rest.
+    """A style for every model in a report: that of its look, or a free one for a model without a look.
 
-    A model from outside gets a colour and dash that no other model in the report has, as long as there are any left. Up
-    to 432 models, no two share colour, dash and symbol.
+    A model without a look gets a colour and dash that no other model in the report has, as long as there are any left.
+    Up to 432 models, no two share colour, dash and symbol.
     """
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         models = {variant.run.model for condition in conditions for variant in condition.variants}
-        shipped = _shipped()
-        self._styles = {model: shipped[model] for model in MODELS if model in models}
-        for model in sorted(models - set(MODELS)):
+        shipped = shipped_styles()
+        self._styles = {model: style for model, style in shipped.items() if model in models}
+        for model in sorted(models - shipped.keys()):
             self._styles[model] = _other(self._styles.values(), shipped.values())
         self._styles = shipped | self._styles
         self._lines: dict[int, tuple[Condition, dict[tuple[str, int], Style]]] = {}
@@ -105,13 +98,26 @@ class Styles:
         return styles
 
 
-def _shipped() -> dict[str, Style]:
-    """Return the styles of the shipped models: every pair of a dash and a filled symbol once."""
-    styles = {}
-    for rank, model in enumerate(MODELS):
-        group, number = divmod(rank, len(PALETTE))
-        styles[model] = Style(PALETTE[number], DASHES[group], SYMBOLS[(number + group) % len(SYMBOLS)])
-    return styles
+@cache
+def shipped_styles() -> dict[str, Style]:
+    """Return the styles of the built-in models that have a look, by name.
+
+    Raises:
+        UsageError: a look is not a dash and a symbol.
+    """
+    looks = {plugin["name"]: plugin.get("look") for plugin in index()["plugins"].values()}
+    return {model: look_of(model, look) for model, look in looks.items() if look}
+
+
+def look_of(model: str, look: str) -> Style:
+    """Return the style of a look: each pair of a dash and a symbol has one colour."""
+    dash, _, symbol = look.partition(" ")
+    if dash not in DASHES or symbol not in ALL_SYMBOLS:
+        raise UsageError(
+            f"the look '{look}' of the model {model} should be a dash ({', '.join(DASHES)}) and a symbol "
+            f"({', '.join(ALL_SYMBOLS)}), such as 'dash square'"
+        )
+    return Style(PALETTE[(ALL_SYMBOLS.index(symbol) - DASHES.index(dash)) % len(PALETTE)], dash, symbol)
 
 
 def _other(present: Iterable[Style], shipped: Iterable[Style]) -> Style:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from orthobench.errors import UsageError, needs_extra, unknown
 from orthobench.files.overwrite import refuse_file
-from orthobench.location import Location
+from orthobench.location import Location, Place
 
 if TYPE_CHECKING:
     from orthobench.sinks.destination import Destination
@@ -66,12 +66,13 @@ class Target:
         return WeightsAndBiases(Path(self.location.real))
 
 
-def parse_target(text: str) -> Target:
+def parse_target(place: Place) -> Target:
     """Read a destination, such as "tensorboard" or "mlflow:http://host:5000".
 
     Raises:
         UsageError: the name is unknown, its package is not installed, or the folder is a file.
     """
+    text = Location.of(place).real
     name, colon, location = text.partition(":")
     if name not in KINDS:
         raise unknown("destination", name, KINDS)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orthobench.store.open import open_store
-    from orthobench.store.result import Status
-    from orthobench.store.rows import MetricRow, MetricValue, Trace, TraceRow, WeightsRow
+    from orthobench.store.result import MetricRow, MetricValue, Status, Trace, TraceRow, WeightsRow
     from orthobench.store.store import Store
     from orthobench.store.tables import Benchmark, Environment, Run, Segment, Tag, Weights
 
@@ -31,13 +30,13 @@ __all__ = [
 ]
 _MODULES = {
     "open_store": "open",
-    "MetricRow": "rows",
-    "MetricValue": "rows",
+    "MetricRow": "result",
+    "MetricValue": "result",
     "Store": "store",
     "Status": "result",
-    "Trace": "rows",
-    "TraceRow": "rows",
-    "WeightsRow": "rows",
+    "Trace": "result",
+    "TraceRow": "result",
+    "WeightsRow": "result",
 }
 
 if not TYPE_CHECKING:  # a type checker reports names that do not exist

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS
-from orthobench.store.rows import Trace
+from orthobench.store.result import Trace
 
 
 @dataclass(frozen=True)

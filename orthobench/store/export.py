@@ -111,7 +111,7 @@ def _record(run: Run) -> dict[str, Any]:
     spec = run.spec
     settings = merged_settings(spec)
     own = {column.name: getattr(run, column.name) for column in Run.__table__.columns}
-    for inner in ("id", "environment_id", "spec", "seconds", "baselines", "metrics", "request", "write_token"):
+    for inner in ("id", "environment_id", "spec", "seconds", "baselines", "metrics", "write_token"):
         del own[inner]
     return {
         **own,

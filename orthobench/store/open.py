@@ -20,11 +20,8 @@ from orthobench.errors import OrthobenchError, UsageError, installation, shell_c
 from orthobench.files.atomic import storage_error
 from orthobench.files.strict_json import loads
 from orthobench.location import Location, Place
-from orthobench.store.backup import back_up
-from orthobench.store.connect import connect, is_read_only, uri_of
+from orthobench.store.connect import connect, is_read_only, refuse_network, uri_of
 from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
-from orthobench.store.network import refuse_network
-from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.sqlite import damaged, prepare, translated_errors
 from orthobench.store.store import Store
 from orthobench.store.tables import VERSION_TABLE
@@ -33,8 +30,6 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 REVISIONS = sorted(file.stem[1:5] for file in MIGRATIONS.joinpath("versions").glob("v*.py"))
 """The revisions of the schema: migrations are named v0100_first.py and so on."""
 HEAD = REVISIONS[-1]
-SERVER_ARGUMENTS: dict[str, Any] = {"pool_pre_ping": True, "connect_args": DRIVER_ARGUMENTS}
-"""With `pool_pre_ping`, a connection that died in the pool is replaced before it is used."""
 
 T = TypeVar("T")
 
@@ -88,14 +83,13 @@ def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[],
     return Store(engine)
 
 
-def open_read_only(place: Place) -> Store:
+def open_read_only(location: Location) -> Store:
     """Open the database at a path or URL so that nothing can be written through it.
 
     Raises:
         UsageError: the database is missing, cannot be opened, or has a different schema from this program's.
         StorageError: its server was lost.
     """
-    location = Location.of(place)
     engine, file = make_engine(location), location.file
     if file is None:
         engine = engine.execution_options(postgresql_readonly=True)
@@ -137,6 +131,8 @@ def reach(
         if engine.dialect.name != "postgresql":
             with explained(engine):
                 return work()
+        from orthobench.store.server import Server
+
         server = Server(engine)
         if stop_waiting is None:
             server.connect()
@@ -162,8 +158,12 @@ def make_engine(location: Location, *, create: bool = False) -> Engine:
         if not create and is_read_only(file):
             url = url.set(database=uri_of(file), query={"uri": "true", "immutable": "1"})
     server = url.get_backend_name() == "postgresql"
-    arguments: dict[str, Any] = SERVER_ARGUMENTS if server else {}
-    if file is not None and not create:
+    arguments: dict[str, Any] = {}
+    if server:
+        from orthobench.store.server import ENGINE_ARGUMENTS
+
+        arguments = ENGINE_ARGUMENTS
+    elif file is not None and not create:
         arguments = {"poolclass": NullPool}
     try:
         engine = create_engine(url, json_deserializer=loads, **arguments)
@@ -270,6 +270,8 @@ def upgrade(engine: Engine, file: Path | None) -> None:
             if version == HEAD:
                 return
             if file is not None and version is not None:
+                from orthobench.store.backup import back_up
+
                 back_up(file, backup_of(file, version), locked=True)  # no other process writes during this transaction
             _migrate(connection)
 
@@ -278,7 +280,11 @@ def _upgrade_lock(engine: Engine, file: Path | None) -> AbstractContextManager[o
     from filelock import FileLock
 
     if file is None:
-        return Server(engine).migration_lock() if engine.dialect.name == "postgresql" else nullcontext()
+        if engine.dialect.name != "postgresql":
+            return nullcontext()
+        from orthobench.store.server import Server
+
+        return Server(engine).migration_lock()
     lock = FileLock(file.with_name(f".{file.name}.lock"))
     try:
         return lock.acquire()

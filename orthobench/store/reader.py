@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from types import MappingProxyType
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, Result, event, func, literal_column, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -29,8 +29,7 @@ from orthobench.errors import DamagedError, UsageError
 from orthobench.location import Location
 from orthobench.store.connect import fold, log_size
 from orthobench.store.damage import MOST_FAULTS, UNEXPECTED, Fault, explain, explained, faults_in
-from orthobench.store.rows import MetricValue, Trace
-from orthobench.store.server import Server
+from orthobench.store.result import MetricValue, Trace
 from orthobench.store.sqlite import damaged, repair_of, summary
 from orthobench.store.tables import (
     Base,
@@ -45,6 +44,9 @@ from orthobench.store.tables import (
     Weights,
 )
 
+if TYPE_CHECKING:
+    from orthobench.store.server import Server
+
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -55,7 +57,11 @@ class Reader:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.server = Server(engine) if engine.dialect.name == "postgresql" else None
+        self.server: Server | None = None
+        if engine.dialect.name == "postgresql":
+            from orthobench.store.server import Server
+
+            self.server = Server(engine)
         self._warned: set[Fault] = set()  # broken rows that the user has been warned of
 
     @property

@@ -1,9 +1,12 @@
-"""The status and the speed of a run, without SQLAlchemy."""
+"""The status and the speed of a run, and the numbers, vectors and files that it logs, without SQLAlchemy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+
+from orthobench.location import Location
 
 
 class Status(StrEnum):
@@ -34,3 +37,49 @@ def seconds_per_epoch(seconds: Mapping[str, float], iterations: int, iterations_
     """Return the seconds of training per epoch, without tests, probes and logging."""
     training = seconds.get("train")
     return training / (iterations / iterations_per_epoch) if training and iterations else None
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """A number to log; `split` is "train", "test", "valid" or "probe"."""
+
+    split: str
+    name: str
+    epoch: int
+    iteration: int
+    value: float
+
+
+@dataclass(frozen=True)
+class TraceRow:
+    """A vector to log."""
+
+    name: str
+    epoch: int
+    iteration: int
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class MetricValue(MetricRow):
+    """A stored number of the run with the id `run_id`."""
+
+    run_id: int
+
+
+@dataclass(frozen=True)
+class Trace(TraceRow):
+    """A stored vector of the run with the id `run_id`, such as ||dL/dh_t|| for every t."""
+
+    run_id: int
+
+
+@dataclass(frozen=True)
+class WeightsRow:
+    """A file of weights or of training state to record; the fields have the same meaning as in `Weights`."""
+
+    kind: str
+    iteration: int
+    path: Location
+    sha256: str
+    bytes: int

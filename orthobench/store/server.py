@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -24,6 +24,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
 """Seconds between attempts, which double each time."""
 DRIVER_ARGUMENTS = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 """With these settings, a dead network connection is noticed after a minute instead of hours."""
+ENGINE_ARGUMENTS: dict[str, Any] = {"pool_pre_ping": True, "connect_args": DRIVER_ARGUMENTS}
+"""With `pool_pre_ping`, a connection that died in the pool is replaced before it is used."""
 
 TRANSIENT = "starting up", "shutting down", "in recovery mode", "not yet accepting connections"
 """Messages of a server that will soon accept connections; libpq has no code for such an error."""

@@ -20,8 +20,7 @@ from sqlalchemy.orm import Session
 from orthobench.errors import RunLockedError
 from orthobench.store.damage import explained, refuse_triggers
 from orthobench.store.reader import Reader
-from orthobench.store.result import Status
-from orthobench.store.rows import MetricRow, TraceRow, WeightsRow
+from orthobench.store.result import MetricRow, Status, TraceRow, WeightsRow
 from orthobench.store.tables import (
     Benchmark,
     Environment,
@@ -106,18 +105,6 @@ class Store(Reader):
             self._tag(session, session.scalars(select(Run.id).where(Run.key.in_(keys))).all(), tags)
 
         self._write(add)
-
-    def keep_requests(self, requests: Mapping[str, str]) -> None:
-        """Record the last request of existing runs, by key, without changing the time of their last change."""
-        if not requests:
-            return
-
-        def keep(session: Session) -> None:
-            for key, request in requests.items():
-                row = update(Run).where(Run.key == key)
-                session.execute(row.values(request=request, updated_at=Run.updated_at))
-
-        self._write(keep)
 
     @staticmethod
     def _keep_sources(session: Session, sources: Mapping[str, bytes]) -> None:

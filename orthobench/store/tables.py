@@ -84,9 +84,8 @@ class Run(Base):
     """A run: its `spec` with the hash `key`, its progress, and a summary of its result.
 
     `environment` describes the last segment, and `write_token` names the last transaction that wrote to the run.
-    `preset` is the preset of the last start, or None. `request` is the hash of the last command
-    that asked for the run (`orthobench.planning.requests`). `continued_from` is the key of the run whose training state
-    this run began with, or None if it began with untrained weights.
+    `preset` is the preset of the last start, or None. `continued_from` is the key of the run whose training state this
+    run began with, or None if it began with untrained weights.
     """
 
     __tablename__ = "run"
@@ -99,7 +98,6 @@ class Run(Base):
     model: Mapped[str] = mapped_column(index=True)
     seed: Mapped[int]
     preset: Mapped[str | None]
-    request: Mapped[str | None] = mapped_column(index=True)
     spec: Mapped[dict[str, Any]]
     status: Mapped[str]
     message: Mapped[str | None]

@@ -140,7 +140,7 @@ def with_data(config: RunConfig, overrides: Mapping[str, Any], seed: int | None)
         training=training.canonical(),
         seed=config.spec.seed if seed is None else seed,
     )
-    return replace(config, spec=spec, task_settings=settings, training=training)
+    return replace(config, spec=spec)
 
 
 def stored_metrics(store: Store, run: Run, iteration: int) -> dict[tuple[str, str], float]:

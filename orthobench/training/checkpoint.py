@@ -24,7 +24,6 @@ from filelock import FileLock, Timeout
 
 from orthobench.errors import RunLockedError, UsageError
 from orthobench.files.atomic import storage_error, write_bytes
-from orthobench.files.remote import RemoteFolder
 from orthobench.location import Location, Place
 from orthobench.store.keys import as_name
 
@@ -217,6 +216,8 @@ class RemoteCheckpoints(Checkpoints):
             UsageError: no installed file system supports the URL.
             DamagedError: the key is not a valid file name.
         """
+        from orthobench.files.remote import RemoteFolder
+
         self.key = as_name(key)
         self.files = RemoteFolder(url, key, "checkpoints")
 
@@ -277,6 +278,8 @@ def checkpoint_root(database: Place, place: Place | None = None) -> Path | Locat
     location = Location.of(place or "orthobench.checkpoints")
     if not location.is_url:
         return Path(location.real)
+    from orthobench.files.remote import RemoteFolder
+
     RemoteFolder(location, what="checkpoints")
     return location
 

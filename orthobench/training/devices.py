@@ -1,8 +1,8 @@
-"""Devices and back ends of runs, and the trainer of a run on them."""
+"""Devices and back ends of runs, and the trainer of a run on them, which also shows that a run can start."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Lock
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 
 from orthobench import seeds
 from orthobench.arguments import BackendName, DeviceName
-from orthobench.errors import UsageError, one_line
+from orthobench.errors import OrthobenchError, UsageError, one_line
 from orthobench.recurrence import BackendError, recurrence
 from orthobench.recurrence.backends import use_backend
 from orthobench.spec import RunConfig
@@ -113,3 +113,38 @@ def make_trainer(config: RunConfig, device: torch.device) -> Trainer:
             raise
         pair = f"{config.spec.task} and {config.spec.model}"
         raise UsageError(f"out of memory while building {pair}: choose smaller sizes ({one_line(error)})") from error
+
+
+CPU = torch.device("cpu")
+
+
+def check_fit(configs: Iterable[RunConfig], device: torch.device = CPU) -> Trainer | None:
+    """Check that at least one of the runs can start; a single run that cannot start does not end a sweep.
+
+    The check builds the data and the model and trains nothing. Runs that differ only in the seed count as one. If a
+    plugin raises any other error, the run counts as able to start, and the database records the failure.
+
+    Returns:
+        The trainer of the first run that can start, or None if a plugin raised an error.
+
+    Raises:
+        UsageError: none of the runs can start; the message is the first run's.
+    """
+    refusal: OrthobenchError | None = None
+    checked: set[str] = set()
+    for config in configs:
+        if config.spec.variant in checked:
+            continue
+        checked.add(config.spec.variant)
+        try:
+            return make_trainer(config, device)
+        except OrthobenchError as error:
+            refusal = refusal or error
+        except ValueError as error:
+            message = str(error).splitlines()[0] if str(error) else "an invalid value"
+            refusal = refusal or UsageError(f"{config.spec.task} and {config.spec.model} do not fit: {message}")
+        except Exception:  # a plugin may raise any error; the run raises it again and stores it
+            return None
+    if refusal is not None:
+        raise refusal
+    return None

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,10 +19,12 @@ from orthobench.recurrence.cpu import workspace
 from orthobench.store import MetricRow, TraceRow
 from orthobench.task import Batch, Split
 from orthobench.training.batches import as_stream
-from orthobench.training.by_length import ScoresByLength, length_vectors
 from orthobench.training.events import Evaluation, RunProgress
 from orthobench.training.size import lacks_memory
 from orthobench.training.trainer import Trainer, backend_names
+
+if TYPE_CHECKING:
+    from orthobench.training.by_length import ScoresByLength
 
 _logger = logging.getLogger("orthobench")
 
@@ -52,7 +55,11 @@ class Evaluator:
         epoch = state.iteration // trainer.iterations_per_epoch
         rows: list[MetricRow] = []
         with trainer.timer("test"):
-            scores = ScoresByLength(self.task) if self.task.length_metric else None
+            scores = None
+            if self.task.length_metric:
+                from orthobench.training.by_length import ScoresByLength, length_vectors
+
+                scores = ScoresByLength(self.task)
             test = self.measure(self.task.test, scores=scores)
             validation = {} if self.task.validation is None else self.measure(self.task.validation)
         solved = self._is_solved(test[self.metric])

@@ -14,7 +14,6 @@ from orthobench.store import WeightsRow
 from orthobench.training.trainer import Checkpoint, Trainer
 from orthobench.weights.content import Kind, decode, encode, file_name, sha256
 from orthobench.weights.folder import WeightsFolder
-from orthobench.weights.structure import flatten
 
 _logger = logging.getLogger("orthobench")
 
@@ -49,6 +48,8 @@ class WeightsKeeper:
             StorageError: the file cannot be written.
         """
         if self._keeps_last:
+            from orthobench.weights.structure import flatten
+
             structure, tensors = flatten(vars(state))
             self._state = self._put(trainer, "state", tensors, trainer.state.iteration, {"structure": structure})
 

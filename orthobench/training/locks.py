@@ -1,4 +1,4 @@
-"""Locks of runs, so that only one process at a time trains a run. A lock is freed when its holder ends.
+"""Locks and states of runs. Only one process at a time trains a run, and its lock is freed when the process ends.
 
 A database server keeps the locks for all machines; for a database file, the locks are files next to it.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from orthobench.arguments import OnDivergence
 from orthobench.location import Location
 from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
@@ -33,6 +34,19 @@ def lock(store: Store, checkpoints: Checkpoints) -> Iterator[None]:
 def is_locked(store: Store, checkpoints: Checkpoints) -> bool:
     """Return whether a process is training the run."""
     return checkpoints.is_locked() if store.server is None else store.server.is_locked(f"run {checkpoints.key}")
+
+
+def is_settled(run: Run, checkpoints: Checkpoints, on_divergence: OnDivergence) -> bool:
+    """Return whether training this run again would train nothing."""
+    if run.status == Status.DIVERGED and on_divergence == "continue":
+        return not checkpoints.exists()
+    return Status(run.status).is_final
+
+
+def settled_run(store: Store, checkpoints: Checkpoints, on_divergence: OnDivergence) -> Run | None:
+    """Return the record of the run of these checkpoints if the run is settled."""
+    run = store.find(checkpoints.key)
+    return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
 
 
 def current_status(store: Store, checkpoint_root: Path | Location, key: str, status: str) -> str:

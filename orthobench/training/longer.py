@@ -15,7 +15,7 @@ from orthobench.location import Location, Place
 from orthobench.spec import RunConfig, RunSpec
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.training.checkpoint import Checkpoints
-from orthobench.training.schedule import length_dependence
+from orthobench.training.optimizers import length_dependence
 from orthobench.training.trainer import Checkpoint
 from orthobench.weights.content import BROKEN, decode
 from orthobench.weights.folder import read
@@ -55,7 +55,6 @@ def begin_longer(
     columns = config.spec.record() | {
         "status": Status.INTERRUPTED,
         "message": None,
-        "request": None,
         "preset": config.preset,
         "iterations": state.iteration,
         "total_iterations": _total(config.spec, shorter),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import torch
 
 from orthobench import environment
-from orthobench.plugins import Sources
 from orthobench.recurrence.backends import last_self_tests, last_used
 from orthobench.store import Run, Store
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunStart
 from orthobench.training.trainer import backend_names
+
+if TYPE_CHECKING:
+    from orthobench.plugins.sources import Sources
 
 
 class DatabaseSink(EventSink):

@@ -7,9 +7,11 @@ back-propagation through time), the state is part of the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import time
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -21,13 +23,14 @@ from orthobench.model import State
 from orthobench.recurrence.backends import last_used
 from orthobench.recurrence.cpu.build import source_hash
 from orthobench.spec import RunConfig
+from orthobench.store.result import CPU_SECONDS
 from orthobench.task import Batch, Task
 from orthobench.training.batches import Batches
-from orthobench.training.graph import CudaRecorder, StepGraph, graph_problem
-from orthobench.training.optimizers import make_optimizer, set_capturable, set_learning_rate
-from orthobench.training.schedule import learning_rate
+from orthobench.training.optimizers import learning_rate, make_optimizer, set_capturable, set_learning_rate
 from orthobench.training.size import check_size
-from orthobench.training.timing import PhaseTimer
+
+if TYPE_CHECKING:
+    from orthobench.training.graph import StepGraph
 
 FORMAT = 3
 """Version of the checkpoints' fields."""
@@ -168,12 +171,16 @@ class Trainer:
         Raises:
             UsageError: the mode is "on", but the device or the model does not allow it.
         """
-        problem = None if mode == "off" else graph_problem(self.model, self.device)
-        if mode == "on" and problem:
-            raise UsageError(f"`cuda_graph='on'`: {problem}; use `cuda_graph='auto'`")
         self.graph = None
-        if mode != "off" and problem is None:
+        if mode == "off" or (mode == "auto" and self.device.type != "cuda"):
+            return
+        from orthobench.training.graph import CudaRecorder, StepGraph, graph_problem
+
+        problem = graph_problem(self.model, self.device)
+        if problem is None:
             self.graph = StepGraph(self._train_on, CudaRecorder(self.device), required=mode == "on")
+        elif mode == "on":
+            raise UsageError(f"`cuda_graph='on'`: {problem}; use `cuda_graph='auto'`")
 
     @property
     def is_over(self) -> bool:
@@ -286,7 +293,7 @@ class Trainer:
             set_capturable(optimizer, self.device.type == "cuda")
         self._rates = []
         if self.graph is not None:  # the graph has recorded the addresses of the previous state
-            self.graph = StepGraph(self._train_on, self.graph.recorder, self.graph.required)
+            self.graph = type(self.graph)(self._train_on, self.graph.recorder, self.graph.required)
         carried = checkpoint.state
         self.state = TrainingState(
             loss_sum=checkpoint.loss_sum.to(self.device),
@@ -372,3 +379,36 @@ class Trainer:
             torch.nn.utils.clip_grad_value_(self.model.parameters(), self.training.clip_value)
         if self.training.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
+
+
+class PhaseTimer:
+    """Seconds spent in each phase of a run, and the CPU seconds of all phases; `phase` names the latest phase.
+
+    CPU seconds count all threads of the process. Other load on the machine adds to the wall-clock seconds, but not to
+    the CPU seconds.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.phase = "train"
+        self._counts_cpu = True
+
+    def resume(self, seconds: Mapping[str, float]) -> None:
+        """Continue from the seconds of a checkpoint; if it has no CPU seconds, none are counted."""
+        self.seconds = dict(seconds)
+        self._counts_cpu = not seconds or CPU_SECONDS in seconds
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Add the time spent in the block to the phase. Queued CUDA work counts in the phase that waits for it."""
+        start, cpu_start = time.perf_counter(), time.process_time()
+        self.phase = phase
+        try:
+            yield
+        finally:
+            self._add(phase, time.perf_counter() - start)
+            if self._counts_cpu:
+                self._add(CPU_SECONDS, time.process_time() - cpu_start)
+
+    def _add(self, phase: str, seconds: float) -> None:
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds

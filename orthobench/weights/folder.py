@@ -14,13 +14,16 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orthobench.errors import UsageError
 from orthobench.files.atomic import storage_error, write_bytes
-from orthobench.files.remote import RemoteFolder
 from orthobench.location import Location, Place
 from orthobench.store import Weights
 from orthobench.weights.content import KINDS, file_name, sha256
+
+if TYPE_CHECKING:
+    from orthobench.files.remote import RemoteFolder
 
 PROTOCOLS = ("abfs", "abfss", "az", "file", "gcs", "gs", "hdfs", "local", "memory", "s3", "s3a", "sftp", "ssh")
 """The URL protocols for weights. fsspec supports more, but some of them run code from the place that they open."""
@@ -150,6 +153,8 @@ class WeightsFolder:
             )
 
     def _remote(self) -> RemoteFolder:
+        from orthobench.files.remote import RemoteFolder
+
         self.check_url()
         return RemoteFolder(self.root, what="weights")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.configs import with_classes
 
 from orthobench.analysis.claims import read_claims
 from orthobench.analysis.claims.comparisons import Worst
@@ -95,7 +96,7 @@ def variant(tmp_path_factory) -> Callable[..., VariantData]:
             settings |= {"negative_ones": 0 if fault == "D = I" else 0.5 if model == "scornn" else 0.3}
         config = resolve(Catalog(), task, model, settings)
         if fault != INTACT:
-            config = replace(config, model_class=broken(config.model_class, BREAKS[fault]))
+            config = with_classes(config, model_class=broken(config.model_class, BREAKS[fault]))
         database = folder / f"{fault}.db"
         with open_store(str(database), create=True) as store:
             run = train(config, store, RunOptions(device="cpu", keep_weights="none"))

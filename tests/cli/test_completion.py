@@ -1,4 +1,4 @@
-"""Shell completion through the shells' protocols, in processes of its own; settings agree with the classes."""
+"""Shell completion through the shells' protocols, in processes of its own."""
 
 from __future__ import annotations
 
@@ -7,12 +7,6 @@ import subprocess
 import sys
 
 import pytest
-
-from orthobench.plugins import Catalog
-from orthobench.plugins.static import plugin_settings, training_settings
-from orthobench.task import TrainingSettings
-
-PLUGINS = [(kind, name) for kind in ("task", "model") for name in Catalog().names(kind)]
 
 
 @pytest.fixture
@@ -77,20 +71,6 @@ def test_runs_come_from_the_named_database(complete, orthobench, tiny_options, t
     assert complete("orthobench show ") == []
     assert complete("orthobench delete --db postgresql://nowhere/x ") == []
     assert sorted(path.name for path in tmp_path.glob("results.db*")) == []
-
-
-@pytest.mark.parametrize(("kind", "name"), PLUGINS)
-def test_settings_read_from_the_code_are_those_of_the_class(kind, name):
-    catalog = Catalog()
-    known = plugin_settings(catalog, kind, name)
-    fields = catalog.load(kind, name).Settings.model_fields
-    assert set(known) == set(fields)
-    for setting, field in fields.items():
-        assert field.description is None or known[setting].description in (field.description, ""), setting
-
-
-def test_training_settings_are_those_of_the_class():
-    assert set(training_settings()) == set(TrainingSettings.model_fields)
 
 
 def test_completion_loads_neither_torch_nor_sqlalchemy():

@@ -14,7 +14,6 @@ from orthobench.data import checksums
 from orthobench.data.folder import use_data_folder
 from orthobench.data.timit import speech_md5
 from orthobench.plugins import Catalog
-from orthobench.plugins.static import plugin_settings
 from orthobench.settings import CHECKSUM, Settings
 from orthobench.spec import RunSpec, resolve
 from orthobench.store import open_store
@@ -196,8 +195,6 @@ def test_every_setting_that_names_a_file_has_its_checksum_and_is_known_without_t
         }
         paths = {name for name in texts if not name.endswith(CHECKSUM)}
         assert texts == paths | {name + CHECKSUM for name in paths}, plugin.name
-        static = plugin_settings(catalog, plugin.kind, plugin.name)
-        assert {name for name in static if name + CHECKSUM in static} == paths, plugin.name
         named |= paths
     assert named == {"text", "audio"}
 

@@ -4,7 +4,7 @@ import re
 
 import orthobench.spec
 from orthobench.cli.display import print_plan
-from orthobench.cli.summaries import RunState, print_states
+from orthobench.cli.records import RunState, print_states
 from orthobench.planning.plan import PlannedRun
 from orthobench.planning.sweep_plan import make_plan
 from orthobench.plugins import Catalog

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from orthobench import api
 from orthobench.cli import app
 from orthobench.diagnosis import Finding, Level, kernels, machine, storage
-from orthobench.recurrence.cpu import build, native
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.cuda import backend as cuda
 from orthobench.recurrence.cuda import verdicts
 from orthobench.recurrence.cuda.self_test import Measured
@@ -186,7 +186,7 @@ def test_a_missing_header_and_a_missing_triton(fake_gpu: Callable[..., None], mo
 
 def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(build, "cache_folder", lambda: tmp_path / "file")
+    monkeypatch.setattr(kernels, "cache_folder", lambda: tmp_path / "file")
     (finding, *_) = kernels.caches()
     assert finding.level is Level.ACTION
     assert "ORTHOBENCH_CACHE" in finding.fix

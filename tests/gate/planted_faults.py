@@ -48,7 +48,6 @@ def fault(name: str, file: str, old: str, new: str, tests: str, runs: str) -> Fa
 
 TRAINER, BATCHES = "orthobench/training/trainer.py", "orthobench/training/batches.py"
 EVALUATION, OPTIMIZERS = "orthobench/training/evaluation.py", "orthobench/training/optimizers.py"
-SCHEDULE = "orthobench/training/schedule.py"
 RANDOMNESS = "training/test_randomness.py"
 
 FAULTS = (
@@ -284,7 +283,7 @@ FAULTS = (
     # Schedules
     fault(
         "warm-up a step early",
-        SCHEDULE,
+        OPTIMIZERS,
         "rate * iteration / warmup",
         "rate * (iteration + 1) / warmup",
         "training/test_schedule.py",
@@ -292,7 +291,7 @@ FAULTS = (
     ),
     fault(
         "warm-up rounded up",
-        SCHEDULE,
+        OPTIMIZERS,
         "int(training.warmup * total if",
         "math.ceil(training.warmup * total if",
         "training/test_schedule.py",
@@ -300,7 +299,7 @@ FAULTS = (
     ),
     fault(
         "cosine from the start of the warm-up",
-        SCHEDULE,
+        OPTIMIZERS,
         "share = (iteration - warmup) / (total - warmup)",
         "share = iteration / total",
         "training/test_schedule.py",

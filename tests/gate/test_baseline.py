@@ -64,6 +64,20 @@ def test_what_runs_of_a_task_share_is_laid_under_each(file):
     assert first.speed.ratio == 0.5
 
 
+def test_built_in_plugins_say_what_they_learn_and_their_exact_run(file):
+    file.write_text(f"built_in = true\n{TEXT}")
+    runs = {run.name: run for run in read_baseline(file).run}
+    assert (runs["adding/lstm"].settings, runs["wide"].seeds) == ({"hidden_size": 32, "epochs": 3}, (5, 6, 7))
+    irnn = runs["adding/irnn"]
+    assert (irnn.settings, irnn.seeds) == ({"hidden_size": 32, "epochs": 2, "learning_rate": 3e-3}, (0, 1, 2))
+    mqar = runs["mqar/exact"]
+    assert (mqar.model, mqar.exact, mqar.preset, mqar.seeds, mqar.tolerance) == ("deltanet", True, "quick", (11,), 1e-3)
+    assert mqar.settings["pairs"] == 2
+    assert "model" not in mqar.settings
+    file.write_text(f"built_in = false\n{TEXT}")
+    assert [run.name for run in read_baseline(file).run] == ["adding/lstm", "wide"]
+
+
 def test_selecting_names(file):
     baseline = read_baseline(file)
     assert [run.name for run in baseline.select([])] == ["adding/lstm", "wide"]
@@ -86,6 +100,7 @@ def test_selecting_names(file):
         ("[task.adding]", "[tasks.adding]", "tasks is not a key of a baseline"),
         ('name = "wide"', "tolerance = 0.001\nname = 'wide'", "tolerance needs exact = true"),
         ("[task.adding]", "[[task]]", r"write \[task.NAME\] for shared entries"),
+        ("[task.adding]", "built_in = 1\n[task.adding]", "built_in=1 should be true or false"),
     ],
 )
 def test_what_does_not_fit_is_told_with_its_place(file, old, new, message):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,6 +40,11 @@ def gradients(module: nn.Module) -> dict[str, torch.Tensor]:
 @pytest.fixture
 def x() -> torch.Tensor:
     return torch.randn(T, B, M, generator=generator(1))
+
+
+def test_the_file_of_the_layers_is_current():
+    program = runpy.run_path(str(Path(__file__).parents[2] / "checks" / "layers.py"))
+    assert program["CELLS"].read_text("utf-8") == program["text"](), "run `make layers`"
 
 
 def test_every_built_in_model_has_a_layer():

@@ -228,7 +228,7 @@ def test_what_goes_wrong_in_the_first_steps_is_told(tmp_path):
     )
     config = resolve(Catalog([file]), "adding", "wrong", {"train_size": "200", "test_size": "50"})
     with pytest.raises(ProfileError, match="its first steps failed: ArithmeticError: on purpose"):
-        profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.plugin_files))
+        profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.catalog.files))
 
 
 @pytest.mark.slow
@@ -240,7 +240,7 @@ def test_what_ends_the_process_ends_nothing_else(tmp_path):
     )
     config = resolve(Catalog([file]), "adding", "deadly", {"train_size": "200", "test_size": "50"})
     with pytest.raises(ProfileError, match="ended the process"):
-        profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.plugin_files))
+        profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.catalog.files))
 
 
 def test_a_dry_run_says_what_it_will_take_and_leaves_nothing(orthobench, tmp_path, tiny_options):

@@ -8,7 +8,8 @@ import pytest
 
 from orthobench.errors import UsageError
 from orthobench.papers import find_paper
-from orthobench.planning.paper import resolve_experiments, restrict, select_experiments, variant_keys
+from orthobench.planning.index import variant_keys
+from orthobench.planning.paper import resolve_experiments, restrict, select_experiments
 from orthobench.plugins import Catalog
 
 CATALOG = Catalog()

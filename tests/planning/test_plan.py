@@ -117,12 +117,11 @@ class Longer(type(NOW.model_settings)):
 
 
 @pytest.mark.parametrize(("value", "state"), [("3", "stale"), ("4", "missing")])
-def test_a_setting_that_was_added_has_to_be_left_alone(store, tmp_path, value, state):
+def test_a_setting_that_was_added_has_to_be_left_alone(store, tmp_path, monkeypatch, value, state):
     enter(store, NOW.spec)
-    settings = Longer.read(NOW.spec.model_settings | {"added": value})
-    now = replace(
-        NOW, model_settings=settings, spec=replace(NOW.spec, model_settings=settings.canonical(), model_version="2")
-    )
+    monkeypatch.setattr(NOW.model_class, "Settings", Longer)
+    settings = Longer.read(NOW.spec.model_settings | {"added": value}).canonical()
+    now = replace(NOW, spec=replace(NOW.spec, model_settings=settings, model_version="2"))
     assert planned(store, tmp_path, now).state == state
     same_version = replace(now, spec=replace(now.spec, model_version="1"))
     assert planned(store, tmp_path, same_version).change == ("settings added or removed" if state == "stale" else "")

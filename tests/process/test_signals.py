@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from support.data import write_mnist
 
-from orthobench.process.signals import ending_at_once
-from orthobench.process.stop import StopRequest, stop_on_signals
+from orthobench.process.signals import StopRequest, ending_at_once, stop_on_signals
 from orthobench.store import open_store
 from orthobench.store.open import DatabaseNotFoundError
 
@@ -112,7 +111,7 @@ def test_a_run_under_nohup_goes_on(tmp_path, tiny):
 
 
 def test_a_repeated_hangup_does_not_stop_at_once(monkeypatch):
-    monkeypatch.setattr("orthobench.process.stop.leave_terminal", lambda: None)
+    monkeypatch.setattr("orthobench.process.signals.leave_terminal", lambda: None)
     before, request = signal.getsignal(signal.SIGHUP), StopRequest()
     with stop_on_signals(request):
         assert not request()

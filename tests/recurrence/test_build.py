@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support.scripts import script
 
+from orthobench.cache import cache_folder
 from orthobench.diagnosis import Level
 from orthobench.diagnosis import kernels as diagnosis
 from orthobench.recurrence.cpu import build, native
@@ -164,9 +165,9 @@ def test_files_reach_the_disk_before_and_after_their_new_name(cache: Path, monke
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ORTHOBENCH_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert build.cache_folder() == Path("/somewhere/orthobench")
+    assert cache_folder() == Path("/somewhere/orthobench")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert build.cache_folder() == Path.home() / ".cache" / "orthobench"
+    assert cache_folder() == Path.home() / ".cache" / "orthobench"
 
 
 # ---------------------------------------------------------------------- damage

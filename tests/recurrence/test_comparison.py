@@ -28,8 +28,8 @@ def plant(kernel: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     forward, backward = kernel.forward, kernel.backward
 
     def wrong_forward(x: torch.Tensor, arguments: Any, keep: bool) -> Any:
-        (first, *others), saved = forward(x, arguments, keep)
-        return (first * 1.001 if part == "output" else first, *others), saved
+        (first, *others), *rest = forward(x, arguments, keep)
+        return (first * 1.001 if part == "output" else first, *others), *rest
 
     def wrong_backward(arguments: Any, tape: Any) -> Gradients:
         gradients = backward(arguments, tape)
@@ -100,7 +100,7 @@ def test_the_comparison_sees_a_wrong_weight_product(monkeypatch: pytest.MonkeyPa
 def test_the_comparison_sees_wrong_products_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
     linear = native.linear
     monkeypatch.setattr(native, "linear", lambda *arguments: linear(*arguments).mul_(1.001))
-    assert {name for name, agrees in comparison.comparisons().items() if not agrees()} == {"project", "readout"}
+    assert {name for name, agrees in comparison.comparisons().items() if not agrees()} == {"project"}
 
 
 def test_the_comparison_sees_wrong_gradients_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from orthobench.recurrence.cuda import triton_row, triton_step  # noqa: E402
 
 SHARED_LIMIT = 227 * 1024
 REGISTER_FILE = 65536
-NUMBERS = {"T", "T_other", "T_previous", "B", "n", "t", "t_other", "t_previous"}
+NUMBERS = {"T", "B", "n", "t", "t_other", "t_previous"}
 OPTIONS = {"num_warps", "num_stages", "maxnreg", "enable_fp_fusion"}
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from orthobench.recurrence import use_backend
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.product import product
+from orthobench.recurrence.projection import product
 
 
 def _same(tensor: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ import torch
 from orthobench.recurrence.cpu import native, signatures
 
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
-STRUCTS = ["problem", "slstm", "mlstm", "delta", "selective", "head_norm"]
+DENSE = ["plain", "gru", "lstm", "lem", "cornn"]
+STRUCTS = ["dense", "second", "activation", *DENSE, "slstm", "mlstm", "delta", "selective", "head_norm"]
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -26,9 +27,7 @@ def test_the_fields_have_the_offsets_of_the_compiler(struct: str, tmp_path: Path
         if re.search(rf"^struct {struct} {{", path.read_text("utf-8"), re.M)
     )
     structure = signatures.structure(struct)
-    offsets = {
-        f"offsetof(struct {struct}, {name})": getattr(structure, name).offset for name in signatures.fields(struct)
-    }
+    offsets = {f"offsetof(struct {struct}, {name})": getattr(structure, name).offset for name, _ in structure._fields_}
     offsets[f"sizeof(struct {struct})"] = ctypes.sizeof(structure)
     checks = "".join(
         f'_Static_assert({expression} == {number}, "{expression}");\n' for expression, number in offsets.items()
@@ -76,5 +75,11 @@ def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str)
 
 
 def test_unknown_fields_are_refused() -> None:
-    with pytest.raises(TypeError, match="head_norm has no epsilom"):
-        native.problem("head_norm", epsilom=0.1)
+    with pytest.raises(TypeError, match="head_norm_forward has no epsilom"):
+        native.problem("head_norm_forward", epsilom=0.1)
+
+
+def test_a_structure_has_the_fields_of_those_in_it() -> None:
+    problem = native.problem("gru_forward", steps=3, kind=1, reset_after=True)
+    assert (problem.dense.steps, problem.activation.kind, problem.reset_after) == (3, 1, 1)
+    assert {"steps", "kind", "reset_after"} <= signatures.fields("gru").keys()

@@ -12,7 +12,7 @@ from plotly.colors import sample_colorscale
 from plotly.offline import get_plotlyjs
 from support.pages import figures
 
-from orthobench.planning.paper import variant_keys
+from orthobench.planning.index import variant_keys
 from orthobench.plugins import Catalog
 from orthobench.reporting.blocks import plotly_script
 from orthobench.reporting.colormap import COLOR_SCALE, viridis

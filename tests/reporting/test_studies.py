@@ -124,7 +124,7 @@ def small(monkeypatch, tiny):
     shrunken = tuple(
         study.model_copy(update={"run": [shrunk(run) for run in study.runs("quick", ALL)]}) for study in studies()
     )
-    monkeypatch.setattr("orthobench.papers.reading.studies", lambda: shrunken)
+    monkeypatch.setattr("orthobench.papers.studies", lambda: shrunken)
     monkeypatch.setattr("orthobench.reporting.studies.studies", lambda: shrunken)
     return {study.name: study for study in shrunken}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from importlib.resources import files
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -13,11 +13,21 @@ from support.databases import RunDatabase, experiment
 from support.pages import add_run
 
 from orthobench.analysis.conditions import collect
+from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.reporting.drawing import GREY
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.images import WIDTHS, compose
-from orthobench.reporting.styles import DARK_PALETTE, MODELS, PALETTE, PARTS, Styles
+from orthobench.reporting.styles import (
+    ALL_SYMBOLS,
+    DARK_PALETTE,
+    DASHES,
+    PALETTE,
+    PARTS,
+    Styles,
+    look_of,
+    shipped_styles,
+)
 from orthobench.store import open_store
 
 GROUNDS = {"light": ("#FFFFFF", "#F5F7F9"), "dark": ("#14171B", "#1D2228")}
@@ -100,10 +110,28 @@ def test_the_page_has_the_palettes():
 
 
 def test_every_shipped_model_has_a_look_of_its_own_without_colour():
-    assert set(MODELS) == set(Catalog().names("model"))
-    styles = Styles([])
-    looks = {(styles.of_model(model).dash, styles.of_model(model).symbol) for model in MODELS}
-    assert len(looks) == len(MODELS)
+    assert shipped_styles().keys() == set(Catalog().names("model"))
+    models: dict[tuple[str, str], list[str]] = {}
+    for model, style in shipped_styles().items():
+        models.setdefault((style.dash, style.symbol), []).append(model)
+    free = [look for look in product(DASHES, ALL_SYMBOLS) if look not in models]
+    shared = {look: names for look, names in models.items() if len(names) > 1}
+    assert not shared, f"free looks: {', '.join(map(' '.join, free))}"
+
+
+def test_models_look_as_in_the_published_reports():
+    """The number is the model's place in a table with a colour in each column and a dash in each row."""
+    published = {"scornn": 0, "lstm": 1, "rnn": 6, "gru": 9, "nnrnn": 12, "lru": 17, "lem": 21, "irnn": 24, "mamba": 35}
+    for model, rank in published.items():
+        style = shipped_styles()[model]
+        row, column = divmod(rank, 6)
+        assert (style.color, style.dash) == (PALETTE[column], DASHES[row])
+        assert style.symbol == ALL_SYMBOLS[(column + row) % 6]
+
+
+def test_a_look_that_is_none_is_one_line():
+    with pytest.raises(UsageError, match=r"the look 'dotted square' of the model mine should be a dash \(solid, .*\)"):
+        look_of("mine", "dotted square")
 
 
 def test_a_model_looks_the_same_whatever_else_is_shown(tmp_path):
@@ -148,11 +176,12 @@ def report(folder, models):
 @pytest.mark.parametrize("plugins", [1, 12, 24, 100])
 def test_all_models_of_a_figure_differ(tmp_path, plugins):
     """Those from outside too, though the shipped ones have every pair of a dash and a filled symbol."""
-    condition = report(tmp_path, [*MODELS, *(f"my_cell_{number:03}" for number in range(plugins))])
+    shipped = shipped_styles()
+    condition = report(tmp_path, [*shipped, *(f"my_cell_{number:03}" for number in range(plugins))])
     styles = Styles([condition])
     lines = {variant.run.model: styles.of(condition, variant) for variant in condition.variants}
     assert len(set(lines.values())) == len(lines)
-    assert all(lines[model] == Styles([]).of_model(model) == styles.of_model(model) for model in MODELS)
+    assert all(lines[model] == style == styles.of_model(model) for model, style in shipped.items())
     parts = [styles.of(condition, variant, part) for variant in condition.variants for part in range(PARTS)]
     assert len(set(parts)) == min(len(parts), 6 * 72)
 

@@ -13,12 +13,10 @@ from support.records import make_run_record
 
 import orthobench as ob
 from orthobench.errors import DamagedError
-from orthobench.location import Location
 from orthobench.metric import run_columns
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
-from orthobench.store.lookup import stored_results
 
 Rows = dict[str, dict[int, tuple[Any, ...]]]
 FACTS = {"cpu": "x", "platform": "Linux", "cores": 2, "accelerator": None, "packages": {"torch": "2"}}
@@ -184,18 +182,6 @@ def test_a_broken_run_of_the_same_command_is_refused_with_the_fix(orthobench, da
     done = orthobench(*command)
     assert done.code == 2
     assert "0 iterations per epoch; `orthobench db repair --db results.db` mends or removes them\n" in done.err
-
-
-@pytest.mark.parametrize(
-    "change",
-    ["iterations_per_epoch = 0", f"spec = '{'[' * 60_000}{']' * 60_000}'"],
-    ids=["no iterations", "deep spec"],
-)
-def test_the_look_up_of_results_passes_a_broken_run(damage, change):
-    path = damage("UPDATE run SET request = 'r'")
-    assert sorted(seed for _, seed in stored_results(Location(str(path)), ["r"])) == [0, 1, 2]
-    path = damage(f"UPDATE run SET request = 'r'; UPDATE run SET {change} WHERE id = 2")
-    assert ("r", 1) not in stored_results(Location(str(path)), ["r"])
 
 
 def test_the_api_returns_the_rows_and_the_copy(damage):

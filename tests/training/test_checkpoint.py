@@ -6,11 +6,11 @@ import errno
 import os
 import pickle
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from support.configs import with_classes
 
 from orthobench.errors import StorageError, UsageError
 from orthobench.models.lstm import LSTM
@@ -176,7 +176,7 @@ class StopAt(EventSink):
 def test_every_generator_goes_on_where_it_was(device, tiny, tmp_path):
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
-    config = replace(resolve(Catalog(), "adding", "lstm", tiny), model_class=Noisy)
+    config = with_classes(resolve(Catalog(), "adding", "lstm", tiny), model_class=Noisy)
     results = {}
     for name, stops in (("uncut", [-1]), ("cut", [1, 5, 8, -1])):
         Noisy.drawn = []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from support.configs import with_classes
 
 from orthobench.errors import UsageError
 from orthobench.models.rnn import RNN
@@ -94,13 +94,13 @@ def spiking(first: int, last: int, factor: float):
 @pytest.mark.parametrize("factor", [1e6, torch.inf])
 def test_a_spike_that_passes_is_no_end_for_one_that_goes_on(factor, tmp_path, tiny):
     def config():
-        return replace(adding(tiny), model_class=spiking(4, 5, factor), probes={})
+        return with_classes(adding(tiny), model_class=spiking(4, 5, factor), probes={})
 
     ended, _ = carry_out(config(), tmp_path / "stop")
     assert (ended.status, ended.iterations) == (Status.DIVERGED, 8)
     run, rows = carry_out(config(), tmp_path / "continue", "continue")
     assert (run.status, run.iterations, run.message) == (Status.FINISHED, 12, None)
-    _, plain = carry_out(replace(adding(tiny), probes={}), tmp_path / "plain")
+    _, plain = carry_out(with_classes(adding(tiny), probes={}), tmp_path / "plain")
     assert rows[-1] == plain[-1]
 
 
@@ -146,7 +146,7 @@ def hungry(training: int, testing: int):
     ],
 )
 def test_out_of_memory_says_what_fits(training, testing, message, tmp_path, tiny):
-    greedy = replace(adding(tiny, evaluation_batch_size="15"), model_class=hungry(training, testing), probes={})
+    greedy = with_classes(adding(tiny, evaluation_batch_size="15"), model_class=hungry(training, testing), probes={})
     with pytest.raises(OutOfMemory) as error:
         carry_out(greedy, tmp_path)
     assert str(error.value).startswith(f"out of GPU memory at {message}")
@@ -167,7 +167,7 @@ def test_out_of_memory_on_the_cpu_says_what_fits(error, tmp_path, tiny):
             return super().states(inputs, state, trace)
 
     with pytest.raises(OutOfMemory, match=r"^out of memory at iteration 0 with batch_size=10; 5 fits beside"):
-        carry_out(replace(adding(tiny), model_class=Hungry, probes={}), tmp_path)
+        carry_out(with_classes(adding(tiny), model_class=Hungry, probes={}), tmp_path)
     with open_store(str(tmp_path / "r.db")) as store:
         (run,) = store.runs()
     assert (run.status, run.message.splitlines()) == (Status.FAILED, [run.message])
@@ -181,7 +181,7 @@ def test_a_size_beyond_the_memory_is_refused_before_anything_is_made(model, tmp_
 
 
 def test_a_probe_that_memory_does_not_do_for_is_tried_with_smaller_batches_too(tmp_path, tiny):
-    greedy = replace(adding(tiny), model_class=hungry(5, 20))
+    greedy = with_classes(adding(tiny), model_class=hungry(5, 20))
     with pytest.raises(OutOfMemory, match="iteration 0 with batch_size=10; 5 fits"):
         carry_out(greedy, tmp_path)
 
@@ -193,7 +193,7 @@ def test_where_no_batch_size_is_to_blame_none_is_named(tmp_path, tiny):
 
     message = r"iteration 12 \(final metrics\); no batch size is known to fit: CUDA out of memory."
     with pytest.raises(OutOfMemory, match=message):
-        carry_out(replace(adding(tiny), task_class=Large), tmp_path)
+        carry_out(with_classes(adding(tiny), task_class=Large), tmp_path)
 
 
 @pytest.mark.skipif(torch.get_num_threads() < 2, reason="needs two cores")

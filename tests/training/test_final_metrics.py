@@ -8,10 +8,10 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 from safetensors.torch import load_file
+from support.configs import with_classes
 
 from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
@@ -60,7 +60,7 @@ def run(tmp_path, tiny):
     resolved = resolve(Catalog(), "adding", "rnn", tiny)
 
     def carry_out(observer, should_stop=lambda: False, task=Concluding):
-        config = replace(resolved, task_class=task)
+        config = with_classes(resolved, task_class=task)
         with open_store(str(tmp_path / "r.db"), create=True) as store:
             try:
                 train(config, store, RunOptions(device="cpu"), [observer], should_stop)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.configs import with_classes
 from support.sweeps import iterations, slow_model, wait_for
 
 from orthobench.errors import RunLockedError, StorageError, UsageError
@@ -253,7 +254,7 @@ def test_a_penalty_and_a_weight_decay_reach_the_gradient(tmp_path, tiny):
     for name, strength, decay in (("plain", 0.0, 0.0), ("penalised", 1.0, 0.0), ("decayed", 0.0, 1.0)):
         pulled, seen = _pulled(strength, decay)
         config = resolve(Catalog(), "adding", "lstm", tiny | {"learning_rate": "0.1", "optimizer": "sgd"})
-        *_, metrics, _ = carry_out(replace(config, model_class=pulled), tmp_path / name)
+        *_, metrics, _ = carry_out(with_classes(config, model_class=pulled), tmp_path / name)
         results[name] = seen[0], next(value for split, _, _, _, value in metrics if split == "train")
     torch.testing.assert_close(results["penalised"], results["decayed"])
     assert results["penalised"][0].norm() < 0.95 * results["plain"][0].norm()

@@ -58,7 +58,7 @@ def test_a_back_end_that_is_missing_now_is_warned_of(config, tmp_path, caplog, m
 def test_another_torch_instruction_set_or_code_of_kernels_is_warned_of(config, tmp_path, caplog, monkeypatch, name):
     train_in(tmp_path, config, stop_at=6)
     now = kernels() | {name: "other"}
-    monkeypatch.setattr("orthobench.training.resume.kernels", lambda: now)
+    monkeypatch.setattr("orthobench.training.lifecycle.kernels", lambda: now)
     train_in(tmp_path, config)
     (message,) = caplog.messages
     assert f"resumes on other kernels ({name} {kernels()[name]} before, other now)" in message
@@ -67,7 +67,7 @@ def test_another_torch_instruction_set_or_code_of_kernels_is_warned_of(config, t
 def test_other_code_of_kernels_does_not_concern_the_reference(config, tmp_path, caplog, monkeypatch):
     train_in(tmp_path, config, stop_at=6, backend="reference")
     now = kernels() | {"kernel_code": "other"}
-    monkeypatch.setattr("orthobench.training.resume.kernels", lambda: now)
+    monkeypatch.setattr("orthobench.training.lifecycle.kernels", lambda: now)
     train_in(tmp_path, config)
     assert caplog.messages == []
 

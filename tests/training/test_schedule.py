@@ -15,7 +15,7 @@ from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.task import TrainingSettings
 from orthobench.tasks.adding import Adding
-from orthobench.training.schedule import learning_rate, warmup_iterations
+from orthobench.training.optimizers import learning_rate, warmup_iterations
 from orthobench.training.trainer import Trainer
 
 

@@ -6,7 +6,7 @@ import time
 
 import orthobench as ob
 from orthobench.store.result import CPU_SECONDS
-from orthobench.training.timing import PhaseTimer
+from orthobench.training.trainer import PhaseTimer
 
 SETTINGS = {"sequence_length": 10, "train_size": 40, "test_size": 20, "batch_size": 10, "epochs": 1, "hidden_size": 8}
 

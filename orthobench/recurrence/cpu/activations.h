@@ -2,7 +2,15 @@
 #ifndef ORTHOBENCH_ACTIVATIONS_H
 #define ORTHOBENCH_ACTIVATIONS_H
 
-#include "dense.h"
+#include "vectors.h"
+
+enum kind { IDENTITY, TANH, RELU, LEAKY_RELU, MODRELU, COMPLEX_MODRELU, COMPLEX_MODRELU_SMOOTH };
+
+struct activation {
+    int64_t kind;  /* enum kind */
+    float slope;   /* of leaky ReLU below 0 */
+    float epsilon; /* of the kinds with a modulus */
+};
 
 struct modulus { vf squared, inverse_radius, inverse, shifted; };
 
@@ -20,7 +28,7 @@ INLINE struct modulus complex_modulus(int kind, vf z, vf bias, float epsilon) {
     return m;
 }
 
-INLINE vf activate(const int kind, vf z, vf bias, const struct problem *p) {
+INLINE vf activate(const int kind, vf z, vf bias, const struct activation *own) {
     switch (kind) {
         case IDENTITY: return z + bias;
         case TANH: return hyperbolic_tangent(z + bias);
@@ -28,18 +36,18 @@ INLINE vf activate(const int kind, vf z, vf bias, const struct problem *p) {
         case LEAKY_RELU: {
             /* + 0 turns -0 into 0: the backward pass reads the branch taken from the sign bit. */
             const vf shifted = z + bias;
-            return select_lanes(shifted < 0, shifted * p->slope, shifted + 0.0f);
+            return select_lanes(shifted < 0, shifted * own->slope, shifted + 0.0f);
         }
         case MODRELU: {
-            const vf size = relu(magnitude(z) + p->epsilon + bias);
+            const vf size = relu(magnitude(z) + own->epsilon + bias);
             return mask(z != 0, (vf)((vi)size | ((vi)z & (int32_t)0x80000000)));
         }
         case COMPLEX_MODRELU: {
-            const struct modulus m = complex_modulus(kind, z, bias, p->epsilon);
+            const struct modulus m = complex_modulus(kind, z, bias, own->epsilon);
             return mask(m.squared != 0, z * (m.shifted * m.inverse));
         }
         default: {
-            const struct modulus m = complex_modulus(kind, z, bias, p->epsilon);
+            const struct modulus m = complex_modulus(kind, z, bias, own->epsilon);
             return z * (m.shifted * m.inverse);
         }
     }
@@ -49,7 +57,7 @@ struct derivative { vf z, bias; };
 
 /* dL/dz and this element's addend of dL/db, from g = dL/da. `a` is the activation's output; of the complex kinds,
  * whose output does not give the input back, it is the input z. */
-INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, const struct problem *p) {
+INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, const struct activation *own) {
     switch (kind) {
         case IDENTITY: return (struct derivative){g, g};
         case TANH: {
@@ -61,7 +69,7 @@ INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, cons
             return (struct derivative){d, d};
         }
         case LEAKY_RELU: {
-            const vf d = select_lanes((vi)a < 0, g * p->slope, g);
+            const vf d = select_lanes((vi)a < 0, g * own->slope, g);
             return (struct derivative){d, d};
         }
         case MODRELU: {
@@ -69,7 +77,7 @@ INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, cons
             return (struct derivative){d, (vf)((vi)d ^ ((vi)a & (int32_t)0x80000000))};
         }
         default: {
-            const struct modulus m = complex_modulus(kind, a, bias, p->epsilon);
+            const struct modulus m = complex_modulus(kind, a, bias, own->epsilon);
             const vf product = g * a, along = product + swap_pairs(product);
             const vf scale = m.shifted * m.inverse, active = mask(~(m.shifted <= 0), splat(1.0f));
             struct derivative d;

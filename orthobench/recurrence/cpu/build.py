@@ -31,6 +31,7 @@ from typing import Any
 
 import filelock
 
+from orthobench.cache import cache_folder, written_by_others
 from orthobench.recurrence.cpu.signatures import HEADERS, SOURCES, signature
 
 _CODE = Path(__file__).parents[1]
@@ -110,33 +111,10 @@ class Library(ctypes.CDLL):
         return absent
 
 
-def cache_folder() -> Path:
-    """Return $ORTHOBENCH_CACHE, or the user's cache folder."""
-    if folder := os.environ.get("ORTHOBENCH_CACHE"):
-        return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orthobench"
-
-
 def distrust(cache: Path) -> str | None:
-    """Return the reason why another user may have written the compiled kernels in a cache folder, or None.
-
-    Their folder and its files must belong to this user or to root, and nobody else may write to them. The cache folder
-    that contains it may be shared, as /tmp is, if only owners can rename its entries.
-    """
-    if os.name != "posix":
-        return None
+    """Return the reason why another user may have written the compiled kernels in a cache folder, or None."""
     folder = cache / _FOLDER
-    for path in (cache, folder, *folder.glob("*.so"), *folder.glob("*.sha256")):
-        try:
-            status = path.stat()
-        except OSError:  # the file is missing, or cannot be read
-            continue
-        if status.st_uid not in (0, os.geteuid()):
-            return f"{path} belongs to another user (uid {status.st_uid})"
-        is_shared = path == cache and (status.st_mode & stat.S_ISVTX or not status.st_mode & stat.S_IWOTH)
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_shared:
-            return f"other users can write to {path}"
-    return None
+    return written_by_others(cache, (folder, *folder.glob("*.so"), *folder.glob("*.sha256")))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@
 #include "convolution.h"
 #include "vectors.h"
 
-#define TILE 16
+enum { TILE = 16 }; /* steps */
 
 int64_t convolution_taps(void) { return MOST_TAPS; }
 int64_t convolution_inputs(void) { return MOST_INPUTS; }
@@ -17,8 +17,8 @@ INLINE vf input(const float *x, const float *before, int64_t taps, int64_t size,
     return t >= 0 ? load(x + t * size + at, count) : load(before + (t + taps - 1) * size + at, count);
 }
 
-/* Runs BODY for the tiles in an order and the blocks in [first, last), with the place `at` in a tensor
- * [B, width], the column `col`, the number `count` of features, and the tile's steps [begin, end). */
+/* Runs BODY for the tiles, in the order of TILE_OF, and the blocks in [first, last). A block begins at column `col`, at
+ * the place `at` of a tensor [B, width], and has `count` features. The tile has the steps [begin, end). */
 #define EACH_TILE(TILE_OF, BODY)                                                                    \
     const int64_t blocks = (width + VL - 1) / VL, size = batch * width, tiles = (steps + TILE - 1) / TILE; \
     for (int64_t tile = 0; tile < tiles; tile++) {                                                  \

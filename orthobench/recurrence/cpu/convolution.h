@@ -4,14 +4,15 @@
 
 #include "vectors.h"
 
-#define MOST_TAPS 8
-#define MOST_INPUTS 8
+enum { MOST_TAPS = 8, MOST_INPUTS = 8 }; /* for more, the caller computes the convolution or the projection itself */
 
-/* x [T, B, width], or with `inputs` u [T, B, inputs] and U^T [inputs, width]; the weight [taps, width], the oldest
- * input's first; x before the first step [taps - 1, B, width]. */
 struct source {
-    const float *x, *input_weight, *weight, *before;
-    int64_t batch, width, taps, inputs;
+    const float *x;            /* [T, B, width], or with `inputs` u [T, B, inputs] */
+    const float *input_weight; /* U transposed [inputs, width] */
+    const float *weight;       /* [taps, width], the oldest input's first */
+    const float *before;       /* x before the first step [taps - 1, B, width] */
+    int64_t batch, width;      /* B and the features */
+    int64_t taps, inputs;      /* inputs is 0 if x is read */
 };
 
 INLINE void load_weights(const int taps, const int inputs, const struct source *s, int64_t col, int count, vf *w,

@@ -5,26 +5,6 @@
 int64_t vector_length(void) { return VL; }
 int64_t saved_row(int64_t n, int64_t parts) { return kept_row(n, parts); }
 
-/* A matrix of `gates` blocks of n output columns in panels. With one gate a panel is two vectors of columns (the last
- * may be one). With several gates a panel has two gates of VL units (the last panel of an odd number has one), so that
- * one block of sums holds all gates. */
-void pack(float *to, const float *from, int64_t n, int64_t depth, int64_t sj, int64_t sk, int64_t gates) {
-    if (gates == 1) {
-        for (int64_t col = 0; col < n; col += 2 * VL) {
-            const int vecs = n - col > VL ? 2 : 1;
-            for (int v = 0; v < vecs; v++)
-                pack_vector(to + col * depth + v * VL, vecs * VL, depth, from + (col + v * VL) * sj, sj, sk,
-                            lanes(n - col - v * VL));
-        }
-        return;
-    }
-    for (int64_t col = 0; col < n; col += VL)
-        for (int64_t gate = 0; gate < gates; gate++)
-            pack_vector(to + (col * gates + gate / 2 * 2 * VL) * depth + gate % 2 * VL,
-                        gate == gates - 1 && gate % 2 == 0 ? VL : 2 * VL, depth,
-                        from + (gate * n + col) * sj, sj, sk, lanes(n - col));
-}
-
 void sweep(const struct step *s, int64_t rows, const struct operand *operands, int count, int gates, epilogue *finish) {
     _Alignas(64) float block[ROWS * 4 * VL];
     const int64_t n = s->p->features;
@@ -60,8 +40,7 @@ void forward_sweep(const struct step *s, int64_t rows, const float *state, const
     sweep(s, rows, operands, s->p->u ? 2 : 1, gates, finish);
 }
 
-void initial_gradient(const struct step *shared, int64_t row, int rows, int64_t col, int vecs, const float *block) {
-    COPY_STEP(shared);
+void initial_gradient(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
     const int64_t n = s->p->features;
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) {
@@ -73,28 +52,16 @@ void initial_gradient(const struct step *shared, int64_t row, int rows, int64_t 
         }
 }
 
-void finish_norms(const struct step *s, int64_t rows, float *squares, float *norms) {
+static void write_norms(const struct step *s, int64_t rows, float *squares, float *norms) {
     for (int64_t row = 0; row < rows; row++) {
         norms[s->t * s->p->batch + s->first + row] = sqrtf(sum_of(*(vf *)(squares + row * VL)));
         *(vf *)(squares + row * VL) = (vf){0};
     }
 }
 
-int two_states(const struct problem *p, int64_t first, int64_t rows, struct step *s, float **memory) {
-    const int64_t n = p->features;
-    *memory = zeros(rows * (2 * n + 2 * VL));
-    if (!*memory) return 0;
-    *s = (struct step){.p = p, .first = first, .direct = *memory + rows * 2 * VL};
-    s->cell = s->direct + rows * n;
-    s->squares = p->norms ? *memory : NULL;
-    s->cell_squares = p->norms ? *memory + rows * VL : NULL;
-    return 1;
-}
-
-void finish_both_norms(const struct step *s, int64_t rows) {
-    if (!s->squares) return;
-    finish_norms(s, rows, s->squares, s->p->norms);
-    finish_norms(s, rows, s->cell_squares, s->p->c_norms);
+void finish_norms(const struct step *s, int64_t rows, float *c_norms) {
+    if (s->squares) write_norms(s, rows, s->squares, s->p->norms);
+    if (s->cell_squares) write_norms(s, rows, s->cell_squares, c_norms);
 }
 
 int end_forward(uint64_t denormals) {

@@ -11,13 +11,13 @@ from typing import Any
 
 from torch import Tensor
 
-from orthobench.recurrence import kernels, stopwatch
+from orthobench.recurrence import stopwatch
 from orthobench.recurrence.activations import Kind
 from orthobench.recurrence.call import Convolution, Projection
 from orthobench.recurrence.cpu import native, workspace
 from orthobench.recurrence.kernels import Arguments, Tape
 
-KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in dense.h
+KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in activations.h
 Settings = dict[str, int | float]
 
 
@@ -36,26 +36,8 @@ def fields(tape: Tape, width: int | None, settings: Mapping[str, int | float]) -
         **dict(zip(("norms", "c_norms"), tape.norms, strict=False)),
         "h": h,
         "dh0": h.new_empty(h.shape[1:]),
-        **reading(tape),
         **({} if width is None else {"dx": workspace.take(*h.shape[:2], width)}),
     }
-
-
-def reading(tape: Tape) -> dict[str, Any]:
-    """Fill in the fields of a backward problem for an output map of the states."""
-    if tape.reading is None:
-        return {}
-    gradient, weight = tape.reading
-    return {"outputs": len(weight), "grad_y": gradient, "packed_outputs": native.pack_transposed(weight)}
-
-
-def outputs(reading: kernels.Reading | None, h: Tensor) -> dict[str, Any]:
-    """Fill in the fields of a forward problem for an output map of the states h, whose y the loop computes."""
-    if reading is None:
-        return {}
-    weight, bias = reading.weight.contiguous(), reading.bias.contiguous()
-    reading.y = workspace.take(*h.shape[:2], len(weight))
-    return {"outputs": len(weight), "packed_outputs": native.pack(weight), "output_bias": bias, "y": reading.y}
 
 
 def saved(h: Tensor, parts: int) -> Tensor:
@@ -85,7 +67,7 @@ def sum_fields(tape: Tape, arguments: Arguments, u: Tensor | None, width: int | 
     """
     (rows, n), h, (h0, *_) = arguments.weight.shape, tape.states[0], arguments.state
     width = width or rows
-    width += 0 if tape.reading is None else len(tape.reading[1])
+    width += 0 if tape.output_gradient is None else tape.output_gradient.shape[-1]
     columns = n if u is None else n + u.shape[-1]
     is_fused = native.fits_cache(width, columns) and (tape.needs_weight or u is not None)
     fields: dict[str, Any] = {"h0": h0, "groups": native.row_groups(h.shape[1])} if is_fused else {}
@@ -100,8 +82,8 @@ def sum_fields(tape: Tape, arguments: Arguments, u: Tensor | None, width: int | 
 def weight_gradients(
     tape: Tape, arguments: Arguments, fields: Mapping[str, Any]
 ) -> tuple[Tensor | None, dict[str, Tensor | None]]:
-    """Return dL/dW, and a projection's dL/dU and dL/db by name, after the backward loop of one product."""
-    sums, u, (rows, n) = fields.get("dweights"), fields.get("u"), arguments.weight.shape
+    """Return dL/dW, and by name the gradients of a projection and an output map, after the loop of one product."""
+    sums, u, (rows, n), dy = fields.get("dweights"), fields.get("u"), arguments.weight.shape, tape.output_gradient
     output_weight = None
     if sums is not None:
         sums = native.joined_sums(sums)
@@ -109,7 +91,18 @@ def weight_gradients(
     elif tape.needs_weight or u is not None:
         sums = outer_sums(fields["dx"], fields["h"], arguments.state[0], u)
     dweight, by_name = named(tape, arguments, sums, sums if sums is None else sums[:, n:])
-    return dweight, by_name if tape.reading is None else {**by_name, "output_weight": output_weight}
+    return dweight, by_name if dy is None else {**by_name, **_output_map(dy, fields["h"], output_weight)}
+
+
+def _output_map(dy: Tensor, h: Tensor, weight: Tensor | None) -> dict[str, Tensor | None]:
+    """Return dL/dV, which is `weight` if the loop has computed it, and dL/dc, from dL/dy `[T, B, p]`."""
+    with stopwatch.part(stopwatch.READOUT):
+        constant, n = dy.new_ones(*dy.shape[:2], 1), h.shape[-1]
+        if weight is not None:
+            sums = native.outer_sums(dy, constant, None)
+            return {"output_weight": weight, "output_bias": sums[:, 0].contiguous()}
+        sums = native.outer_sums(dy, h, None, constant)
+        return {"output_weight": sums[:, :n].contiguous(), "output_bias": sums[:, n].contiguous()}
 
 
 def named(

@@ -5,16 +5,21 @@
 #include "convolution.h"
 #include "tiles.h"
 
-/* NULL: what is absent. */
+/* What is absent is NULL. */
 struct head_norm {
-    int64_t heads, size, inputs; /* size: features of a head; inputs: numbers of a row that give the gate, or 0 */
-    float epsilon;
-    const float *y, *weight;     /* [rows, heads, size], [size] */
-    const float *gate;           /* g [rows, heads, size], or with `inputs` u [rows, inputs] */
-    const float *gate_weight;    /* G^T [inputs, heads, size] */
-    float *h;                    /* [rows, heads, size] */
-    const float *dh;
-    float *dy, *dgate, *dweight, *dgate_weight; /* the last two of this range: sums, zeroed */
+    int64_t heads, size;      /* the number of heads, and the features of each */
+    int64_t inputs;           /* numbers of a row that give the gate, or 0 */
+    float epsilon;            /* added to the mean of the squares */
+    const float *y;           /* [rows, heads, size] */
+    const float *weight;      /* w [size] */
+    const float *gate;        /* g [rows, heads, size], or with `inputs` u [rows, inputs] */
+    const float *gate_weight; /* G transposed [inputs, heads, size] */
+    float *h;                 /* [rows, heads, size] */
+    const float *dh;          /* as h */
+    float *dy;                /* as y */
+    float *dgate;             /* as gate; NULL with `inputs` */
+    float *dweight;           /* as weight: the sum of this range, zeroed */
+    float *dgate_weight;      /* as gate_weight, likewise */
 };
 
 enum { WITHOUT, READ, MADE };

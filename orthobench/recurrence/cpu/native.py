@@ -177,16 +177,17 @@ def load(*flags: str) -> build.Library:
     return library
 
 
-def problem(struct: str, **fields: Any) -> ctypes.Structure:
-    """Return a structure with these numbers and tensors; an absent or None field is 0 or NULL.
+def problem(function: str, /, **fields: Any) -> ctypes.Structure:
+    """Return the structure that a kernel takes, with these numbers and tensors; absent or None is 0 or NULL.
 
     Raises:
         TypeError: a field is unknown, or the kernel would read or write other memory than a tensor's.
     """
+    (struct,) = (each.struct for each in signatures.signature(function).parameters.values() if each.struct)
     known, result = signatures.fields(struct), signatures.structure(struct)()
     for name, value in fields.items():
         if value is not None or name not in known:
-            setattr(result, name, _passed(struct, name, value, known))
+            setattr(result, name, _passed(function, name, value, known))
     return result
 
 
@@ -226,21 +227,20 @@ def _passed(function: str, name: str, value: Any, known: Mapping[str, signatures
     raise TypeError(f"{function} takes {'a tensor' if dtype else 'a number'} as {name}, not {type(value).__name__}")
 
 
-def loop(function: str, settings: Mapping[str, int | float] | None = None, **fields: Any) -> None:
-    """Run one direction of an operation over all steps, with the batch rows split over the threads and into blocks.
+def loop(function: str, settings: Mapping[str, int | float] | None = None, /, **fields: Any) -> None:
+    """Run one direction of a dense recurrence over all steps, the batch rows split over the threads and into blocks.
 
     Args:
         function: its name in C.
-        settings: numbers of its problem.
-        fields: tensors and numbers of its problem; an absent or None field is NULL.
+        settings: numbers of its structure.
+        fields: tensors and numbers of its structure; an absent or None field is NULL.
     """
     fields |= settings or {}
     steps, batch, features = fields["h"].shape
     groups, u = fields.get("groups"), fields.get("u")
     if stopwatch.is_recording() and fields.get("dweights") is not None:
         fields["weight_time"] = torch.zeros(2, dtype=torch.int64, device="cpu")
-    sizes = {"steps": steps, "batch": batch, "features": features, "inputs": 0 if u is None else u.shape[-1]}
-    passed = problem("problem", **sizes, **fields)
+    fields |= {"steps": steps, "batch": batch, "features": features, "inputs": 0 if u is None else u.shape[-1]}
     packed: Tensor = fields["packed"]
     count = torch.get_num_threads() if steps * packed.numel() * batch > _SMALL else 1
     if 4 * packed.numel() <= _CACHED:
@@ -251,23 +251,21 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
     parts = threads.ranges(groups or batch, count)
     if groups:
         parts = [(batch * first // groups, batch * last // groups) for first, last in parts]
-    if function.endswith("_forward"):
-        with stopwatch.part(stopwatch.FORWARD):
-            run_parts(function, passed, parts)
-    else:
-        with stopwatch.divided(
-            stopwatch.BACKWARD, stopwatch.WEIGHT_GRADIENT, lambda: _share(fields.get("weight_time"))
-        ):
-            run_parts(function, passed, parts)
+    run_parts(function, parts, **fields)
 
 
-def run_parts(function: str, passed: ctypes.Structure, parts: Sequence[tuple[int, int]]) -> None:
-    """Run a kernel on each part [first, last) of its rows or units, on torch's number of threads.
+def run_parts(function: str, parts: Sequence[tuple[int, int]], /, **fields: Any) -> None:
+    """Run one direction of an operation on each part [first, last) of its rows or units, on torch's number of threads.
+
+    Args:
+        function: its name in C, which ends in `_forward` or `_backward`.
+        fields: tensors and numbers of its structure; an absent or None field is NULL.
 
     Raises:
         MemoryError: the kernel does not have enough memory.
     """
-    kernel = getattr(kernels(), function)
+    kernel, passed = getattr(kernels(), function), problem(function, **fields)
+    times: Any = fields.get("weight_time")
 
     def task(first: int, last: int) -> Callable[[], None]:
         def run() -> None:
@@ -276,12 +274,10 @@ def run_parts(function: str, passed: ctypes.Structure, parts: Sequence[tuple[int
 
         return run
 
-    threads.run([task(*part) for part in parts])
-
-
-def _share(times: Tensor | None) -> float:
-    """Return the first time as a share of the second."""
-    return 0.0 if times is None else float(times[0] / times[1])
+    name = stopwatch.FORWARD if function.endswith("_forward") else stopwatch.BACKWARD
+    share = stopwatch.WEIGHT_GRADIENT, lambda: float(times[0] / times[1])
+    with stopwatch.part(name) if times is None else stopwatch.divided(name, *share):
+        threads.run([task(*part) for part in parts])
 
 
 def with_bias(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -20,73 +20,62 @@ INLINE vf normal_distribution(vf x, vf *density) {
     return select_lanes(x < 0, series * power, 1.0f - series * power);
 }
 
-/* out = gelu(x + skip o v) of the rows [first, last) of `total`, of `width` numbers each; skip is [width]. */
+/* Runs its argument for each vector of the rows [first, last) of `total`, of `width` numbers each: `count` numbers of
+ * column `col`. Results are written around the caches if `around`. */
+#define EACH_VECTOR(...)                                    \
+    const uint64_t denormals = flush_denormals();           \
+    const int around = passes_caches(total, width);         \
+    for (int64_t row = first; row < last; row++)            \
+        for (int64_t col = 0; col < width; col += VL) {     \
+            const int count = lanes(width - col);           \
+            __VA_ARGS__                                     \
+        }                                                   \
+    end_streams();                                          \
+    restore_denormals(denormals);
+
+/* out = gelu(x + skip o v); skip is [width]. */
 void skip_gelu_forward(int64_t first, int64_t last, int64_t total, int64_t width, const float *x, const float *skip,
                        const float *v, float *out) {
-    const uint64_t denormals = flush_denormals();
-    const int around = passes_caches(total, width);
-    for (int64_t row = first; row < last; row++)
-        for (int64_t col = 0; col < width; col += VL) {
-            const int64_t at = row * width + col;
-            const int count = lanes(width - col);
-            vf density;
-            const vf z = load(x + at, count) + load(skip + col, count) * load(v + at, count);
-            store_result(around, out + at, z * normal_distribution(z, &density), count);
-        }
-    end_streams();
-    restore_denormals(denormals);
+    EACH_VECTOR({
+        const int64_t at = row * width + col;
+        vf density;
+        const vf z = load(x + at, count) + load(skip + col, count) * load(v + at, count);
+        store_result(around, out + at, z * normal_distribution(z, &density), count);
+    })
 }
 
 /* dx, dv, and dskip [width], the sum over these rows, zeroed. */
 void skip_gelu_backward(int64_t first, int64_t last, int64_t total, int64_t width, const float *x, const float *skip,
                         const float *v, const float *dout, float *dx, float *dv, float *dskip) {
-    const uint64_t denormals = flush_denormals();
-    const int around = passes_caches(total, width);
-    for (int64_t row = first; row < last; row++)
-        for (int64_t col = 0; col < width; col += VL) {
-            const int64_t at = row * width + col;
-            const int count = lanes(width - col);
-            const vf factor = load(skip + col, count), added = load(v + at, count);
-            const vf z = load(x + at, count) + factor * added;
-            vf density;
-            const vf below = normal_distribution(z, &density), dz = load(dout + at, count) * (below + z * density);
-            store_result(around, dx + at, dz, count);
-            store_result(around, dv + at, dz * factor, count);
-            store(dskip + col, load(dskip + col, count) + dz * added, count);
-        }
-    end_streams();
-    restore_denormals(denormals);
+    EACH_VECTOR({
+        const int64_t at = row * width + col;
+        const vf factor = load(skip + col, count), added = load(v + at, count);
+        const vf z = load(x + at, count) + factor * added;
+        vf density;
+        const vf below = normal_distribution(z, &density), dz = load(dout + at, count) * (below + z * density);
+        store_result(around, dx + at, dz, count);
+        store_result(around, dv + at, dz * factor, count);
+        store(dskip + col, load(dskip + col, count) + dz * added, count);
+    })
 }
 
 /* out = base + a o sigmoid(g); `values` [rows, 2 width] has a, then g. */
 void gated_sum_forward(int64_t first, int64_t last, int64_t total, int64_t width, const float *values,
                        const float *base, float *out) {
-    const uint64_t denormals = flush_denormals();
-    const int around = passes_caches(total, width);
-    for (int64_t row = first; row < last; row++)
-        for (int64_t col = 0; col < width; col += VL) {
-            const int count = lanes(width - col);
-            const float *const from = values + 2 * row * width + col;
-            const vf term = load(from, count) * sigmoid(load(from + width, count));
-            store_result(around, out + row * width + col, load(base + row * width + col, count) + term, count);
-        }
-    end_streams();
-    restore_denormals(denormals);
+    EACH_VECTOR({
+        const float *const from = values + 2 * row * width + col;
+        const vf term = load(from, count) * sigmoid(load(from + width, count));
+        store_result(around, out + row * width + col, load(base + row * width + col, count) + term, count);
+    })
 }
 
 void gated_sum_backward(int64_t first, int64_t last, int64_t total, int64_t width, const float *values,
                         const float *dout, float *dvalues) {
-    const uint64_t denormals = flush_denormals();
-    const int around = passes_caches(total, width);
-    for (int64_t row = first; row < last; row++)
-        for (int64_t col = 0; col < width; col += VL) {
-            const int count = lanes(width - col);
-            const int64_t at = 2 * row * width + col;
-            const vf open = sigmoid(load(values + at + width, count));
-            const vf by_a = load(dout + row * width + col, count) * open;
-            store_result(around, dvalues + at, by_a, count);
-            store_result(around, dvalues + at + width, by_a * load(values + at, count) * (1.0f - open), count);
-        }
-    end_streams();
-    restore_denormals(denormals);
+    EACH_VECTOR({
+        const int64_t at = 2 * row * width + col;
+        const vf open = sigmoid(load(values + at + width, count));
+        const vf by_a = load(dout + row * width + col, count) * open;
+        store_result(around, dvalues + at, by_a, count);
+        store_result(around, dvalues + at + width, by_a * load(values + at, count) * (1.0f - open), count);
+    })
 }

@@ -78,6 +78,16 @@ void multiply(int rows, int vecs, const struct operand *operands, int count, int
     }
 }
 
+void multiply_rows(const struct operand *a, int64_t rows, int64_t columns, float *out, int64_t ldo) {
+    const int64_t blocks = (rows + ROWS - 1) / ROWS;
+    for (int64_t col = 0; col < columns; col += 2 * VL)
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t row = rows * b / blocks;
+            multiply((int)(rows * (b + 1) / blocks - row), columns - col > VL ? 2 : 1, a, 1, row, col,
+                     out + row * ldo + col, ldo);
+        }
+}
+
 void pack_vector(float *to, int64_t stride, int64_t depth, const float *from, int64_t sj, int64_t sk,
                  int count) {
     for (int64_t k = 0; k < depth; k++)
@@ -89,6 +99,23 @@ void pack_vector(float *to, int64_t stride, int64_t depth, const float *from, in
         for (int64_t k = 0; k < depth; k++)
             for (int lane = 0; lane < count; lane++) to[k * stride + lane] = from[lane * sj + k * sk];
     }
+}
+
+void pack(float *to, const float *from, int64_t n, int64_t depth, int64_t sj, int64_t sk, int64_t gates) {
+    if (gates == 1) {
+        for (int64_t col = 0; col < n; col += 2 * VL) {
+            const int vecs = n - col > VL ? 2 : 1;
+            for (int v = 0; v < vecs; v++)
+                pack_vector(to + col * depth + v * VL, vecs * VL, depth, from + (col + v * VL) * sj, sj, sk,
+                            lanes(n - col - v * VL));
+        }
+        return;
+    }
+    for (int64_t col = 0; col < n; col += VL)
+        for (int64_t gate = 0; gate < gates; gate++)
+            pack_vector(to + (col * gates + gate / 2 * 2 * VL) * depth + gate % 2 * VL,
+                        gate == gates - 1 && gate % 2 == 0 ? VL : 2 * VL, depth,
+                        from + (gate * n + col) * sj, sj, sk, lanes(n - col));
 }
 
 /* ------------------------------------------------------------------ sums of outer products */

@@ -32,10 +32,12 @@ class Value:
     Attributes:
         kind: its type for ctypes.
         dtype: the type of the tensor to which it points, or None for a number or another pointer.
+        struct: the name of the structure to which it points, or None.
     """
 
     kind: Any
     dtype: torch.dtype | None = None
+    struct: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,23 +64,32 @@ def signature(function: str) -> Signature:
 
 @functools.cache
 def fields(struct: str) -> dict[str, Value]:
-    """Return the fields of a C structure.
+    """Return the numbers and pointers of a C structure by name, including those of the structures in it.
 
     Raises:
         LookupError: no source defines it with types that Python can pass.
     """
+    result: dict[str, Value] = {}
+    for name, value in _members(struct).items():
+        result |= fields(value.kind.__name__) if issubclass(value.kind, ctypes.Structure) else {name: value}
+    return result
+
+
+@functools.cache
+def structure(struct: str) -> type[ctypes.Structure]:
+    """Return a C structure for ctypes; it has the fields of the structures in it as its own."""
+    members = {name: value.kind for name, value in _members(struct).items()}
+    inner = [name for name, kind in members.items() if issubclass(kind, ctypes.Structure)]
+    return type(struct, (ctypes.Structure,), {"_anonymous_": inner, "_fields_": list(members.items())})
+
+
+@functools.cache
+def _members(struct: str) -> dict[str, Value]:
     match = re.search(rf"^struct {struct} \{{(.*?)^\}};", _text(), re.M | re.S)
     if match is None:
         raise LookupError(f"no C file defines struct {struct}")
     declarations = [part for part in match[1].split(";") if part.strip()]
     return dict(value for declaration in declarations for value in _values(declaration))
-
-
-@functools.cache
-def structure(struct: str) -> type[ctypes.Structure]:
-    """Return a C structure for ctypes."""
-    members = [(name, value.kind) for name, value in fields(struct).items()]
-    return type(struct, (ctypes.Structure,), {"_fields_": members})
 
 
 def _values(declaration: str) -> list[tuple[str, Value]]:
@@ -90,12 +101,14 @@ def _values(declaration: str) -> list[tuple[str, Value]]:
 
 
 def _value(element: str, declarator: str) -> tuple[str, Value]:
-    name = declarator.removeprefix("*")
-    if not name.isidentifier() or (name == declarator and element not in _NUMBERS):
-        raise LookupError(f"Python cannot pass {element} {declarator}")
-    if name == declarator:
+    name, struct = declarator.removeprefix("*"), element.removeprefix("struct ")
+    if name.isidentifier() and name != declarator:
+        return name, Value(ctypes.c_void_p, _ELEMENTS.get(element), None if struct == element else struct)
+    if name.isidentifier() and struct != element:
+        return name, Value(structure(struct))
+    if name.isidentifier() and element in _NUMBERS:
         return name, Value(_NUMBERS[element])
-    return name, Value(ctypes.c_void_p, _ELEMENTS.get(element))
+    raise LookupError(f"Python cannot pass {element} {declarator}")
 
 
 @functools.cache

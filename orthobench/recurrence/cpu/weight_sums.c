@@ -8,35 +8,51 @@ INLINE int64_t nanoseconds(void) {
     return now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-int start_sums(struct sums *sums, const struct problem *p, int64_t rows, int64_t width, int64_t beside) {
-    const int64_t group = p->groups ? (p->batch + p->groups - 1) / p->groups : p->batch;
+int start_backward(struct step *s, struct sums *sums, const struct dense *p, int64_t first, int64_t rows, int states,
+                   int64_t width, int64_t beside) {
+    const int64_t n = p->features;
     *sums = (struct sums){
-        .sources = {{0, width, 0, p->features + p->inputs, p->h, p->h0}},
+        .sources = {{0, width, 0, n + p->inputs, p->h, p->h0}},
         .count = 1,
         .rows = rows,
         .width = width,
-        .chunk = DEPTH / group > 2 ? DEPTH / group : 2,
+        .chunk = steps_of_sum(p->batch, p->groups, p->steps),
+        .row = width,
+        .started = p->weight_time ? nanoseconds() : 0,
     };
-    if (sums->chunk > p->steps) sums->chunk = p->steps > 2 ? p->steps : 2;
-    if (p->weight_time) sums->started = nanoseconds();
-    sums->row = width;
-    if (!p->dweights) return 1;
-    sums->ld = (width + beside + 15) / 16 * 16;
-    if (sums->ld % 32 == 0) sums->ld += 16;
-    sums->row = sums->chunk * sums->ld;
-    sums->ring = zeros(rows * sums->row);
-    return sums->ring != NULL;
+    *s = (struct step){.p = p, .first = first, .memory = zeros(states * rows * (n + VL))};
+    if (!s->memory) return 0;
+    s->direct = s->memory + states * rows * VL;
+    if (states > 1) s->cell = s->direct + rows * n;
+    if (p->norms) s->squares = s->memory;
+    if (p->norms && states > 1) s->cell_squares = s->memory + rows * VL;
+    if (p->dweights) {
+        sums->ld = odd_lines(width + beside);
+        sums->row = sums->chunk * sums->ld;
+        sums->ring = zeros(rows * sums->row);
+        if (!sums->ring) {
+            free(s->memory);
+            return 0;
+        }
+        s->dx = p->dx;
+    }
+    s->dz_row = sums->row;
+    return 1;
 }
 
-void end_sums(struct sums *sums, const struct problem *p) {
+int end_backward(const struct step *s, const struct sums *sums, uint64_t denormals) {
     free(sums->ring);
-    if (!p->weight_time) return;
-    __atomic_fetch_add(p->weight_time, sums->spent, __ATOMIC_RELAXED);
-    __atomic_fetch_add(p->weight_time + 1, nanoseconds() - sums->started, __ATOMIC_RELAXED);
+    free(s->memory);
+    restore_denormals(denormals);
+    int64_t *const times = s->p->weight_time;
+    if (!times) return 0;
+    __atomic_fetch_add(times, sums->spent, __ATOMIC_RELAXED);
+    __atomic_fetch_add(times + 1, nanoseconds() - sums->started, __ATOMIC_RELAXED);
+    return 0;
 }
 
 /* Adds the products of the rows [first, last) and the steps [t, t + chunk), whose dz starts at `dz`, to `out`. */
-static void add_source(const struct sums *sums, const struct source *source, const struct problem *p, int64_t t,
+static void add_source(const struct sums *sums, const struct source *source, const struct dense *p, int64_t t,
                        int64_t first, int64_t last, const float *dz, float *out) {
     const int64_t n = p->features, m = p->inputs, chunk = sums->chunk;
     struct factor factors[DEPTH];
@@ -57,7 +73,7 @@ static void add_source(const struct sums *sums, const struct source *source, con
         }
 }
 
-void add_products(struct sums *sums, const struct problem *p, int64_t t, int64_t first) {
+void add_products(struct sums *sums, const struct dense *p, int64_t t, int64_t first) {
     if (!p->dweights || t % sums->chunk) return;
     const int64_t start_time = p->weight_time ? nanoseconds() : 0;
     const int64_t last = first + sums->rows;

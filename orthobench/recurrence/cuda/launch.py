@@ -1,8 +1,4 @@
-"""Code shared by the CUDA back end's autograd functions: choice of kernel and tile, launches, weight gradients.
-
-Tensors may have a leading dimension `runs`. Kernels compute all runs in one launch, with the same tiles as for one run.
-Torch's products and sums are computed run by run, because their rounding may depend on the shape.
-"""
+"""Code shared by the CUDA back end's autograd functions: choice of kernel and tile, launches, weight gradients."""
 
 from __future__ import annotations
 
@@ -126,8 +122,7 @@ def processors(device: torch.device) -> int:
 def step_launch(name: str, like: Tensor, batch: int, n: int, gates: int = 1) -> tuple[Any, dict[str, Any]]:
     """Return a step kernel on its grid, and its compile-time constants; `like` is a tensor through time."""
     plan = step_plan(batch, n, processors(like.device), gates)
-    runs = like.shape[0] if like.dim() == 4 else 1
-    grid = (-(-batch // plan.rows), -(-n * gates // plan.columns), runs)
+    grid = (-(-batch // plan.rows), -(-n * gates // plan.columns))
     return getattr(kernels().step, name)[grid], {"n": n, **plan.constants()}
 
 
@@ -136,46 +131,12 @@ def loss_gradient(tape: Tape) -> tuple[bool, Tensor]:
     return (True, tape.last()) if tape.gradient is None else (False, tape.gradient)
 
 
-def of_each_run(function: Callable[..., Tensor], first: Tensor, *others: Tensor) -> Tensor:
-    """Apply a function of one run's tensors, such as matrices `[rows, columns]`, to each run in turn."""
-    if first.dim() == 2:
-        return function(first, *others)
-    return torch.stack([function(*each) for each in zip(first, *others, strict=True)])
-
-
-def sum_of_rows(terms: Tensor) -> Tensor:
-    """Return the sum over the rows of one run's tensor `[B, n]`."""
-    return terms.sum(0)
-
-
 def weight_gradient(d_mixed: Tensor, states: Tensor, h0: Tensor) -> Tensor:
     """dL/dW = sum_t d_mixed_t^T h_{t-1}, from `[T, B, k]`, `[T, B, n]` and `[B, n]`."""
-    return of_each_run(_weight_gradient, h0, d_mixed, states)
-
-
-def _weight_gradient(h0: Tensor, d_mixed: Tensor, states: Tensor) -> Tensor:
     gradient = d_mixed[0].T @ h0
     if len(states) > 1:
         gradient.addmm_(d_mixed[1:].flatten(0, 1).T, states[:-1].flatten(0, 1))
     return gradient
-
-
-def reset_weight_gradient(dx: Tensor, states: Tensor, h0: Tensor, reset: Tensor) -> Tensor:
-    """dL/dW of the GRU whose candidate reads r h_{t-1}, `reset` `[T, B, n]`; dx is `[T, B, 3n]`."""
-    candidate = of_each_run(_candidate_weight_gradient, h0, dx, reset)
-    return torch.cat((weight_gradient(dx[..., : 2 * h0.shape[-1]], states, h0), candidate), -2)
-
-
-def _candidate_weight_gradient(h0: Tensor, dx: Tensor, reset: Tensor) -> Tensor:
-    return dx[..., 2 * h0.shape[-1] :].flatten(0, 1).T @ reset.flatten(0, 1)
-
-
-def first_gradient(d_mixed: Tensor, weight: Tensor, direct: Tensor | None = None) -> Tensor:
-    """dL/dh_0 `[B, n]`, from dL/d(W h_{t-1}) `[T, B, k]`, W `[k, n]` and a part that bypasses W, `[B, n]`."""
-    first = d_mixed.select(-3, 0)
-    if direct is None:
-        return of_each_run(torch.mm, first, weight)
-    return of_each_run(torch.addmm, direct, first, weight)
 
 
 def record(norms: Tensor | None, total: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Row kernels: the whole time loop of one batch row of one run in one program, W in registers, exact float32.
+"""Row kernels: the whole time loop of one batch row in one program, W in registers, exact float32.
 
 The product is a multiplication by the state and a sum over axis 0, never `tl.dot`. A batch row alone cannot feed tensor
 cores, and the exact dot spills. W is given as M with out_j = sum_k M[k, j] in_k, so both directions sum over axis 0.
@@ -86,14 +86,11 @@ def row_forward(
     COMPLEX: tl.constexpr = KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth"
     HALF: tl.constexpr = 32 if THREE else N // 2
     INNER: tl.constexpr = 4 if THREE else 1
-    h0_row = tl.program_id(0).to(tl.int64)  # of all runs
-    run = h0_row // B
-    row = run * T * B + h0_row % B  # of x and the states of all runs at step 0
+    row = tl.program_id(0).to(tl.int64)
     unit = _units(N, THREE)
     ok = unit < n
-    m = _load_matrix(m_ptr + run * n * n, n, N, THREE)
-    h = tl.load(h0_ptr + h0_row * n + unit, mask=ok, other=0.0)
-    bias_ptr += run * (n // 2 if COMPLEX else n)
+    m = _load_matrix(m_ptr, n, N, THREE)
+    h = tl.load(h0_ptr + row * n + unit, mask=ok, other=0.0)
     bias = tl.load(bias_ptr + (unit // 2 if COMPLEX else unit), mask=ok, other=0.0)
     width = 2 * n if GATED else n  # of a row of x, and of what is saved
     slab = tl.cast(B, tl.int64) * n
@@ -132,18 +129,15 @@ def row_backward(
     COMPLEX: tl.constexpr = KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth"
     HALF: tl.constexpr = 32 if THREE else N // 2
     INNER: tl.constexpr = 4 if THREE else 1
-    h0_row = tl.program_id(0).to(tl.int64)
-    run = h0_row // B
-    row = run * T * B + h0_row % B
+    row = tl.program_id(0).to(tl.int64)
     unit = _units(N, THREE)
     ok = unit < n
-    m = _load_matrix(m_ptr + run * n * n, n, N, THREE)
-    bias_ptr += run * (n // 2 if COMPLEX else n)
+    m = _load_matrix(m_ptr, n, N, THREE)
     bias = tl.load(bias_ptr + (unit // 2 if COMPLEX else unit), mask=ok, other=0.0)
     width = 2 * n if GATED else n
     slab = tl.cast(B, tl.int64) * n
     wide_slab = tl.cast(B, tl.int64) * width
-    grad_ptr += (h0_row if FINAL else row) * n + unit
+    grad_ptr += row * n + unit
     if not FINAL:
         grad_ptr += (T - 1) * slab
     kept_ptr += (T - 1) * wide_slab + row * width + unit
@@ -182,6 +176,6 @@ def row_backward(
             carry += g
         grad, saved, saved_gate = grad_1, kept_1, kept_gate_1
         grad_1, kept_1, kept_gate_1 = grad_2, kept_2, kept_gate_2
-    tl.store(dh0_ptr + h0_row * n + unit, carry, mask=ok)
+    tl.store(dh0_ptr + row * n + unit, carry, mask=ok)
     if BIAS:
-        tl.store(dbias_ptr + h0_row * n + unit, dbias, mask=ok)
+        tl.store(dbias_ptr + row * n + unit, dbias, mask=ok)

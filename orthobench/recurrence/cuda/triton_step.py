@@ -5,9 +5,8 @@ waits for the host. Products run on tensor cores as three TF32 products, which k
 "tf32x3" needs twice as many instructions, half of them to keep infinities (which become NaN here). The matrix is given
 as M `[columns, K]` with out_j = sum_k in_k M[j, k], the order in which both directions read it contiguously.
 
-Several runs may share a launch, each with its matrix: the grid's third index is the run. Tensors through time are
-`[runs, T, B, n]`, so step t of run r is slab r T + t. `T_other` and `T_previous` are the slabs of a run in the tensor
-that `t_other` and `t_previous` index.
+Tensors through time are `[T, B, n]`, and a step is one slab of them. `t_other` and `t_previous` are the slabs of other
+steps, or 0 for a tensor `[B, n]` of the initial state.
 
 n is a compile-time constant, because its divisibility decides how wide loads may be (1030 is not a multiple of 4).
 """
@@ -23,7 +22,7 @@ import triton.language as tl
 from orthobench.recurrence.cuda.triton_cells import cell_backward, cell_forward, sigmoid, tanh
 
 # Time indices must not be specialised by value, because some steps would then compile their own kernels.
-_step = triton.jit(do_not_specialize=["t", "t_other", "t_previous", "T", "T_other", "T_previous"])
+_step = triton.jit(do_not_specialize=["t", "t_other", "t_previous"])
 
 
 @triton.jit
@@ -57,10 +56,10 @@ def _tile_product(
 
 
 @triton.jit
-def _gradient(ptr, slab, run, t, offsets, ok, FINAL: tl.constexpr, LAST: tl.constexpr):
+def _gradient(ptr, slab, t, offsets, ok, FINAL: tl.constexpr, LAST: tl.constexpr):
     """dL/dh_t from the loss itself: for all steps `[T, B, n]`, or with `FINAL` for only the last step `[B, n]`."""
     if FINAL:
-        g = tl.load(ptr + run * slab + offsets, mask=ok & LAST, other=0.0)
+        g = tl.load(ptr + offsets, mask=ok & LAST, other=0.0)
     else:
         g = tl.load(ptr + t * slab + offsets, mask=ok, other=0.0)
     return g
@@ -91,18 +90,13 @@ def _gate_products(
 
 @_step
 def step_forward(
-    x_ptr, m_ptr, previous_ptr, bias_ptr, states_ptr, kept_ptr, t, t_other, T, T_other, B, step_size, slope, epsilon,
+    x_ptr, m_ptr, previous_ptr, bias_ptr, states_ptr, kept_ptr, t, t_other, B, step_size, slope, epsilon,
     n: tl.constexpr, KIND: tl.constexpr, RESIDUAL: tl.constexpr, KEEP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """h_t from slab `t_other` of `previous` (h_0, or the states)."""
     GATED: tl.constexpr = KIND == "gated"
     COMPLEX: tl.constexpr = KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth"
-    run = tl.program_id(2).to(tl.int64)
-    t += run * T
-    t_other += run * T_other
-    m_ptr += run * n * n
-    bias_ptr += run * (n // 2 if COMPLEX else n)
     rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
     previous_ptr += t_other * slab
@@ -134,8 +128,8 @@ def step_forward(
 
 @_step
 def step_backward(
-    grad_ptr, m_ptr, kept_ptr, bias_ptr, dx_ptr, mixed_ptr, total_ptr, dbias_ptr, t, t_other, T,
-    B, step_size, slope, epsilon,
+    grad_ptr, m_ptr, kept_ptr, bias_ptr, dx_ptr, mixed_ptr, total_ptr, dbias_ptr, t, t_other, B,
+    step_size, slope, epsilon,
     n: tl.constexpr, KIND: tl.constexpr, RESIDUAL: tl.constexpr, BIAS: tl.constexpr, TOTAL: tl.constexpr,
     FINAL: tl.constexpr, LAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
@@ -146,14 +140,9 @@ def step_backward(
     """
     GATED: tl.constexpr = KIND == "gated"
     COMPLEX: tl.constexpr = KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth"
-    run = tl.program_id(2).to(tl.int64)
-    t += run * T
-    t_other += run * T
-    m_ptr += run * n * n
-    bias_ptr += run * (n // 2 if COMPLEX else n)
     rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
-    g = _gradient(grad_ptr, slab, run, t, offsets, ok, FINAL, LAST)
+    g = _gradient(grad_ptr, slab, t, offsets, ok, FINAL, LAST)
     if not LAST:
         g += _tile_product(mixed_ptr + t_other * slab, m_ptr, rows, units, units < n, B, n, n, BM, BN, BK)
         if RESIDUAL:
@@ -180,20 +169,16 @@ def step_backward(
         tl.store(dx_ptr, dx, mask=ok)
         tl.store(dx_ptr + n, d_gate, mask=ok)
     if BIAS:
-        dbias_ptr += run * slab + offsets
+        dbias_ptr += offsets
         tl.store(dbias_ptr, tl.load(dbias_ptr, mask=ok) + dbias, mask=ok)
 
 
 @_step
 def lstm_forward(
-    x_ptr, m_ptr, h_previous_ptr, c_previous_ptr, h_ptr, c_ptr, gates_ptr, t, t_other, T, T_other, B,
+    x_ptr, m_ptr, h_previous_ptr, c_previous_ptr, h_ptr, c_ptr, gates_ptr, t, t_other, B,
     n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """h_t, c_t and the gates i, f, g, o `[T, B, 4n]`."""
-    run = tl.program_id(2).to(tl.int64)
-    t += run * T
-    t_other += run * T_other
-    m_ptr += run * 4 * n * n
     rows, _, offsets, ok = _tile_offsets(B, n, BM, BN // 4)
     slab = tl.cast(B, tl.int64) * n
     i, f, g, o = _gate_products(h_previous_ptr + t_other * slab, m_ptr, rows, B, n, 4, BM, BN, BK)
@@ -216,21 +201,16 @@ def lstm_forward(
 @_step
 def lstm_backward(
     grad_h_ptr, grad_c_ptr, m_ptr, gates_ptr, c_ptr, c_previous_ptr, dx_ptr, carry_c_ptr, total_h_ptr, total_c_ptr,
-    t, t_other, t_previous, T, T_previous, B,
+    t, t_other, t_previous, B,
     n: tl.constexpr, TRACE: tl.constexpr, FINAL: tl.constexpr, LAST: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """dL/dx_t; `grad_c` `[B, n]` is the gradient of the last cells, `carry_c` `[B, n]` the one from later steps."""
-    run = tl.program_id(2).to(tl.int64)
-    t += run * T
-    t_other += run * T
-    t_previous += run * T_previous
-    m_ptr += run * 4 * n * n
     rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
-    gh = _gradient(grad_h_ptr, slab, run, t, offsets, ok, FINAL, LAST)
-    gc = _gradient(grad_c_ptr, slab, run, t, offsets, ok, True, LAST)
-    carry_c_ptr += run * slab + offsets
+    gh = _gradient(grad_h_ptr, slab, t, offsets, ok, FINAL, LAST)
+    gc = _gradient(grad_c_ptr, slab, t, offsets, ok, True, LAST)
+    carry_c_ptr += offsets
     if not LAST:
         gh += _tile_product(dx_ptr + 4 * t_other * slab, m_ptr, rows, units, units < n, B, 4 * n, 4 * n, BM, BN, BK)
         gc += tl.load(carry_c_ptr, mask=ok, other=0.0)
@@ -256,15 +236,10 @@ def lstm_backward(
 
 @_step
 def gru_forward(
-    x_ptr, m_ptr, previous_ptr, bias_ptr, states_ptr, gates_ptr, t, t_other, T, T_other, B,
+    x_ptr, m_ptr, previous_ptr, bias_ptr, states_ptr, gates_ptr, t, t_other, B,
     n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """h_t (reset after the product), and r, z, the candidate g and its recurrent part q `[T, B, 4n]`."""
-    run = tl.program_id(2).to(tl.int64)
-    t += run * T
-    t_other += run * T_other
-    m_ptr += run * 3 * n * n
-    bias_ptr += run * n
     rows, units, offsets, ok = _tile_offsets(B, n, BM, BN // 4)
     slab = tl.cast(B, tl.int64) * n
     previous_ptr += t_other * slab
@@ -285,21 +260,15 @@ def gru_forward(
 
 @_step
 def gru_backward(
-    grad_ptr, m_ptr, gates_ptr, previous_ptr, dx_ptr, mixed_ptr, carry_ptr, total_ptr, t, t_other, t_previous,
-    T, T_previous, B,
+    grad_ptr, m_ptr, gates_ptr, previous_ptr, dx_ptr, mixed_ptr, carry_ptr, total_ptr, t, t_other, t_previous, B,
     n: tl.constexpr, TRACE: tl.constexpr, FINAL: tl.constexpr, LAST: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """dL/dx_t, dL/d(W h_{t-1}) in `mixed` `[T, B, 3n]`; `carry` `[B, n]` holds the direct part of dL/dh_{t-1}."""
-    run = tl.program_id(2).to(tl.int64)
-    t += run * T
-    t_other += run * T
-    t_previous += run * T_previous
-    m_ptr += run * 3 * n * n
     rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
-    gh = _gradient(grad_ptr, slab, run, t, offsets, ok, FINAL, LAST)
-    carry_ptr += run * slab + offsets
+    gh = _gradient(grad_ptr, slab, t, offsets, ok, FINAL, LAST)
+    carry_ptr += offsets
     if not LAST:
         gh += _tile_product(mixed_ptr + 3 * t_other * slab, m_ptr, rows, units, units < n, B, 3 * n, 3 * n, BM, BN, BK)
         gh += tl.load(carry_ptr, mask=ok, other=0.0)
@@ -328,14 +297,10 @@ def gru_backward(
 
 @_step
 def gru_gates_forward(
-    x_ptr, m_ptr, previous_ptr, gates_ptr, reset_ptr, t, t_other, T, T_other, B,
+    x_ptr, m_ptr, previous_ptr, gates_ptr, reset_ptr, t, t_other, B,
     n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """First half of a step that resets before the product: r, z (in `gates` `[T, B, 3n]`), and r h_{t-1}."""
-    run = tl.program_id(2).to(tl.int64)
-    t += run * T
-    t_other += run * T_other
-    m_ptr += run * 3 * n * n
     rows, _, offsets, ok = _tile_offsets(B, n, BM, BN // 4)
     slab = tl.cast(B, tl.int64) * n
     previous_ptr += t_other * slab
@@ -351,14 +316,10 @@ def gru_gates_forward(
 
 @_step
 def gru_candidate_forward(
-    x_ptr, m_ptr, previous_ptr, gates_ptr, reset_ptr, states_ptr, t, t_other, T, T_other, B,
+    x_ptr, m_ptr, previous_ptr, gates_ptr, reset_ptr, states_ptr, t, t_other, B,
     n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Second half: the candidate g (third in `gates`) and h_t."""
-    run = tl.program_id(2).to(tl.int64)
-    t += run * T
-    t_other += run * T_other
-    m_ptr += run * n * n
     rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
     mixed = _tile_product(reset_ptr + t * slab, m_ptr, rows, units, units < n, B, n, n, BM, BN, BK)
@@ -372,21 +333,15 @@ def gru_candidate_forward(
 
 @_step
 def gru_candidate_backward(
-    grad_ptr, m_ptr, gates_ptr, previous_ptr, dx_ptr, carry_ptr, total_ptr, t, t_other, t_previous,
-    T, T_previous, B,
+    grad_ptr, m_ptr, gates_ptr, previous_ptr, dx_ptr, carry_ptr, total_ptr, t, t_other, t_previous, B,
     n: tl.constexpr, TRACE: tl.constexpr, FINAL: tl.constexpr, LAST: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """First half of the backward step: dL/dx_t of z and g; `carry` `[B, n]` holds the direct part of dL/dh_{t-1}."""
-    run = tl.program_id(2).to(tl.int64)
-    t += run * T
-    t_other += run * T
-    t_previous += run * T_previous
-    m_ptr += run * 2 * n * n
     rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
-    gh = _gradient(grad_ptr, slab, run, t, offsets, ok, FINAL, LAST)
-    carry_ptr += run * slab + offsets
+    gh = _gradient(grad_ptr, slab, t, offsets, ok, FINAL, LAST)
+    carry_ptr += offsets
     if not LAST:
         next_ptr = dx_ptr + 3 * t_other * slab
         gh += _tile_product(next_ptr, m_ptr, rows, units, units < n, B, 3 * n, 2 * n, BM, BN, BK)
@@ -404,14 +359,10 @@ def gru_candidate_backward(
 
 @_step
 def gru_gates_backward(
-    m_ptr, gates_ptr, previous_ptr, dx_ptr, carry_ptr, t, t_previous, T, T_previous, B,
+    m_ptr, gates_ptr, previous_ptr, dx_ptr, carry_ptr, t, t_previous, B,
     n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Second half: dL/dx_t of r, and its share of `carry`."""
-    run = tl.program_id(2).to(tl.int64)
-    t += run * T
-    t_previous += run * T_previous
-    m_ptr += run * n * n
     rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
     candidate_ptr = dx_ptr + 3 * t * slab + 2 * n
@@ -419,6 +370,6 @@ def gru_gates_backward(
     wide = 3 * t * slab + offsets + 2 * rows[:, None] * n
     r = tl.load(gates_ptr + wide, mask=ok, other=0.0)
     h = tl.load(previous_ptr + t_previous * slab + offsets, mask=ok, other=0.0)
-    carry_ptr += run * slab + offsets
+    carry_ptr += offsets
     tl.store(carry_ptr, tl.load(carry_ptr, mask=ok, other=0.0) + d_reset * r, mask=ok)
     tl.store(dx_ptr + wide, d_reset * h * r * (1.0 - r), mask=ok)

@@ -23,6 +23,7 @@ from typing import Any
 import filelock
 import torch
 
+from orthobench.cache import cache_folder
 from orthobench.recurrence import backends
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cpu import build
@@ -95,7 +96,7 @@ class Cache:
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self.facts = dict(facts)
         name = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()[:32]
-        self.file = build.cache_folder() / "self-tests" / f"{name}.json"
+        self.file = cache_folder() / "self-tests" / f"{name}.json"
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

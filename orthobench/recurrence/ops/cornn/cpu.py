@@ -25,7 +25,7 @@ class CoRNN(Kernel):
             arguments.parameters,
             **{"x": x, "h0": y0, "c0": z0, "h": y, "c": z, "saved": saved},
             packed=native.pack(weight[:, :n]),
-            packed_candidate=native.pack(weight[:, n:]),
+            packed_z=native.pack(weight[:, n:]),
         )
         return (y, z), (saved,)
 

@@ -13,15 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution, stopwatch
+from orthobench.recurrence import convolution
 from orthobench.recurrence.call import Convolution, Projection
 from orthobench.recurrence.cpu import native, threads, workspace
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.delta import delta_rule
 
 _SMALL = 1 << 20  # multiplications; below, starting a thread costs more than it saves
-_GROUP = 128  # corrections between two stored memories
-_CHUNK = 16  # as in delta.c: a group has whole chunks
 
 
 @kernel(delta_rule, "cpu")
@@ -89,10 +87,7 @@ def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
     return {
         **{"steps": x.shape[0], "batch": x.shape[1], "heads": heads, "keys": keys, "factors": factors},
         **{"values": features // (heads * keys), "reads": int(parameters["reads"])},
-        **{
-            "group": max(1, _CHUNK // factors) * (_GROUP // _CHUNK),
-            "taps": 0 if taps is None else len(taps),
-        },
+        **{"group": native.kernels().delta_group(factors), "taps": 0 if taps is None else len(taps)},
         **{"inputs": x.shape[-1] if "input_weight" in parameters else 0},
         **{"normalized": epsilon is not None, "epsilon": epsilon or 0.0},
     }
@@ -119,5 +114,4 @@ def _run(function: str, sizes: dict[str, Any], tensors: dict[str, Tensor | None]
     units = sizes["batch"] * sizes["heads"]
     work = sizes["steps"] * units * sizes["keys"] * sizes["values"] * sizes["factors"]
     parts = threads.ranges(units, torch.get_num_threads() if work > _SMALL else 1)
-    with stopwatch.part(stopwatch.FORWARD if function == "delta_forward" else stopwatch.BACKWARD):
-        native.run_parts(function, native.problem("delta", **sizes, **tensors), parts)
+    native.run_parts(function, parts, **sizes, **tensors)

@@ -1,5 +1,5 @@
-/* The delta rule, in float32: for each head and batch row a memory S [keys, values] that each step scales by a decay
- * and corrects `factors` times, S += beta k (v - S^T k)^T, and that a query reads, y = S^T q.
+/* The delta rule, in float32. Each head and batch row has a memory S [keys, values]. Each step scales it by a decay and
+ * corrects it `factors` times, S += beta k (v - S^T k)^T. A query reads it, y = S^T q.
  *
  * Heads and rows are independent units, so the caller gives each thread a range of units, and no thread waits. A chunk
  * of corrections is done at once (Yang et al., NeurIPS 2024). S' is the memory before it, a(t, i) the decay from
@@ -17,11 +17,17 @@
 #include "delta.h"
 #include "memory.h"
 
-#define CHUNK 16 /* corrections, or those of one step if they are more */
+enum {
+    CORRECTIONS = 16, /* of a chunk, unless one step has more */
+    CHUNKS_OF_GROUP = 8, /* between two stored memories */
+};
 
-INLINE int64_t steps_of_chunk(const struct delta *p) {
-    return p->norms || p->factors > CHUNK ? 1 : CHUNK / p->factors;
-}
+INLINE int64_t steps_of_corrections(int64_t factors) { return factors > CORRECTIONS ? 1 : CORRECTIONS / factors; }
+
+INLINE int64_t steps_of_chunk(const struct delta *p) { return p->norms ? 1 : steps_of_corrections(p->factors); }
+
+/* The number of steps of a group: whole chunks, unless each step is a chunk. */
+int64_t delta_group(int64_t factors) { return CHUNKS_OF_GROUP * steps_of_corrections(factors); }
 
 /* Floats of S with its rows in whole vectors. */
 int64_t delta_memory(int64_t keys, int64_t values) { return keys * padded(values); }
@@ -29,35 +35,38 @@ int64_t delta_memory(int64_t keys, int64_t values) { return keys * padded(values
 /* The scratch memory of a thread. c is the number of corrections in a chunk. Rows are rounded up to whole vectors.
  * `carve_scratch` shows which fields only the backward pass has. */
 struct scratch {
-    struct rows x, slopes, dx;
-    float *k_factors,  /* factors that bring keys to unit length, [group, factors] */
-        *q_factors,    /* the same for queries, [group] */
-        *errors;       /* e of a group, [group * factors, values], if rows are not whole vectors */
-    float *betas,      /* [group, factors] */
-        *decays,       /* e^g, [group] */
-        *dbetas,       /* dL/d(betas), [group, factors] */
-        *ddecays;      /* dL/dg, [group] */
-    float *beta,       /* [c] */
-        *since,        /* a(t), [c] */
-        *factors,      /* a(t) beta, [c] */
-        *until;        /* a(n, t), and later a(n, t) beta, [c] */
-    float *between;    /* a(t, i), [c, c], 1 on the diagonal, 0 above */
-    float *kt,         /* the keys, transposed, [keys, c] */
-        *gram,         /* a(t, i) (k_i . k_t) for i < t, else 0, [c, c] */
-        *read;         /* a(t, i) (k_i . q), [steps, c] */
-    float *u,          /* [c, values] */
-        *y,            /* [steps, values] */
-        *s;            /* S, [keys, values] */
-    float *du,         /* [c, values] */
-        *dy,           /* [steps, values] */
-        *dt,           /* D^T, [values, keys] */
-        *et,           /* the errors, transposed, [values, c] */
-        *w,            /* [c, c] */
-        *wt,           /* w, transposed, [c, c] */
-        *f,            /* [steps, c] */
-        *later,        /* gradients of the convolution from the steps behind, [taps - 1, features] */
-        *slots;        /* S^T before each chunk of the group and behind the last, [values, keys] each */
-    const float *ahead, *ahead_end; /* errors to fetch */
+    struct rows x;      /* a group's rows [group] */
+    struct rows slopes; /* the slopes of silu at these */
+    struct rows dx;     /* the gradients of the rows */
+    float *k_factors;   /* factors that bring keys to unit length [group, factors] */
+    float *q_factors;   /* the same for queries [group] */
+    float *errors;      /* e of a group [group * factors, values], if rows are not whole vectors */
+    float *betas;       /* [group, factors] */
+    float *decays;      /* e^g [group] */
+    float *dbetas;      /* dL/d(betas) [group, factors] */
+    float *ddecays;     /* dL/dg [group] */
+    float *beta;        /* [c] */
+    float *since;       /* a(t) [c] */
+    float *factors;     /* a(t) beta [c] */
+    float *until;       /* a(n, t), and later a(n, t) beta [c] */
+    float *between;     /* a(t, i) [c, c], 1 on the diagonal, 0 above */
+    float *kt;          /* the keys, transposed [keys, c] */
+    float *gram;        /* a(t, i) (k_i . k_t) for i < t, else 0 [c, c] */
+    float *read;        /* a(t, i) (k_i . q) [steps, c] */
+    float *u;           /* the additions beta e [c, values] */
+    float *y;           /* [steps, values] */
+    float *s;           /* S, and backward D [keys, values] */
+    float *du;          /* d [c, values] */
+    float *dy;          /* [steps, values] */
+    float *dt;          /* D transposed [values, keys] */
+    float *et;          /* the errors, transposed [values, c] */
+    float *w;           /* products of du with errors [c, c] */
+    float *wt;          /* w, transposed [c, c] */
+    float *f;           /* products of dy with errors [steps, c] */
+    float *later;       /* gradients of the convolution from the steps behind [taps - 1, features] */
+    float *slots;       /* S^T before each chunk of the group and behind the last [values, keys] each */
+    const float *ahead; /* errors to fetch next */
+    const float *ahead_end; /* the end of these */
 };
 
 static struct rows carve_rows(struct carver *from, const struct delta *p, int64_t steps) {
@@ -103,6 +112,56 @@ static struct scratch carve_scratch(struct carver *from, const struct delta *p, 
     return m;
 }
 
+/* ---------------------------------------------------------------- the rows of a group of steps */
+
+static void fill_rows(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop, int64_t next,
+                      struct rows to, const struct rows *slopes) {
+    for (int64_t index = 0; index < parts(p); index++) {
+        const struct part part = part_of(p, head, index, to);
+        float *const slope = slopes ? part_of(p, head, index, *slopes).at : NULL;
+#define FILL(TAPS, INPUTS) fill_part(TAPS, INPUTS, p, row, first, stop, next, part, slope)
+        EACH_FORM(p, FILL)
+#undef FILL
+    }
+}
+
+static void gradients_of_rows(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop,
+                              struct rows gradients, struct rows slopes, float *later, int64_t ld) {
+    for (int64_t index = 0; index < parts(p); index++) {
+        const struct part part = part_of(p, head, index, gradients);
+        const float *const slope = part_of(p, head, index, slopes).at;
+#define GRADIENT(TAPS, INPUTS) gradient_part(TAPS, INPUTS, p, row, first, stop, part, slope, later, ld)
+        EACH_FORM(p, GRADIENT)
+#undef GRADIENT
+    }
+}
+
+/* Brings rows to unit length; `factors` gets 1 / (|x|^2 + epsilon)^(1/2) of each. */
+static void normalize(const struct delta *p, int64_t count, float *rows, float *factors) {
+    const int64_t length = padded(p->keys);
+    if (!p->normalized) return;
+    for (int64_t i = 0; i < count; i++, rows += length) {
+        vf root, inverse;
+        square_roots(splat(dot(rows, rows, length) + p->epsilon), &root, &inverse);
+        for (int64_t c = 0; c < length; c += VL) *(vf *)(rows + c) *= inverse;
+        factors[i] = inverse[0];
+    }
+}
+
+/* Turns the gradients of unit vectors into the gradients of their rows. */
+static void gradients_of_units(const struct delta *p, int64_t count, float *gradients, const float *units,
+                               const float *factors) {
+    const int64_t length = padded(p->keys);
+    if (!p->normalized) return;
+    for (int64_t i = 0; i < count; i++, gradients += length, units += length) {
+        const float along = dot(gradients, units, length);
+        for (int64_t c = 0; c < length; c += VL)
+            *(vf *)(gradients + c) = (*(const vf *)(gradients + c) - *(const vf *)(units + c) * along) * factors[i];
+    }
+}
+
+/* ---------------------------------------------------------------- a chunk of corrections */
+
 /* The lanes of a vector from column `base` on that are below `end`. */
 INLINE vi lanes_below(int64_t base, int64_t end) {
     vi lane;
@@ -110,11 +169,15 @@ INLINE vi lanes_below(int64_t base, int64_t end) {
     return lane < (int32_t)(end - base);
 }
 
-/* A chunk of a unit: the steps [first, first + steps) of a group that begins `since` steps before, with `count`
- * corrections by `keys` and `values`; kp, vp and cp are these numbers in whole vectors. */
+/* A chunk of a unit. */
 struct chunk {
-    int64_t row, head, first, since, steps, factors;
-    int64_t count, keys, values, kp, vp, cp;
+    int64_t row, head;    /* the unit */
+    int64_t first, steps; /* the steps [first, first + steps) */
+    int64_t since;        /* steps of the group before these */
+    int64_t factors;      /* corrections in a step */
+    int64_t count;        /* corrections */
+    int64_t keys, values; /* the sizes of a key and of a value */
+    int64_t kp, vp, cp;   /* keys, values and count in whole vectors */
 };
 
 INLINE struct chunk of_sizes(struct chunk at, int64_t count, int64_t keys, int64_t values) {
@@ -130,13 +193,14 @@ INLINE struct chunk of_sizes(struct chunk at, int64_t count, int64_t keys, int64
 /* The chunk from step t on of the group [first, stop). */
 INLINE struct chunk chunk_at(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t t, int64_t stop) {
     const int64_t length = steps_of_chunk(p), steps = t + length < stop ? length : stop - t;
-    const struct chunk at = {row, head, t, t - first, steps, p->factors, 0, 0, 0, 0, 0, 0};
+    const struct chunk at = {.row = row, .head = head, .first = t, .steps = steps, .since = t - first,
+                             .factors = p->factors};
     return of_sizes(at, steps * p->factors, p->keys, p->values);
 }
 
 /* CALL(chunk) with constant sizes in the usual case, so that products need not choose among blocks. */
 #define EACH_SIZE(at, CALL)                                                                                    \
-    if (at.count == CHUNK && at.keys == 32 && at.values == 32) CALL(of_sizes(at, CHUNK, 32, 32)); \
+    if (at.count == CORRECTIONS && at.keys == 32 && at.values == 32) CALL(of_sizes(at, CORRECTIONS, 32, 32)); \
     else CALL(at)
 
 /* Where the betas of a step begin, one for each factor, `heads` apart, and the step's decay. */
@@ -221,7 +285,7 @@ INLINE void fill_products(const struct delta *p, struct chunk at, const float *q
 
 /* ---------------------------------------------------------------- forward */
 
-#define BLOCK 4 /* rows of a triangular system that are solved together */
+enum { BLOCK = 4 }; /* rows of a triangular system that are solved together */
 
 /* e <- (I + gram diag(beta))^-1 e and u = beta e, rows [vp]. */
 INLINE void solve(struct chunk at, const struct scratch *m, float *e) {
@@ -263,7 +327,7 @@ INLINE const float *decays_of_queries(const struct delta *p, struct chunk at, co
     return to;
 }
 
-#define FETCHED 8 /* cache lines at once, because more would wait for each other */
+enum { FETCHED = 8 }; /* cache lines at once, because more would wait for each other */
 
 /* Fetches a part of the errors that are read or written next. */
 INLINE void fetch_some(struct scratch *m, const int write) {
@@ -413,15 +477,15 @@ INLINE void load_reading_gradients(const struct delta *p, struct chunk at, struc
 
 /* The rows of a chunk, their gradients, and the memory around it. */
 struct view {
-    const float *q,    /* [steps, keys] */
-        *k,            /* [c, keys] */
-        *v,            /* [c, values] */
-        *errors,       /* [c, values] */
-        *before,       /* S^T before the chunk, [values, keys] */
-        *after;        /* S^T behind the chunk, [values, keys] */
-    float *dq,         /* [steps, keys] */
-        *dk,           /* [c, keys] */
-        *dv;           /* [c, values] */
+    const float *q;      /* [steps, keys] */
+    const float *k;      /* [c, keys] */
+    const float *v;      /* [c, values] */
+    const float *errors; /* [c, values] */
+    const float *before; /* S^T before the chunk [values, keys] */
+    const float *after;  /* S^T behind the chunk [values, keys] */
+    float *dq;           /* [steps, keys] */
+    float *dk;           /* [c, keys] */
+    float *dv;           /* [c, values] */
 };
 
 /* dL/d(log decay) of each step. <dL/dS_t, S_t> loses v . de at a correction and has gained q . dq at a reading. */

@@ -1,4 +1,4 @@
-/* The problem of the delta rule, and its queries, keys and values, which are read or computed from a short convolution.
+/* The fields of the delta rule, and its queries, keys and values, which are read or computed from a short convolution.
  *
  * A unit is a head of a batch row. Its queries, keys and values of some steps are copied to rows of whole vectors. With
  * `taps` they are silu(convolution of x), and with `inputs` x itself is also computed, from a few inputs of each step,
@@ -9,37 +9,55 @@
 #include "convolution.h"
 #include "tiles.h"
 
-
-/* x_t of a row is the query [heads, keys] if the
- * memory is read, then `factors` keys [factors, heads, keys] and values [factors, heads, values]; `width` is the number
- * of these features. NULL: decay without a gate, y without queries, errors and starts without a backward pass, norms
- * without a trace, gradients that are absent. */
+/* x_t of a row is the query [heads, keys] if the memory is read, then `factors` keys [factors, heads, keys] and values
+ * [factors, heads, values]; `width` is the number of these features. What a pass does not need is NULL. */
 struct delta {
-    int64_t steps, batch, heads, keys, values, factors, reads, group, normalized, taps, inputs;
-    float epsilon;
-    const float *x;            /* [T, B, width], or with `inputs` u [T, B, inputs] */
-    const float *input_weight; /* U^T [inputs, width] */
-    const float *convolution, *before; /* [taps, width], the oldest input's first; x before the first step */
-    const float *beta, *decay; /* [T, B, factors, heads], [T, B, heads] */
-    const float *start;        /* [B, heads, keys, values] */
-    float *y;                  /* [T, B, heads, values] */
-    float *errors, *starts;    /* [B, heads, T, factors, values]; S before each group of steps, in rows of vectors */
-    float *end;                /* S_T, as start */
-    const float *grad_y, *grad_end;
-    float *dx, *dbeta, *dlog_decay, *dstart, *norms;    /* norms: |dL/dS_t|^2 [T, B, heads] */
-    float *dinput_weight, *dconvolution, *dbefore;      /* the first two of each batch row, and zeroed */
+    int64_t steps, batch, heads; /* T, B and the number of heads */
+    int64_t keys, values;        /* the sizes of a key and of a value */
+    int64_t factors;             /* corrections in a step */
+    int64_t reads;               /* whether queries read the memory */
+    int64_t group;               /* steps between two stored memories */
+    int64_t normalized;          /* whether queries and keys are brought to unit length */
+    int64_t taps;                /* of the convolution, or 0 */
+    int64_t inputs;              /* of the projection that gives x, or 0 */
+    float epsilon;               /* added to the squares of a length */
+    const float *x;              /* [T, B, width], or with `inputs` u [T, B, inputs] */
+    const float *input_weight;   /* U transposed [inputs, width] */
+    const float *convolution;    /* [taps, width], the oldest input's first */
+    const float *before;         /* x before the first step [taps - 1, B, width] */
+    const float *beta;           /* [T, B, factors, heads] */
+    const float *decay;          /* [T, B, heads], or NULL without a gate */
+    const float *start;          /* S before the first step [B, heads, keys, values] */
+    float *y;                    /* [T, B, heads, values] */
+    float *errors;               /* [B, heads, T, factors, values] */
+    float *starts;               /* S before each group of steps [B, heads, groups, keys, padded(values)] */
+    float *end;                  /* S after the last step, as start */
+    const float *grad_y;         /* as y, or NULL */
+    const float *grad_end;       /* as end, or NULL */
+    float *dx;                   /* as x; NULL with `inputs` */
+    float *dbeta;                /* as beta */
+    float *dlog_decay;           /* as decay */
+    float *dstart;               /* as start */
+    float *norms;                /* |dL/dS_t|^2 [T, B, heads], or NULL */
+    float *dinput_weight;        /* [B, inputs, width], zeroed */
+    float *dconvolution;         /* [B, taps, width], zeroed */
+    float *dbefore;              /* as before */
 };
 
-/* Rows of some steps: queries [steps], keys and values [steps, factors], each a row of whole vectors. */
+/* Rows of some steps, each of whole vectors. */
 struct rows {
-    float *q, *k, *v;
+    float *q; /* queries [steps] */
+    float *k; /* keys [steps, factors] */
+    float *v; /* values [steps, factors] */
 };
 
-/* The features of a unit that are a query, or one of its keys or values, from column `col` of x on. Step t has its row
- * at `at` + t stride; `place` is their place among the unit's features. */
+/* The features of a unit that are a query, or one of its keys or values. */
 struct part {
-    int64_t col, size, stride, place;
-    float *at;
+    int64_t col;    /* their first column of x */
+    int64_t size;   /* their number */
+    int64_t stride; /* floats between their rows */
+    int64_t place;  /* their place among the unit's features */
+    float *at;      /* the first step's row */
 };
 
 INLINE int64_t features(const struct delta *p) {
@@ -95,7 +113,7 @@ INLINE void fill_part(const int taps, const int inputs, const struct delta *p, i
     }
 }
 
-#define WRITTEN 8 /* how many steps before they are written the lines of dx are fetched */
+enum { WRITTEN = 8 }; /* how many steps before they are written the lines of dx are fetched */
 
 /* Computes the gradients of x or of the weights from the rows' gradients, steps [first, stop). `later` [taps - 1, ld]
  * has dL/d(sum of the convolution) of the steps behind, the next one first. */
@@ -149,52 +167,6 @@ INLINE void gradient_part(const int taps, const int inputs, const struct delta *
                 for (int i = 0; i <= j; i++) total += w[j - i] * dz[i];
                 store(p->dbefore + (j * p->batch + row) * width + col, total, count);
             }
-    }
-}
-
-static void fill_rows(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop, int64_t next,
-                      struct rows to, const struct rows *slopes) {
-    for (int64_t index = 0; index < parts(p); index++) {
-        const struct part part = part_of(p, head, index, to);
-        float *const slope = slopes ? part_of(p, head, index, *slopes).at : NULL;
-#define FILL(TAPS, INPUTS) fill_part(TAPS, INPUTS, p, row, first, stop, next, part, slope)
-        EACH_FORM(p, FILL)
-#undef FILL
-    }
-}
-
-static void gradients_of_rows(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop,
-                              struct rows gradients, struct rows slopes, float *later, int64_t ld) {
-    for (int64_t index = 0; index < parts(p); index++) {
-        const struct part part = part_of(p, head, index, gradients);
-        const float *const slope = part_of(p, head, index, slopes).at;
-#define GRADIENT(TAPS, INPUTS) gradient_part(TAPS, INPUTS, p, row, first, stop, part, slope, later, ld)
-        EACH_FORM(p, GRADIENT)
-#undef GRADIENT
-    }
-}
-
-/* Brings rows to unit length; `factors` gets 1 / (|x|^2 + epsilon)^(1/2) of each. */
-static void normalize(const struct delta *p, int64_t count, float *rows, float *factors) {
-    const int64_t length = padded(p->keys);
-    if (!p->normalized) return;
-    for (int64_t i = 0; i < count; i++, rows += length) {
-        vf root, inverse;
-        square_roots(splat(dot(rows, rows, length) + p->epsilon), &root, &inverse);
-        for (int64_t c = 0; c < length; c += VL) *(vf *)(rows + c) *= inverse;
-        factors[i] = inverse[0];
-    }
-}
-
-/* Turns the gradients of unit vectors into the gradients of their rows. */
-static void gradients_of_units(const struct delta *p, int64_t count, float *gradients, const float *units,
-                               const float *factors) {
-    const int64_t length = padded(p->keys);
-    if (!p->normalized) return;
-    for (int64_t i = 0; i < count; i++, gradients += length, units += length) {
-        const float along = dot(gradients, units, length);
-        for (int64_t c = 0; c < length; c += VL)
-            *(vf *)(gradients + c) = (*(const vf *)(gradients + c) - *(const vf *)(units + c) * along) * factors[i];
     }
 }
 

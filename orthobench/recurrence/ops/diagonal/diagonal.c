@@ -92,9 +92,9 @@ INLINE void backward(const int is_complex, const int per_step, int64_t first, in
     end_streams();
 }
 
-/* dx [T, B, width], da and dh0 [B, width]. Absent gradients are NULL: grad_h [T, B, width] of all states, grad_last
- * [B, width] of the final one. da is [T, B, width] with coefficients per step, else [B, width], zeroed: each row's sum
- * over time; NULL if it is not needed. */
+/* dx [T, B, width] and dh0 [B, width]. da is [T, B, width] with coefficients per step, else [B, width], zeroed: each
+ * row's sum over time; it is NULL if it is not needed. grad_h [T, B, width] of all states and grad_last [B, width] of
+ * the final one are NULL if the loss does not use them. */
 void scan_backward(int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width, int64_t is_complex,
                    int64_t per_step, const float *a, const float *h0, const float *h, const float *grad_h,
                    const float *grad_last, float *latest, float *dx, float *da, float *dh0) {

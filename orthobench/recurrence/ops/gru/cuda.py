@@ -16,11 +16,8 @@ from orthobench.recurrence.activations import Kind
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cuda.launch import (
     TritonKernel,
-    first_gradient,
     loss_gradient,
-    of_each_run,
     record,
-    reset_weight_gradient,
     step_launch,
     weight_gradient,
 )
@@ -33,60 +30,55 @@ class _ResetAfter:
     @staticmethod
     def forward(x: Tensor, arguments: Arguments) -> Any:
         weight, (h0,), bias = arguments.weight, arguments.state, arguments.parameters["candidate_bias"]
-        steps, (batch, n) = x.shape[-3], h0.shape[-2:]
-        b = h0.new_zeros(*h0.shape[:-2], n) if bias is None else bias
+        steps, (batch, n) = len(x), h0.shape
+        b = h0.new_zeros(n) if bias is None else bias
         states, gates = x.new_empty(*x.shape[:-1], n), x.new_empty(*x.shape[:-1], 4 * n)
         kernel, constants = step_launch("gru_forward", x, batch, n, gates=4)
         for t in range(steps):
-            previous, t_other, slabs = (states, t - 1, steps) if t else (h0, 0, 1)
-            kernel(x, weight, previous, b, states, gates, t, t_other, steps, slabs, batch, **constants)
+            previous, t_other = (states, t - 1) if t else (h0, 0)
+            kernel(x, weight, previous, b, states, gates, t, t_other, batch, **constants)
         return (states,), (gates,)
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         weight, (h0,), (states,), (gates,) = arguments.weight, arguments.state, tape.states, tape.saved
         final, grad = loss_gradient(tape)
-        steps, batch, n = states.shape[-3:]
+        steps, batch, n = states.shape
         dx, d_mixed = (states.new_empty(*states.shape[:-1], 3 * n) for _ in range(2))
         carry = torch.empty_like(h0)
         traced = bool(tape.norms)
         total = torch.empty_like(states) if traced else dx
-        m = weight.mT.contiguous()
+        m = weight.T.contiguous()
         kernel, constants = step_launch("gru_backward", states, batch, n)
         constants |= {"TRACE": traced, "FINAL": final}
         for t in reversed(range(steps)):
-            previous, t_previous, slabs = (states, t - 1, steps) if t else (h0, 0, 1)
+            previous, t_previous = (states, t - 1) if t else (h0, 0)
             kernel(
                 grad, m, gates, previous, dx, d_mixed, carry, total,
-                t, min(t + 1, steps - 1), t_previous, steps, slabs, batch, LAST=t == steps - 1, **constants,
+                t, min(t + 1, steps - 1), t_previous, batch, LAST=t == steps - 1, **constants,
             )  # fmt: skip
         for norms in tape.norms:
             record(norms, total)
         has_bias = arguments.parameters["candidate_bias"] is not None
-        db = of_each_run(_candidate_bias_gradient, h0, d_mixed) if has_bias else None
-        dh0 = first_gradient(d_mixed, weight, carry)
+        db = d_mixed[..., 2 * n :].sum((0, 1)) if has_bias else None
+        dh0 = torch.addmm(carry, d_mixed[0], weight)
         return Gradients(dx, weight_gradient(d_mixed, states, h0), (dh0,), {"candidate_bias": db})
-
-
-def _candidate_bias_gradient(h0: Tensor, d_mixed: Tensor) -> Tensor:
-    return d_mixed[..., 2 * h0.shape[-1] :].sum((0, 1))
 
 
 class _ResetBefore:
     @staticmethod
     def forward(x: Tensor, arguments: Arguments) -> Any:
         weight, (h0,) = arguments.weight, arguments.state
-        steps, (batch, n) = x.shape[-3], h0.shape[-2:]
+        steps, (batch, n) = len(x), h0.shape
         states, reset = (x.new_empty(*x.shape[:-1], n) for _ in range(2))
         gates = torch.empty_like(x)
-        candidate_weight = weight[..., 2 * n :, :].clone(memory_format=torch.contiguous_format)  # at an aligned address
+        candidate_weight = weight[2 * n :].clone(memory_format=torch.contiguous_format)  # at an aligned address
         first, first_constants = step_launch("gru_gates_forward", x, batch, n, gates=4)
         second, second_constants = step_launch("gru_candidate_forward", x, batch, n)
         for t in range(steps):
-            previous, t_other, slabs = (states, t - 1, steps) if t else (h0, 0, 1)
-            times = (t, t_other, steps, slabs)
-            first(x, weight, previous, gates, reset, *times, batch, **first_constants)
-            second(x, candidate_weight, previous, gates, reset, states, *times, batch, **second_constants)
+            previous, t_other = (states, t - 1) if t else (h0, 0)
+            first(x, weight, previous, gates, reset, t, t_other, batch, **first_constants)
+            second(x, candidate_weight, previous, gates, reset, states, t, t_other, batch, **second_constants)
         return (states,), (reset, gates)
 
     @staticmethod
@@ -95,25 +87,26 @@ class _ResetBefore:
         assert reset is not None
         assert gates is not None
         final, grad = loss_gradient(tape)
-        steps, batch, n = states.shape[-3:]
+        steps, batch, n = states.shape
         dx, carry = torch.empty_like(gates), torch.empty_like(h0)
         traced = bool(tape.norms)
         total = torch.empty_like(states) if traced else dx
-        m_gates, m_candidate = (part.mT.contiguous() for part in weight.split((2 * n, n), -2))
+        m_gates, m_candidate = (part.T.contiguous() for part in weight.split((2 * n, n)))
         first, first_constants = step_launch("gru_candidate_backward", states, batch, n)
         first_constants |= {"TRACE": traced, "FINAL": final}
         second, second_constants = step_launch("gru_gates_backward", states, batch, n)
         for t in reversed(range(steps)):
-            previous, t_previous, slabs = (states, t - 1, steps) if t else (h0, 0, 1)
+            previous, t_previous = (states, t - 1) if t else (h0, 0)
             first(
                 grad, m_gates, gates, previous, dx, carry, total,
-                t, min(t + 1, steps - 1), t_previous, steps, slabs, batch, LAST=t == steps - 1, **first_constants,
+                t, min(t + 1, steps - 1), t_previous, batch, LAST=t == steps - 1, **first_constants,
             )  # fmt: skip
-            second(m_candidate, gates, previous, dx, carry, t, t_previous, steps, slabs, batch, **second_constants)
+            second(m_candidate, gates, previous, dx, carry, t, t_previous, batch, **second_constants)
         for norms in tape.norms:
             record(norms, total)
-        dw = reset_weight_gradient(dx, states, h0, reset)
-        return Gradients(dx, dw, (first_gradient(dx[..., : 2 * n], weight[..., : 2 * n, :], carry),))
+        by_candidate = dx[..., 2 * n :].flatten(0, 1).T @ reset.flatten(0, 1)
+        dweight = torch.cat((weight_gradient(dx[..., : 2 * n], states, h0), by_candidate))
+        return Gradients(dx, dweight, (torch.addmm(carry, dx[0, :, : 2 * n], weight[: 2 * n]),))
 
 
 @kernel(gru, "cuda")

@@ -75,9 +75,10 @@ void independent_forward(int64_t first, int64_t last, int64_t steps, int64_t bat
     restore_denormals(denormals);
 }
 
-/* dx [T, B, width]; dh0 [B, width], zeroed; da [T, B, width] with coefficients per step, else [B, width], zeroed: each
- * row's sum over time; dh [T, B, width], the gradient by each state. da and dh are NULL if they are not needed. Absent
- * gradients are NULL: grad_h [T, B, width] of all states, grad_last [B, width] of the final one. */
+/* dx [T, B, width], and dh0 [B, width], zeroed. da is [T, B, width] with coefficients per step, else [B, width],
+ * zeroed: each row's sum over time. dh [T, B, width] is the gradient by each state. Both are NULL if they are not
+ * needed. grad_h [T, B, width] of all states and grad_last [B, width] of the final one are NULL if the loss does not
+ * use them. */
 void independent_backward(int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width, int64_t kind,
                           int64_t per_step, const float *a, const float *h0, const float *h, const float *grad_h,
                           const float *grad_last, float *dx, float *da, float *dh0, float *dh) {

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from orthobench.recurrence import stopwatch
 from orthobench.recurrence.call import Convolution, Projection
 from orthobench.recurrence.cpu import native, threads, workspace
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
@@ -118,9 +117,7 @@ def _run(direction: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, 
     sizes = {"steps": steps, "batch": batch, "heads": heads, "size": size, "parts": blocks, "groups": groups}
     sizes |= {"inputs": 0 if u is None else u.shape[-1], "differentiated": 0 if du is None else du.shape[-1]}
     sizes["exponential"] = arguments.parameters["exponential_forget"]
-    problem = native.problem("mlstm", **sizes, **tensors)
     count = torch.get_num_threads() if steps * batch * heads * size**2 > _SMALL else 1
     parts = [(batch * first // groups, batch * last // groups) for first, last in threads.ranges(groups, count)]
     kernel = "mlstm" if arguments.parameters["reads"] else "mlstm_final"
-    with stopwatch.part(stopwatch.FORWARD if direction == "forward" else stopwatch.BACKWARD):
-        native.run_parts(f"{kernel}_{direction}", problem, parts)
+    native.run_parts(f"{kernel}_{direction}", parts, **sizes, **tensors)

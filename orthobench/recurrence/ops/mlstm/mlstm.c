@@ -9,7 +9,7 @@
 
 #define LARGEST_EXPONENT 80.0f
 
-int64_t mlstm_chunk(void) { return CHUNK; }
+int64_t mlstm_chunk(void) { return MLSTM_STEPS; }
 int64_t mlstm_memory(int64_t size) { return (padded(size) + 2) * padded(size); }
 
 /* Lanes 0 to 3: the sums of four vectors. */
@@ -19,29 +19,88 @@ INLINE vf four_sums(vf a, vf b, vf c, vf d) {
     return sums;
 }
 
-/* ---------------------------------------------------------------- a chunk's inputs */
+/* ---------------------------------------------------------------- a chunk's inputs and their gradients */
 
-/* Of one head's steps: q, k / sqrt(d), v, o [CHUNK, 4, length] before o's function, and numbers of each step. The
- * memory is multiplied by `keep`, and a key and value are added `write` times. `bound` is exp(-m), `closing` is
- * 1 - sigmoid(f) or 1. `share` is the derivative of m by the exponent of `keep`. */
+void mlstm_read_inputs(const struct mlstm *p, int64_t row, int64_t head, int64_t first, int64_t last, float *z) {
+    const int64_t d = p->size, length = padded(d), width = p->heads * d, steps = last - first, m = p->inputs;
+    const int64_t parts = p->parts;
+    for (int64_t part = 0; part < parts; part++) {
+        if (p->u) {
+            const struct operand u = {.a = p->u + (first * p->batch + row) * m, .lda = p->batch * m, .depth = m,
+                                      .packed = p->packed_inputs + (head * parts + part) * length * m};
+            multiply_rows(&u, steps, length, z + part * length, parts * length);
+            continue;
+        }
+        for (int64_t t = 0; t < steps; t++) {
+            const float *const x = p->x + (((first + t) * p->batch + row) * parts + part) * width + head * d;
+            for (int64_t j = 0; j < d; j += VL)
+                *(vf *)(z + (t * parts + part) * length + j) = load(x + j, lanes(d - j));
+        }
+    }
+}
+
+void mlstm_multiply_back(const struct mlstm *p, int64_t row, int64_t first, int64_t last, const float *dz) {
+    _Alignas(64) float block[ROWS * 2 * VL];
+    const int64_t width = p->parts * padded(p->size), m = p->differentiated, steps = last - first;
+    const int64_t blocks = (steps + ROWS - 1) / ROWS;
+    struct operand operands[p->heads];
+    for (int64_t head = 0; head < p->heads; head++)
+        operands[head] = (struct operand){.a = dz + head * MLSTM_STEPS * width, .lda = width, .depth = width,
+                                          .packed = p->packed_transposed + head * width * padded(m)};
+    for (int64_t col = 0; col < m; col += 2 * VL)
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t t = steps * b / blocks, vecs = m - col > VL ? 2 : 1;
+            const int rows = (int)(steps * (b + 1) / blocks - t);
+            multiply(rows, (int)vecs, operands, (int)p->heads, t, col, block, 2 * VL);
+            for (int i = 0; i < rows; i++)
+                for (int64_t v = 0; v < vecs; v++)
+                    store(p->du + ((first + t + i) * p->batch + row) * m + col + v * VL,
+                          *(const vf *)(block + (i * 2 + v) * VL), lanes(m - col - v * VL));
+        }
+}
+
+void mlstm_finish(const struct mlstm *p, int64_t row, int64_t head, int64_t group, int64_t first, int64_t last,
+                  const float *dz) {
+    const int64_t d = p->size, length = padded(d), m = p->inputs, steps = last - first, parts = p->parts;
+    if (p->dx)
+        for (int64_t t = 0; t < steps; t++)
+            for (int64_t part = 0; part < parts; part++) {
+                float *const dx = p->dx + ((((first + t) * p->batch + row) * parts + part) * p->heads + head) * d;
+                for (int64_t j = 0; j < d; j += VL)
+                    store(dx + j, *(const vf *)(dz + (t * parts + part) * length + j), lanes(d - j));
+            }
+    if (!p->dweights) return;
+    struct factor factors[MLSTM_STEPS];
+    for (int64_t t = 0; t < steps; t++) factors[t] = (struct factor){dz + t * parts * length, NULL};
+    const struct rows rows = {p->u + (first * p->batch + row) * m, steps, p->batch * m};
+    accumulate_outer(&rows, factors, 0, m, 0, parts * length, parts * length, 0,
+                     p->dweights + (group * p->heads + head) * m * parts * length, NULL);
+}
+
+/* Of one head's steps. */
 struct chunk {
-    float *z;
-    _Alignas(64) float keep[CHUNK], write[CHUNK], m[CHUNK], bound[CHUNK], closing[CHUNK], share[CHUNK];
+    float *z; /* q, k / sqrt(d), v, o [MLSTM_STEPS, 4, length], before o's function */
+    _Alignas(64) float keep[MLSTM_STEPS]; /* the memory's factor */
+    float write[MLSTM_STEPS];             /* the factor of what is added */
+    float m[MLSTM_STEPS];                 /* the stabiliser */
+    float bound[MLSTM_STEPS];             /* exp(-m) */
+    float closing[MLSTM_STEPS];           /* 1 - sigmoid(f), or 1 */
+    float share[MLSTM_STEPS];             /* the derivative of m by the exponent of `keep` */
 };
 
 /* The inputs and gates of the steps [first, last), from the stabiliser m before them. */
 static void prepare(const struct mlstm *p, int64_t row, int64_t head, int64_t first, int64_t last, float m,
                     struct chunk *c) {
-    _Alignas(64) float raw[2][CHUNK] = {0};
+    _Alignas(64) float raw[2][MLSTM_STEPS] = {0};
     const int64_t heads = p->heads, steps = last - first, length = padded(p->size);
     const float scale = 1.0f / sqrtf((float)p->size);
-    read_inputs(p, row, head, first, last, c->z);
+    mlstm_read_inputs(p, row, head, first, last, c->z);
     for (int64_t t = 0; t < steps; t++)
         for (int64_t j = 0; j < length; j += VL) *(vf *)(c->z + (t * 4 + 1) * length + j) *= scale;
     for (int64_t t = 0; t < steps; t++)
         for (int gate = 0; gate < 2; gate++)
             raw[gate][t] = p->gates[((first + t) * p->batch + row) * 2 * heads + gate * heads + head];
-    for (int64_t t = 0; t < CHUNK; t += VL) {
+    for (int64_t t = 0; t < MLSTM_STEPS; t += VL) {
         vf *const f = (vf *)(raw[1] + t), *const closing = (vf *)(c->closing + t);
         *closing = splat(1.0f);
         if (!p->exponential) *f = log_sigmoid(*f, closing);
@@ -130,7 +189,7 @@ static void copy_state(const int out, const struct mlstm *p, float *state, float
 
 /* y, end, and what a backward pass needs, of the rows in [first, last). Returns nonzero without memory. */
 int mlstm_forward(const struct mlstm *p, int64_t first, int64_t last) {
-    const int64_t length = padded(p->size), memory = mlstm_memory(p->size), inputs = CHUNK * 4 * length;
+    const int64_t length = padded(p->size), memory = mlstm_memory(p->size), inputs = MLSTM_STEPS * 4 * length;
     float *const s = zeros(p->heads * memory + inputs + length);
     if (!s) return 1;
     struct chunk c = {.z = s + p->heads * memory};
@@ -138,9 +197,9 @@ int mlstm_forward(const struct mlstm *p, int64_t first, int64_t last) {
     const uint64_t denormals = flush_denormals();
     for (int64_t row = first; row < last; row++) {
         copy_state(0, p, (float *)p->start + row * state_size(p), s);
-        for (int64_t t = 0; t < p->steps; t += CHUNK) {
+        for (int64_t t = 0; t < p->steps; t += MLSTM_STEPS) {
             const int64_t stop = chunk_end(p, t);
-            const int64_t at = (t / CHUNK * p->batch + row) * p->heads * memory;
+            const int64_t at = (t / MLSTM_STEPS * p->batch + row) * p->heads * memory;
             if (p->starts) memcpy(p->starts + at, s, (size_t)(p->heads * memory) * 4);
             for (int64_t head = 0; head < p->heads; head++) {
                 float *const own = s + head * memory;
@@ -161,16 +220,19 @@ int mlstm_forward(const struct mlstm *p, int64_t first, int64_t last) {
 
 /* ---------------------------------------------------------------- backward */
 
-/* The scratch memory of a thread: dL/d(memory) of each head of a row; a head's memories before each step of a chunk;
- * dL/dz of a chunk [heads, CHUNK, 4, length]; vectors of `length`. */
+/* The scratch memory of a thread. */
 struct scratch {
-    float *by_memory, *slots, *dz, *by_read;
+    float *by_memory; /* dL/d(memory) of each head of a row */
+    float *slots;     /* a head's memories before each step of a chunk [MLSTM_STEPS, memory] */
+    float *dz;        /* dL/dz of a head's chunk [MLSTM_STEPS, 4, length] */
+    float *by_read;   /* dL/d(C q) [length] */
 };
 
-/* One step: `g` is dL/d(memory) after the step, and becomes that before it. `by_read` is dL/d(C q), and by_total
- * dL/d(n^T q). Returns the derivatives by the exponents of keep and write. */
+/* The derivatives by the exponents of keep and write. */
 struct exponents { float keep, write; };
 
+/* One step: `g` is dL/d(memory) after the step, and becomes that before it. `by_read` is dL/d(C q), and by_total
+ * dL/d(n^T q). */
 INLINE struct exponents step_backward(const int nv, const vf *before, vf *g, float keep, float write, const float *z,
                                       const float *by_read, float by_total, float scale, float *dz) {
     const int64_t length = nv * VL;
@@ -230,9 +292,10 @@ static float squares(int64_t length, const float *g, const float *by_read, float
     return sum_of(sum);
 }
 
-/* dL/d(C q) of a step and dL/do, and the derivatives by n^T q and by exp(-m). */
+/* The derivatives by n^T q and by exp(-m). */
 struct reading { float by_total, by_bound; };
 
+/* dL/d(C q) of a step, and dL/do. */
 INLINE struct reading read_backward(const struct mlstm *p, int64_t at, const float *o, float bound, float *by_read,
                                     float *by_o) {
     const int64_t d = p->size;
@@ -282,11 +345,11 @@ INLINE void backward(const int nv, const struct mlstm *p, int64_t row, int64_t h
 
 /* The gradients of the rows in [first, last), which are whole groups. Returns nonzero without memory. */
 int mlstm_backward(const struct mlstm *p, int64_t first, int64_t last) {
-    const int64_t length = padded(p->size), memory = mlstm_memory(p->size), inputs = CHUNK * 4 * length;
-    float *const all = zeros((p->heads + CHUNK) * memory + (p->heads + 1) * inputs + length);
+    const int64_t length = padded(p->size), memory = mlstm_memory(p->size), inputs = MLSTM_STEPS * 4 * length;
+    float *const all = zeros((p->heads + MLSTM_STEPS) * memory + (p->heads + 1) * inputs + length);
     if (!all) return 1;
     struct scratch s = {.by_memory = all, .slots = all + p->heads * memory};
-    struct chunk c = {.z = s.slots + CHUNK * memory};
+    struct chunk c = {.z = s.slots + MLSTM_STEPS * memory};
     float *const dz = c.z + inputs;
     s.by_read = dz + p->heads * inputs;
     const uint64_t denormals = flush_denormals();
@@ -294,10 +357,10 @@ int mlstm_backward(const struct mlstm *p, int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) {
         while (row >= p->batch * (group + 1) / p->groups) group++;
         copy_state(0, p, p->dstart + row * state_size(p), s.by_memory);
-        for (int64_t t = (p->steps - 1) / CHUNK * CHUNK; t >= 0; t -= CHUNK) {
+        for (int64_t t = (p->steps - 1) / MLSTM_STEPS * MLSTM_STEPS; t >= 0; t -= MLSTM_STEPS) {
             const int64_t stop = chunk_end(p, t);
             for (int64_t head = 0; head < p->heads; head++) {
-                const float *const start = p->starts + ((t / CHUNK * p->batch + row) * p->heads + head) * memory;
+                const float *const start = p->starts + ((t / MLSTM_STEPS * p->batch + row) * p->heads + head) * memory;
                 s.dz = dz + head * inputs;
                 switch (length / VL) {
                     case 1: backward(1, p, row, head, t, stop, start, &c, s); break;
@@ -305,9 +368,9 @@ int mlstm_backward(const struct mlstm *p, int64_t first, int64_t last) {
                     case 4: backward(4, p, row, head, t, stop, start, &c, s); break;
                     default: backward((int)(length / VL), p, row, head, t, stop, start, &c, s);
                 }
-                finish(p, row, head, group, t, stop, s.dz);
+                mlstm_finish(p, row, head, group, t, stop, s.dz);
             }
-            if (p->du) multiply_back(p, row, t, stop, dz);
+            if (p->du) mlstm_multiply_back(p, row, t, stop, dz);
         }
         copy_state(1, p, p->dstart + row * state_size(p), s.by_memory);
     }

@@ -9,11 +9,16 @@
  * R is summed from the end, because a difference of two long sums would lose the small terms. */
 #include "mlstm.h"
 
-/* Numbers of each step of one head. `exponent` is i_t + R_t, and `largest` is m_T if only the steps up to t counted.
- * `closing` is 1 - sigmoid(f) or 1. `by_write` is dL/d(i_t) with m_T held. */
+/* Numbers of each step of one head. */
 struct series {
-    float *exponent, *closing, *largest, *weight, *by_write;
-    float first, m, kept; /* m_0 + R_0, m_T, and the weight of the first state */
+    float *exponent; /* i_t + R_t */
+    float *closing;  /* 1 - sigmoid(f), or 1 */
+    float *largest;  /* m_T if only the steps up to t counted */
+    float *weight;   /* a_t */
+    float *by_write; /* dL/d(i_t) with m_T held */
+    float first;     /* m_0 + R_0 */
+    float m;         /* m_T */
+    float kept;      /* f, the weight of the first state */
 };
 enum { SERIES = 5 };
 
@@ -60,11 +65,12 @@ static void weigh(const struct mlstm *p, float m, struct series *s) {
 
 /* ---------------------------------------------------------------- forward */
 
-/* Adds a chunk's a_t [v_t; 1] k_t^T / sqrt(d) to a memory [length + 1, length]; z is [CHUNK, 2, length] of k and v. */
+/* Adds a chunk's a_t [v_t; 1] k_t^T / sqrt(d) to a memory [length + 1, length]; z has k and v, [MLSTM_STEPS, 2,
+ * length]. */
 static void add_steps(const struct mlstm *p, int64_t steps, const float *weight, float *z, float *memory) {
     const int64_t d = p->size, length = padded(d);
     const float scale = 1.0f / sqrtf((float)d);
-    struct factor factors[CHUNK];
+    struct factor factors[MLSTM_STEPS];
     float *const n = memory + length * length;
     for (int64_t t = 0; t < steps; t++) {
         float *const k = z + t * 2 * length;
@@ -96,9 +102,9 @@ static void fold(const float *memory, int64_t d, float *state) {
 /* The final states of the rows in [first, last). Returns nonzero without memory. */
 int mlstm_final_forward(const struct mlstm *p, int64_t first, int64_t last) {
     const int64_t d = p->size, length = padded(d), own = d * (d + 1), steps = padded(p->steps);
-    float *const z = zeros(CHUNK * 2 * length + (length + 1) * length + p->heads * SERIES * steps);
+    float *const z = zeros(MLSTM_STEPS * 2 * length + (length + 1) * length + p->heads * SERIES * steps);
     if (!z) return 1;
-    float *const memory = z + CHUNK * 2 * length, *const numbers = memory + (length + 1) * length;
+    float *const memory = z + MLSTM_STEPS * 2 * length, *const numbers = memory + (length + 1) * length;
     const uint64_t denormals = flush_denormals();
     for (int64_t row = first; row < last; row++) {
         const float *const start = p->start + row * state_size(p);
@@ -108,9 +114,9 @@ int mlstm_final_forward(const struct mlstm *p, int64_t first, int64_t last) {
             struct series s = series_of(numbers, head, steps);
             weigh(p, start[p->heads * own + head], &s);
             unfold(start + head * own, d, s.kept, memory);
-            for (int64_t t = 0; t < p->steps; t += CHUNK) {
+            for (int64_t t = 0; t < p->steps; t += MLSTM_STEPS) {
                 const int64_t stop = chunk_end(p, t);
-                read_inputs(p, row, head, t, stop, z);
+                mlstm_read_inputs(p, row, head, t, stop, z);
                 add_steps(p, stop - t, s.weight + t, z, memory);
             }
             fold(memory, d, end + head * own);
@@ -124,11 +130,13 @@ int mlstm_final_forward(const struct mlstm *p, int64_t first, int64_t last) {
 
 /* ---------------------------------------------------------------- backward */
 
-/* The gradient of a head's final state: dL/dC packed for its products with v and with k, dL/dn, and their products
- * with the first state. */
+/* The gradient of a head's final state. */
 struct end {
-    float *by_v, *by_k, *n;
-    float by_kept, squares;
+    float *by_v;   /* dL/dC, packed for its products with v */
+    float *by_k;   /* dL/dC, packed for its products with k */
+    float *n;      /* dL/dn [d] */
+    float by_kept; /* its product with the first state */
+    float squares; /* the sum of its squares */
 };
 
 static void read_end(const float *g, const float *start, int64_t d, struct end *end) {
@@ -151,7 +159,7 @@ static void read_end(const float *g, const float *start, int64_t d, struct end *
     end->squares = sum_of(squares);
 }
 
-/* dL/dz [CHUNK, 2, length] of a chunk's k and v, and dL/d(i_t) by what is written. */
+/* dL/dz [MLSTM_STEPS, 2, length] of a chunk's k and v, and dL/d(i_t) by what is written. */
 static void differentiate(const struct mlstm *p, int64_t steps, const struct end *end, const float *weight,
                           const float *z, float *dz, float *by_write) {
     const int64_t d = p->size, length = padded(d);
@@ -207,7 +215,7 @@ static void differentiate_gates(const struct mlstm *p, int64_t row, int64_t head
 /* The gradients of the rows in [first, last), which are whole groups. Returns nonzero without memory. */
 int mlstm_final_backward(const struct mlstm *p, int64_t first, int64_t last) {
     const int64_t d = p->size, length = padded(d), own = d * (d + 1), steps = padded(p->steps), heads = p->heads;
-    const int64_t inputs = CHUNK * 2 * length, packed = d * length;
+    const int64_t inputs = MLSTM_STEPS * 2 * length, packed = d * length;
     float *const z = zeros((1 + heads) * inputs + heads * (2 * packed + length + SERIES * steps));
     if (!z) return 1;
     float *const dz = z + inputs, *const ends = dz + heads * inputs;
@@ -228,16 +236,16 @@ int mlstm_final_backward(const struct mlstm *p, int64_t first, int64_t last) {
             weigh(p, start[heads * own + head], &series[head]);
             read_end(dstart + head * own, start + head * own, d, &end[head]);
         }
-        for (int64_t t = 0; t < p->steps; t += CHUNK) {
+        for (int64_t t = 0; t < p->steps; t += MLSTM_STEPS) {
             const int64_t stop = chunk_end(p, t);
             for (int64_t head = 0; head < heads; head++) {
                 const struct series *const s = &series[head];
                 float *const by_inputs = dz + head * inputs;
-                read_inputs(p, row, head, t, stop, z);
+                mlstm_read_inputs(p, row, head, t, stop, z);
                 differentiate(p, stop - t, &end[head], s->weight + t, z, by_inputs, s->by_write + t);
-                finish(p, row, head, group, t, stop, by_inputs);
+                mlstm_finish(p, row, head, group, t, stop, by_inputs);
             }
-            if (p->du) multiply_back(p, row, t, stop, dz);
+            if (p->du) mlstm_multiply_back(p, row, t, stop, dz);
         }
         for (int64_t head = 0; head < heads; head++) {
             differentiate_gates(p, row, head, &end[head], &series[head], dstart + heads * own + head);

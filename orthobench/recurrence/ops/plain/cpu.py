@@ -51,14 +51,15 @@ class Recurrence(Kernel):
         # The complex kinds' input and the Euler form's update cannot be recovered from h.
         needs_more = arguments.parameters["activation"].is_complex or settings["euler"]
         saved = dense.saved(h, 1) if keep and needs_more else None
-        packed, inputs = native.pack(arguments.weight), dense.inputs(x, arguments.parameters)
-        inputs |= dense.outputs(arguments.reading, h)
-        native.loop(
-            "recurrence_forward",
-            settings,
-            **{"packed": packed, "bias": bias, "h0": arguments.state[0], "h": h, "saved": saved, **inputs},
-        )
-        return (h,), (saved, inputs.get("u"))
+        fields = dense.inputs(x, arguments.parameters)
+        fields |= {"bias": bias, "h0": arguments.state[0], "h": h, "saved": saved}
+        y = []
+        if (output_weight := arguments.parameters.get("output_weight")) is not None:
+            y = [workspace.take(*h.shape[:2], len(output_weight))]
+            fields |= {"outputs": len(output_weight), "packed_outputs": native.pack(output_weight), "y": y[0]}
+            fields |= {"output_bias": arguments.parameters["output_bias"]}
+        native.loop("recurrence_forward", settings, packed=native.pack(arguments.weight), **fields)
+        return (h,), (saved, fields.get("u")), *y
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
@@ -68,6 +69,9 @@ class Recurrence(Kernel):
             tape, arguments, u
         )
         fields |= {"bias": bias, "saved": saved, "packed": native.pack_transposed(weight)}
+        if (dy := tape.output_gradient) is not None:
+            packed = native.pack_transposed(arguments.parameters["output_weight"])
+            fields |= {"outputs": dy.shape[-1], "grad_y": dy, "packed_outputs": packed}
         if bias is not None:
             fields["dbias"] = dense.row_sums(h0)
         native.loop("recurrence_backward", **fields)
@@ -129,7 +133,7 @@ class Lipschitz(Kernel):
         native.loop(
             "lipschitz_backward",
             packed=native.pack_transposed(weight[:n]),
-            packed_candidate=native.pack_transposed(weight[n:]),
+            packed_inner=native.pack_transposed(weight[n:]),
             **fields,
         )
         dweight = None

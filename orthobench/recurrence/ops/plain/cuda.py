@@ -87,23 +87,22 @@ class Recurrence(launch.TritonKernel):
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         cell, weight, (h0,) = _cell(arguments.parameters), arguments.weight, arguments.state
-        steps, (batch, n) = x.shape[-3], h0.shape[-2:]
+        steps, (batch, n) = len(x), h0.shape
         bias = arguments.parameters.get("bias")
-        b = h0.new_zeros(*h0.shape[:-2], n) if bias is None else bias
+        b = h0.new_zeros(n) if bias is None else bias
         states = x.new_empty(*x.shape[:-1], n)
         saved = torch.empty_like(x) if cell.keeps else states
         plan = launch.row_plan(n)
         shared = {**cell.scalars(), **cell.constants(), "KEEP": cell.keeps}
         if plan is not None:
-            launch.kernels().row.row_forward[(h0.numel() // n,)](
-                x, weight.mT.contiguous(), h0, b, states, saved, steps, batch, n, **shared, **plan.constants()
+            launch.kernels().row.row_forward[(batch,)](
+                x, weight.T.contiguous(), h0, b, states, saved, steps, batch, n, **shared, **plan.constants()
             )
         else:
             kernel, constants = launch.step_launch("step_forward", x, batch, n)
             for t in range(steps):
                 previous, t_other = (states, t - 1) if t else (h0, 0)
-                slabs = steps if t else 1
-                kernel(x, weight, previous, b, states, saved, t, t_other, steps, slabs, batch, **shared, **constants)
+                kernel(x, weight, previous, b, states, saved, t, t_other, batch, **shared, **constants)
         return (states,), (saved if cell.keeps else None,)
 
     @staticmethod
@@ -113,15 +112,15 @@ class Recurrence(launch.TritonKernel):
         bias = arguments.parameters.get("bias")
         final, grad = launch.loss_gradient(tape)
         norms = tape.norms[0] if tape.norms else None
-        steps, batch, n = states.shape[-3:]
-        b = h0.new_zeros(*h0.shape[:-2], n) if bias is None else bias
+        steps, batch, n = states.shape
+        b = h0.new_zeros(n) if bias is None else bias
         dx = torch.empty_like(saved)
         dbias = torch.zeros_like(h0)
         plan = launch.row_plan(n)
         shared = {**cell.scalars(), **cell.constants(), "BIAS": bias is not None, "FINAL": final}
         if plan is not None:
             dh0 = torch.empty_like(h0)
-            launch.kernels().row.row_backward[(h0.numel() // n,)](
+            launch.kernels().row.row_backward[(batch,)](
                 grad, weight, saved, b, dx, dh0, dbias, dbias if norms is None else norms, steps, batch, n,
                 **shared, TRACE=norms is not None, **plan.constants(),
             )  # fmt: skip
@@ -130,19 +129,19 @@ class Recurrence(launch.TritonKernel):
             needs_total = cell.is_residual or norms is not None
             total = torch.empty_like(states) if needs_total else dx
             d_mixed = torch.empty_like(states) if cell.gates == 2 else dx
-            m = weight.mT.contiguous()
+            m = weight.T.contiguous()
             kernel, constants = launch.step_launch("step_backward", states, batch, n)
             for t in reversed(range(steps)):
                 kernel(
-                    grad, m, saved, b, dx, d_mixed, total, dbias, t, min(t + 1, steps - 1), steps, batch,
+                    grad, m, saved, b, dx, d_mixed, total, dbias, t, min(t + 1, steps - 1), batch,
                     **shared, TOTAL=needs_total, LAST=t == steps - 1, **constants,
                 )  # fmt: skip
-            dh0 = launch.first_gradient(d_mixed, weight)
+            dh0 = d_mixed[0] @ weight
             if cell.is_residual:
-                dh0 += total.select(-3, 0)
+                dh0 += total[0]
             launch.record(norms, total)
         db = None
         if bias is not None:
             terms = dbias[..., ::2] if cell.is_complex else dbias  # both columns of a pair hold its term
-            db = launch.of_each_run(launch.sum_of_rows, terms)
+            db = terms.sum(0)
         return Gradients(dx, launch.weight_gradient(d_mixed, states, h0), (dh0,), {"bias": db})

@@ -2,45 +2,56 @@
 #include "activations.h"
 #include "weight_sums.h"
 
+struct plain {
+    struct dense dense;
+    struct activation activation; /* of the plain recurrence */
+    int64_t euler;                /* whether h_t = h_{t-1} + step_size act(...) */
+    float step_size;              /* eps of the Euler form */
+    const float *bias;            /* the activation's b, [n], or NULL */
+    float *dbias;                 /* [B, padded(n)], zeroed, or NULL: each row's sum over time */
+    float *dmixed;                /* [T, B, n]: what dense.packed multiplies backward, or NULL if it is dL/dz */
+    const float *packed_inner;    /* Lipschitz, backward: the W inside tanh, packed, for dx; or NULL */
+    int64_t outputs;              /* columns of y and grad_y */
+    const float *packed_outputs;  /* V of y_t = V h_t + c, packed; backward for dL/dy V */
+    const float *output_bias;     /* c [outputs] */
+    float *y;                     /* [T, B, outputs], or NULL */
+    const float *grad_y;          /* dL/dy [T, B, outputs], or NULL. Its sums dL/dV follow in dense.dweights, `outputs`
+                                   * rows in each group. */
+};
+
+INLINE const struct plain *of_plain(const struct step *s) { return (const struct plain *)s->p; }
+
 /* ------------------------------------------------------------------ the loops over time */
 
-static int forward(const struct problem *p, int64_t first, int64_t last, int gates, epilogue *finish) {
+static int forward(const struct plain *own, int64_t first, int64_t last, int gates, epilogue *finish) {
     const uint64_t denormals = flush_denormals();
-    const int64_t n = p->features;
+    const struct dense *const p = &own->dense;
     struct step s = {.p = p, .first = first};
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
         forward_sweep(&s, last - first, s.prev, p->packed, p->packed_inputs, gates, finish);
         const int64_t row = s.t * p->batch; /* its states are in the cache */
-        if (p->y)
-            linear(row + first, row + last, p->batch, n, p->outputs, p->h, p->packed_outputs, p->output_bias, p->y);
+        if (own->y)
+            linear(row + first, row + last, p->batch, p->features, own->outputs, p->h, own->packed_outputs,
+                   own->output_bias, own->y);
     }
     return end_forward(denormals);
 }
 
-/* `dmixed` [T, B, n] is what the packed matrix multiplies, or NULL: then dL/dz is. A second matrix multiplies dx. */
-static int backward(const struct problem *p, int64_t first, int64_t last, int64_t width, epilogue *finish,
-                    const float *dmixed) {
-    const int64_t n = p->features, rows = last - first;
+static int backward(const struct plain *own, int64_t first, int64_t last, int64_t width, epilogue *finish) {
+    const struct dense *const p = &own->dense;
+    const int64_t n = p->features, rows = last - first, outputs = p->dweights ? own->outputs : 0;
+    const float *const dmixed = own->dmixed;
+    struct step s;
     struct sums sums;
-    float *const memory = zeros(rows * (n + VL));
-    if (!memory) return 1;
-    const int64_t outputs = p->dweights ? p->outputs : 0;
-    if (!start_sums(&sums, p, rows, width + outputs, 0)) {
-        free(memory);
-        return 1;
-    }
+    if (!start_backward(&s, &sums, p, first, rows, 1, width + outputs, 0)) return 1;
     if (outputs) {
         sums.sources[0].last = width;
         sums.sources[1] = (struct source){width, width + outputs, 0, n, p->h, NULL};
         sums.count = 2;
     }
     const uint64_t denormals = flush_denormals();
-    struct step s = {.p = p, .first = first};
-    s.direct = p->euler ? memory + rows * VL : NULL;
-    s.squares = p->norms ? memory : NULL;
-    s.dz_row = sums.row;
-    s.dx = sums.ring ? p->dx : NULL;
+    if (!own->euler) s.direct = NULL;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         const int64_t later = offset(&s, 0, n) + p->batch * n;
         struct operand carried[3];
@@ -48,46 +59,41 @@ static int backward(const struct problem *p, int64_t first, int64_t last, int64_
         if (s.t < p->steps - 1) {
             const float *const next = dmixed ? dmixed + later : dz_at(&sums, p, s.t + 1, first);
             carried[count++] = (struct operand){next, dmixed ? n : sums.row, n, p->packed};
-            if (p->packed_candidate) carried[count++] = (struct operand){p->dx + later, n, n, p->packed_candidate};
+            if (own->packed_inner) carried[count++] = (struct operand){p->dx + later, n, n, own->packed_inner};
         }
         if (s.t >= 0) s.dz = dz_at(&sums, p, s.t, first);
-        if (s.t >= 0 && p->grad_y) {
-            const float *const arriving_y = p->grad_y + offset(&s, 0, p->outputs);
-            carried[count++] = (struct operand){arriving_y, p->outputs, p->outputs, p->packed_outputs};
+        if (s.t >= 0 && own->grad_y) {
+            const float *const arriving_y = own->grad_y + offset(&s, 0, own->outputs);
+            carried[count++] = (struct operand){arriving_y, own->outputs, own->outputs, own->packed_outputs};
             for (int64_t row = 0; row < rows && outputs; row++)
                 memcpy(s.dz + row * s.dz_row + width, arriving_y + row * outputs, (size_t)outputs * 4);
         }
         sweep(&s, rows, carried, count, 1, s.t < 0 ? initial_gradient : finish);
         if (s.t < 0) break;
-        if (s.squares) finish_norms(&s, rows, s.squares, p->norms);
+        finish_norms(&s, rows, NULL);
         add_products(&sums, p, s.t, first);
     }
-    end_sums(&sums, p);
-    free(memory);
-    restore_denormals(denormals);
-    return 0;
+    return end_backward(&s, &sums, denormals);
 }
-
 
 /* ------------------------------------------------------------------ h_t = act(x_t + W h_{t-1}; b) */
 
 /* saved, one part: of the complex kinds z, else in the Euler form the activation's output, else NULL: h is enough. */
 INLINE void activation_forward(const int kind, const int euler, const struct step *shared, int64_t row, int rows,
                                int64_t col, int vecs, const float *block) {
-    COPY_STEP(shared);
-    const struct problem *p = s->p;
+    COPY_STEP(shared, plain);
     const int64_t n = p->features, next = p->batch * n;
     for (int v = 0; v < vecs; v++) {
         const int64_t at = col + v * VL;
         const int count = lanes(n - at);
-        const vf bias = p->bias ? load(p->bias + at, count) : (vf){0};
+        const vf bias = own->bias ? load(own->bias + at, count) : (vf){0};
         for (int i = 0; i < rows; i++) {
             const int64_t here = offset(s, row + i, n) + at;
             const vf z = with_input(p, *(const vf *)(block + (i * 2 + v) * VL), here, count, next);
             prefetch(p->h + here, next);
-            vf a = activate(kind, z, bias, p);
+            vf a = activate(kind, z, bias, &own->activation);
             keep(s, 1, saved_at(s, row + i, 1, at), kind >= COMPLEX_MODRELU ? z : a);
-            if (euler) a = load(s->prev + (row + i) * n + at, count) + p->step_size * a;
+            if (euler) a = load(s->prev + (row + i) * n + at, count) + own->step_size * a;
             store(p->h + here, a, count);
         }
     }
@@ -95,8 +101,7 @@ INLINE void activation_forward(const int kind, const int euler, const struct ste
 
 INLINE void activation_backward(const int kind, const int euler, const struct step *shared, int64_t row, int rows,
                                 int64_t col, int vecs, const float *block) {
-    COPY_STEP(shared);
-    const struct problem *p = s->p;
+    COPY_STEP(shared, plain);
     const int64_t n = p->features, before = -p->batch * n;
     const float *const output = p->saved ? p->saved : p->h;
     const int64_t width = p->saved ? kept_row(n, 1) : n;
@@ -104,7 +109,7 @@ INLINE void activation_backward(const int kind, const int euler, const struct st
     for (int v = 0; v < vecs; v++) {
         const int64_t at = col + v * VL;
         const int count = lanes(n - at);
-        const vf bias = p->bias ? load(p->bias + at, count) : (vf){0};
+        const vf bias = own->bias ? load(own->bias + at, count) : (vf){0};
         for (int i = 0; i < rows; i++) {
             const int64_t here = offset(s, row + i, n) + at, local = (row + i) * n + at;
             vf g = *(const vf *)(block + (i * 2 + v) * VL);
@@ -121,9 +126,9 @@ INLINE void activation_backward(const int kind, const int euler, const struct st
                 store(s->direct + local, g, count);
             }
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
-            const struct derivative d = differentiate(kind, euler ? g * p->step_size : g, a, bias, p);
+            const struct derivative d = differentiate(kind, euler ? g * own->step_size : g, a, bias, &own->activation);
             store_dz(s, row + i, here, at, d.z, count);
-            if (p->dbias) add_to_row(s, p->dbias, row + i, at, d.bias);
+            if (own->dbias) add_to_row(s, own->dbias, row + i, at, d.bias);
         }
     }
 }
@@ -134,29 +139,29 @@ INLINE void activation_backward(const int kind, const int euler, const struct st
 
 #define CASE(KIND)                                                                                           \
     case KIND:                                                                                               \
-        if (s->p->euler) activation_forward(KIND, 1, s, row, rows, col, vecs, block);                        \
+        if (of_plain(s)->euler) activation_forward(KIND, 1, s, row, rows, col, vecs, block);                        \
         else activation_forward(KIND, 0, s, row, rows, col, vecs, block);                                    \
         return;
 static void finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
-    switch (s->p->kind) { EACH_KIND(CASE) }
+    switch (of_plain(s)->activation.kind) { EACH_KIND(CASE) }
 }
 #undef CASE
 #define CASE(KIND)                                                                                           \
     case KIND:                                                                                               \
-        if (s->p->euler) activation_backward(KIND, 1, s, row, rows, col, vecs, block);                       \
+        if (of_plain(s)->euler) activation_backward(KIND, 1, s, row, rows, col, vecs, block);                       \
         else activation_backward(KIND, 0, s, row, rows, col, vecs, block);                                   \
         return;
 static void finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
-    switch (s->p->kind) { EACH_KIND(CASE) }
+    switch (of_plain(s)->activation.kind) { EACH_KIND(CASE) }
 }
 #undef CASE
 
-int recurrence_forward(const struct problem *p, int64_t first, int64_t last) {
-    return forward(p, first, last, 1, finish_forward);
+int recurrence_forward(const struct plain *own, int64_t first, int64_t last) {
+    return forward(own, first, last, 1, finish_forward);
 }
 
-int recurrence_backward(const struct problem *p, int64_t first, int64_t last) {
-    return backward(p, first, last, p->features, finish_backward, NULL);
+int recurrence_backward(const struct plain *own, int64_t first, int64_t last) {
+    return backward(own, first, last, own->dense.features, finish_backward);
 }
 
 /* ------------------------------------------------------------------ gated: h_t = h_{t-1} + eps sigmoid tanh
@@ -164,8 +169,7 @@ int recurrence_backward(const struct problem *p, int64_t first, int64_t last) {
 
 static void gated_finish_forward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                  const float *block) {
-    COPY_STEP(shared);
-    const struct problem *p = s->p;
+    COPY_STEP(shared, plain);
     const int64_t n = p->features, next = p->batch * 2 * n;
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) {
@@ -179,7 +183,7 @@ static void gated_finish_forward(const struct step *shared, int64_t row, int row
             const int64_t kept = saved_at(s, row + i, 2, at);
             keep(s, 2, kept, a);
             keep(s, 2, kept + padded(n), gate);
-            const vf h = load(s->prev + (row + i) * n + at, count) + p->step_size * gate * a;
+            const vf h = load(s->prev + (row + i) * n + at, count) + own->step_size * gate * a;
             const int64_t out = offset(s, row + i, n) + at;
             prefetch(p->h + out, p->batch * n);
             store(p->h + out, h, count);
@@ -188,8 +192,7 @@ static void gated_finish_forward(const struct step *shared, int64_t row, int row
 
 static void gated_finish_backward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                   const float *block) {
-    COPY_STEP(shared);
-    const struct problem *p = s->p;
+    COPY_STEP(shared, plain);
     const int64_t n = p->features;
     const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
     for (int i = 0; i < rows; i++)
@@ -203,29 +206,29 @@ static void gated_finish_backward(const struct step *shared, int64_t row, int ro
             vf parts[2];
             load_saved(s, row + i, 2, 2, at, parts);
             const vf a = parts[0], gate = parts[1];
-            g *= p->step_size;
+            g *= own->step_size;
             const vf dcandidate = g * gate * tangent_slope(a), dgate = g * a * gate * (1.0f - gate);
             store(p->dx + here, dcandidate, count);
             store(p->dx + here + n, dgate, count);
-            store(p->dmixed + offset(s, row + i, n) + at, dcandidate + dgate, count);
+            store(own->dmixed + offset(s, row + i, n) + at, dcandidate + dgate, count);
         }
 }
 
-int gated_forward(const struct problem *p, int64_t first, int64_t last) {
-    return forward(p, first, last, 1, gated_finish_forward);
+int gated_forward(const struct plain *own, int64_t first, int64_t last) {
+    return forward(own, first, last, 1, gated_finish_forward);
 }
 
-int gated_backward(const struct problem *p, int64_t first, int64_t last) {
-    return backward(p, first, last, 2 * p->features, gated_finish_backward, p->dmixed);
+int gated_backward(const struct plain *own, int64_t first, int64_t last) {
+    return backward(own, first, last, 2 * own->dense.features, gated_finish_backward);
 }
 
-/* ------------------------------------------------------------------ Lipschitz: h_t = h_{t-1} + eps (A h + tanh(W h +
- * x)) saved, one part: tanh's output. dmixed: dL/d(A h_{t-1}); dx is dL/d(W h_{t-1}) too. */
+/* ------------------------------------------------------------------ Lipschitz
+ * h_t = h_{t-1} + eps (A h_{t-1} + tanh(W h_{t-1} + x_t))
+ * saved, one part: tanh's output. dmixed: dL/d(A h_{t-1}); dx is dL/d(W h_{t-1}) too. */
 
 static void lipschitz_finish_forward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                      const float *block) {
-    COPY_STEP(shared);
-    const struct problem *p = s->p;
+    COPY_STEP(shared, plain);
     const int64_t n = p->features, next = p->batch * n;
     const int count = lanes(n - col);
     (void)vecs;
@@ -236,14 +239,13 @@ static void lipschitz_finish_forward(const struct step *shared, int64_t row, int
         prefetch(p->x + here, next);
         prefetch(p->h + here, next);
         keep(s, 1, saved_at(s, row + i, 1, col), a);
-        store(p->h + here, load(s->prev + (row + i) * n + col, count) + p->step_size * (linear + a), count);
+        store(p->h + here, load(s->prev + (row + i) * n + col, count) + own->step_size * (linear + a), count);
     }
 }
 
 static void lipschitz_finish_backward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                       const float *block) {
-    COPY_STEP(shared);
-    const struct problem *p = s->p;
+    COPY_STEP(shared, plain);
     const int64_t n = p->features, before = -p->batch * n;
     const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
     for (int i = 0; i < rows; i++)
@@ -257,17 +259,17 @@ static void lipschitz_finish_backward(const struct step *shared, int64_t row, in
             vf a;
             load_saved(s, row + i, 1, 1, at, &a);
             prefetch(p->dx + here, before);
-            prefetch(p->dmixed + here, before);
-            g *= p->step_size;
-            store(p->dmixed + here, g, count);
+            prefetch(own->dmixed + here, before);
+            g *= own->step_size;
+            store(own->dmixed + here, g, count);
             store(p->dx + here, g * tangent_slope(a), count);
         }
 }
 
-int lipschitz_forward(const struct problem *p, int64_t first, int64_t last) {
-    return forward(p, first, last, 2, lipschitz_finish_forward);
+int lipschitz_forward(const struct plain *own, int64_t first, int64_t last) {
+    return forward(own, first, last, 2, lipschitz_finish_forward);
 }
 
-int lipschitz_backward(const struct problem *p, int64_t first, int64_t last) {
-    return backward(p, first, last, p->features, lipschitz_finish_backward, p->dmixed);
+int lipschitz_backward(const struct plain *own, int64_t first, int64_t last) {
+    return backward(own, first, last, own->dense.features, lipschitz_finish_backward);
 }

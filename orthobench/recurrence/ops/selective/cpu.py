@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution, stopwatch
+from orthobench.recurrence import convolution
 from orthobench.recurrence.call import Convolution, Projection
 from orthobench.recurrence.cpu import native, threads, workspace
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
@@ -129,7 +129,5 @@ def _run(
     sizes = {"steps": steps, "batch": batch, "width": width, "size": size, "rank": rank, "groups": groups}
     sizes |= {"negative": parameters["negative"], "taps": 0 if taps is None else len(taps)}
     sizes["inputs"] = inputs if "input_weight" in parameters else 0
-    problem = native.problem("selective", **sizes, **by_name)
     parts = threads.ranges(groups, torch.get_num_threads() if steps * batch * width * size > _SMALL else 1)
-    with stopwatch.part(stopwatch.FORWARD if function == "selective_forward" else stopwatch.BACKWARD):
-        native.run_parts(function, problem, parts)
+    native.run_parts(function, parts, **sizes, **by_name)

@@ -8,14 +8,153 @@
  *
  * The sequence is cut into chunks of steps. A group of units of one block runs through all steps of a chunk in
  * registers. `starts` [chunks, B, packed] has the states before each chunk. The backward pass recomputes the states of
- * a chunk, for one group of one block at a time, so that they stay in the L1 cache. `selective.h` contains the chunks
- * and their weights, `selective_inputs.h` the input x, and `selective_gate.h` the outputs that follow from y. */
+ * a chunk, for one group of one block at a time, so that they stay in the L1 cache. `selective_inputs.h` computes the
+ * input x, and `selective_gate.h` the outputs that follow from y. */
+#include "products.h"
 #include "selective_gate.h"
 #include "selective_inputs.h"
 
+#define LN2 0.693147180559945309f
+
+enum { GROUP = VL == 16 ? 8 : 4 }; /* units of a feature that run through a chunk in registers */
+
+/* ------------------------------------------------------------------ groups of units, blocks of features and rows */
+
+static int64_t in_groups(int64_t count) { return (count + GROUP - 1) / GROUP * GROUP; }
+
+static int64_t blocks_of(int64_t width) { return (width + VL - 1) / VL; }
+
+/* Rows [count, width] as [blocks, in_groups(count)] vectors, times a factor, and zeros behind the last; and back. */
+static void pack_rows(int64_t count, int64_t width, const float *from, vf *to, float factor) {
+    for (int64_t col = 0; col < width; col += VL, to += in_groups(count))
+        for (int64_t n = 0; n < in_groups(count); n++)
+            to[n] = n < count ? factor * load(from + n * width + col, lanes(width - col)) : (vf){0};
+}
+
+static void unpack_rows(int64_t count, int64_t width, const vf *from, float *to) {
+    for (int64_t col = 0; col < width; col += VL, from += in_groups(count))
+        for (int64_t n = 0; n < count; n++) store(to + n * width + col, from[n], lanes(width - col));
+}
+
+/* a from e = exp(Delta A). */
+INLINE vf factor(const int negative, vf e) { return negative ? 2.0f * e - 1.0f : e; }
+
+/* Rows [first, last) of a group. */
+struct range {
+    int64_t first, last;
+};
+
+static struct range rows_of(const struct selective *p, int64_t group) {
+    return (struct range){p->batch * group / p->groups, p->batch * (group + 1) / p->groups};
+}
+
+static int64_t rows_of_group(const struct selective *p) { return (p->batch + p->groups - 1) / p->groups; }
+
+static int64_t numbers_of(const struct selective *p) { return p->rank + 2 * p->size; }
+
+static void copy_floats(float *to, const float *from, int64_t count) {
+    for (int64_t n = 0; n < count; n += VL) store(to + n, load(from + n, lanes(count - n)), lanes(count - n));
+}
+
+/* ------------------------------------------------------------------ a chunk's place, weights and step lengths */
+
+/* `direction` is 1 if the next chunk is the later one, and -1 if it is the earlier one. */
+static void place_chunk(struct chunk *chunk, struct range rows, int64_t row, int64_t first, int direction) {
+    const struct selective *const p = chunk->p;
+    chunk->row = row, chunk->first = first, chunk->at = first * p->batch + row;
+    chunk->count = p->steps - first < SCAN_STEPS ? p->steps - first : SCAN_STEPS;
+    const int64_t turn = row + 1 < rows.last ? 0 : direction * p->batch, next = turn ? rows.first - row : 1;
+    chunk->ahead = turn * SCAN_STEPS + next;
+    chunk->starts_ahead = (turn + next) * blocks_of(p->width) * in_groups(p->size) * VL;
+}
+
+/* The numbers of a weight that are of use: C is not if nothing is read. */
+static int64_t numbers_used(const struct selective *p, int reads) { return p->rank + (reads ? 2 : 1) * p->size; }
+
+/* The weights of a chunk's steps in groups, from rows that are `ld` floats apart. */
+static void read_weights(const struct chunk *chunk, int reads, const float *weight, int64_t ld) {
+    const struct selective *const p = chunk->p;
+    const int64_t ranks = in_groups(p->rank), units = in_groups(p->size);
+    for (int64_t t = 0; t < chunk->count; t++, weight += ld) {
+        copy_floats(chunk->r + t * ranks, weight, p->rank);
+        copy_floats(chunk->b + t * units, weight + p->rank, p->size);
+        if (reads) copy_floats(chunk->c + t * units, weight + p->rank + p->size, p->size);
+    }
+}
+
+/* The same from the tensor of all steps. */
+static void read_kept_weights(const struct chunk *chunk, int reads) {
+    const struct selective *const p = chunk->p;
+    const int64_t numbers = numbers_of(p);
+    for (int64_t t = 0; t < chunk->count; t++)
+        for (int64_t n = 0; n < numbers; n += 16) fetch(chunk, t, n, numbers, p->weight);
+    read_weights(chunk, reads, p->weight + chunk->at * numbers, p->batch * numbers);
+}
+
+enum { TURN = 8 }; /* steps whose functions are computed together, because a single one mostly waits for its results */
+
+/* Delta, Delta x and, unless `slopes` is NULL, the derivative of softplus, of a block at all steps of a chunk. `step`
+ * is the block's part of W. A turn behind the last step makes the last one again.
+ *
+ * softplus(z) = log(1 + e^z) = max(z, 0) + log(1 + u), u = e^-|z|. */
+INLINE void step_lengths(const struct chunk *chunk, int64_t col, const vf *step, struct drive *drives, vf *slopes) {
+    const struct selective *const p = chunk->p;
+    const int64_t rank = p->rank, ranks = in_groups(rank), last = chunk->count - 1;
+    const int count = lanes(p->width - col);
+    const vf bias = load(p->bias + col, count);
+    for (int64_t start = 0; start <= last; start += TURN) {
+        vf raw[TURN];
+#pragma GCC unroll 8
+        for (int i = 0; i < TURN; i++) raw[i] = bias;
+        for (int64_t j = 0; j < rank; j++)
+#pragma GCC unroll 8
+            for (int i = 0; i < TURN; i++) raw[i] += chunk->r[(start + i) * ranks + j] * step[j];
+#pragma GCC unroll 8
+        for (int i = 0; i < TURN; i++) {
+            const int64_t t = start + i < last ? start + i : last;
+            struct drive *const drive = drives + start + i;
+            if (!p->inputs) fetch(chunk, t, col, p->width, p->x);
+            const vf u = power_of_product(magnitude(raw[i]), splat(-LOG2E));
+            drive->delta = relu(raw[i]) + log_one_plus(u);
+            drive->driven = drive->delta * load(chunk->x + t * chunk->ldx + col, count);
+            if (slopes) slopes[start + i] = select_lanes(raw[i] < 0, u, splat(1.0f)) * reciprocal(1.0f + u);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ the map from x to a step's weight */
+
+/* The weights of a chunk's steps, kept and in groups. `out` is memory for [SCAN_STEPS, padded(numbers_used)]. */
+static void make_weights(const struct chunk *chunk, const float *packed, float *out) {
+    const struct selective *const p = chunk->p;
+    const int reads = p->y != NULL;
+    const int64_t numbers = numbers_of(p), used = numbers_used(p, reads);
+    multiply_rows(&(struct operand){chunk->x, chunk->ldx, p->width, packed}, chunk->count, used, out, padded(used));
+    read_weights(chunk, reads, out, padded(used));
+    for (int64_t t = 0; t < chunk->count; t++)
+        copy_floats(p->weight + step_at(chunk, t) * numbers, out + t * padded(used), used);
+}
+
+/* dmap [numbers, padded(width)] += the sum over a chunk of a group's rows of dweight^T x. `by_weight` is
+ * [rows, SCAN_STEPS, numbers], and zero behind the last step. `x` has each row's x as `chunk` has the first one's,
+ * `row_size` floats apart. `factors` is memory for all steps of the rows. */
+static void add_map_gradient(const struct chunk *chunk, const float *x, int64_t row_size, int64_t rows,
+                             const float *by_weight, struct factor *factors, float *dmap) {
+    const struct selective *const p = chunk->p;
+    const int64_t numbers = numbers_of(p), used = numbers_used(p, p->grad_y != NULL), total = rows * SCAN_STEPS;
+    for (int64_t k = 0; k < total; k++) {
+        const int64_t t = k % SCAN_STEPS < chunk->count ? k % SCAN_STEPS : 0;
+        factors[k].state = x + k / SCAN_STEPS * row_size + t * chunk->ldx;
+    }
+    for (int64_t k = 0; k < total; k += DEPTH) {
+        const struct rows piece = {by_weight + k * numbers, total - k < DEPTH ? total - k : DEPTH, numbers};
+        accumulate_outer(&piece, factors + k, 0, used, 0, p->width, p->width, 0, dmap, NULL);
+    }
+}
+
 /* Floats of `starts`. */
 int64_t selective_starts(int64_t steps, int64_t batch, int64_t width, int64_t size) {
-    return (steps + CHUNK - 1) / CHUNK * batch * blocks_of(width) * in_groups(size) * VL;
+    return (steps + SCAN_STEPS - 1) / SCAN_STEPS * batch * blocks_of(width) * in_groups(size) * VL;
 }
 
 /* ------------------------------------------------------------------ the forward pass */
@@ -28,7 +167,7 @@ INLINE void forward_group(const int negative, const int reads, const struct chun
     const int64_t units = in_groups(p->size), col = block * VL;
     const int is_first = group == 0, is_last = group + GROUP >= units;
     const float *b = chunk->b + group, *c = chunk->c + group;
-    const struct drive *const drives = chunk->drives + block * CHUNK;
+    const struct drive *const drives = chunk->drives + block * SCAN_STEPS;
     vf state[GROUP];
     vf rate[GROUP];
     for (int i = 0; i < GROUP; i++) state[i] = h[i], rate[i] = rates[i];
@@ -51,12 +190,12 @@ INLINE void forward_group(const int negative, const int reads, const struct chun
 
 /* Memory of a thread. */
 struct forward_memory {
-    vf *rates,   /* A / log 2, packed */
-        *step,   /* W, packed */
-        *h,      /* the states of a group of rows, packed */
-        *y;      /* y of a block at the steps of a chunk */
-    float *made, /* the weights of a chunk */
-        *map;    /* the map, packed */
+    vf *rates;  /* A / log 2, packed */
+    vf *step;   /* W, packed */
+    vf *h;      /* the states of a group of rows, packed */
+    vf *y;      /* y of a block [SCAN_STEPS] */
+    float *made; /* the weights of a chunk that the map makes [SCAN_STEPS, padded(numbers_used)] */
+    float *map; /* the map, packed */
     struct inputs inputs;
     struct chunk chunk;
 };
@@ -70,7 +209,7 @@ INLINE void forward_row(const int negative, const struct chunk *chunk, vf *h, fl
     if (p->map) make_weights(chunk, m->map, m->made);
     else read_kept_weights(chunk, p->y != NULL);
     for (int64_t block = 0; block < blocks; block++) {
-        step_lengths(chunk, block * VL, m->step + block * in_groups(p->rank), chunk->drives + block * CHUNK, NULL);
+        step_lengths(chunk, block * VL, m->step + block * in_groups(p->rank), chunk->drives + block * SCAN_STEPS, NULL);
         for (int64_t group = 0; group < units; group += GROUP) {
             const int64_t unit = block * units + group;
             float *const start = starts ? starts + unit * VL : NULL;
@@ -85,9 +224,9 @@ INLINE void forward(const int negative, struct chunk *chunk, struct range rows, 
     const int64_t state = p->size * p->width, packed = blocks_of(p->width) * in_groups(p->size);
     for (int64_t row = rows.first; row < rows.last; row++)
         pack_rows(p->size, p->width, p->start + row * state, m->h + (row - rows.first) * packed, 1.0f);
-    for (int64_t first = 0; first < p->steps; first += CHUNK) {
+    for (int64_t first = 0; first < p->steps; first += SCAN_STEPS) {
         for (int64_t row = rows.first; row < rows.last; row++) {
-            float *const starts = p->starts ? p->starts + (first / CHUNK * p->batch + row) * packed * VL : NULL;
+            float *const starts = p->starts ? p->starts + (first / SCAN_STEPS * p->batch + row) * packed * VL : NULL;
             place_chunk(chunk, rows, row, first, 1);
             place_inputs(chunk, &m->inputs);
             forward_row(negative, chunk, m->h + (row - rows.first) * packed, starts, m);
@@ -100,10 +239,10 @@ INLINE void forward(const int negative, struct chunk *chunk, struct range rows, 
 static struct chunk carve_chunk(struct carver *from, const struct selective *p) {
     const int64_t units = in_groups(p->size);
     struct chunk chunk = {.p = p};
-    chunk.r = carve(from, CHUNK * in_groups(p->rank));
-    chunk.b = carve(from, CHUNK * units);
-    chunk.c = carve(from, CHUNK * units);
-    chunk.drives = carve(from, 2 * blocks_of(p->width) * CHUNK * VL);
+    chunk.r = carve(from, SCAN_STEPS * in_groups(p->rank));
+    chunk.b = carve(from, SCAN_STEPS * units);
+    chunk.c = carve(from, SCAN_STEPS * units);
+    chunk.drives = carve(from, 2 * blocks_of(p->width) * SCAN_STEPS * VL);
     return chunk;
 }
 
@@ -112,10 +251,10 @@ static struct forward_memory carve_forward(struct carver *from, const struct sel
     struct forward_memory m = {.rates = carve(from, state)};
     m.step = carve(from, in_groups(p->rank) * ld);
     m.h = carve(from, rows_of_group(p) * state);
-    m.y = carve(from, CHUNK * VL);
-    m.made = carve(from, p->map ? CHUNK * used : 0);
+    m.y = carve(from, SCAN_STEPS * VL);
+    m.made = carve(from, p->map ? SCAN_STEPS * used : 0);
     m.map = carve(from, p->map ? p->width * used : 0);
-    m.inputs.x = carve(from, p->taps ? CHUNK * ld : 0);
+    m.inputs.x = carve(from, p->taps ? SCAN_STEPS * ld : 0);
     m.chunk = carve_chunk(from, p);
     return m;
 }
@@ -131,7 +270,7 @@ int selective_forward(const struct selective *p, int64_t first, int64_t last) {
     const uint64_t denormals = flush_denormals();
     pack_rows(p->size, p->width, p->rates, m.rates, LOG2E);
     pack_rows(p->rank, p->width, p->step, m.step, 1.0f);
-    if (p->map) pack_map(m.map, numbers_used(p, p->y != NULL), p->width, p->map, p->width, 1);
+    if (p->map) pack(m.map, p->map, numbers_used(p, p->y != NULL), p->width, p->width, 1, 1);
     for (int64_t group = first; group < last; group++)
         if (p->negative) forward(1, &m.chunk, rows_of(p, group), &m);
         else forward(0, &m.chunk, rows_of(p, group), &m);
@@ -178,75 +317,75 @@ static void lane_sums(const struct halves *halves, const vf *from, int64_t count
 
 /* ------------------------------------------------------------------ the backward pass */
 
-/* The gradients of Delta x and of Delta A / log 2 for a block at a step; later dx without the map, and the gradient of
- * W r + b. */
+/* The gradients of a block at a step. */
 struct sums {
-    vf driven, exponent;
+    vf driven;   /* by Delta x; later dx without the map */
+    vf exponent; /* by Delta A / log 2; later by W r + b */
 };
 
 /* Memory of a thread. `ld` is padded(width). */
 struct scratch {
-    vf *rates,               /* A / log 2, packed */
-        *step,               /* W, packed */
-        *by_state,           /* dL/d(state) of each row of the group, packed */
-        *by_rates,           /* dL/dA, packed: a sum over the group of rows */
-        *by_step,            /* dL/dW, packed: a sum over the group of rows */
-        *by_bias;            /* dL/db [blocks]: a sum over the group of rows */
-    vf *slopes;              /* derivatives of softplus, [blocks, CHUNK] */
-    struct sums *gradients;  /* [blocks, CHUNK] */
-    vf *h,                   /* states of one group of units, [CHUNK + 1, GROUP] */
-        *e,                  /* their e = exp(Delta A), [CHUNK, GROUP] */
-        *by_b,               /* dL/dB before the sums over lanes, [CHUNK, GROUP] */
-        *by_c,               /* dL/dC before the sums over lanes, [CHUNK, GROUP] */
-        *squares;            /* partial sums of squares for the norms, [CHUNK] */
-    float *lane_sums;        /* [CHUNK, GROUP] */
-    float *by_weight,        /* dL/d(weight), [rows, CHUNK, numbers] */
-        *map,                /* the map, packed */
-        *mapped;             /* what the map adds to dx, [CHUNK, ld], or NULL without a map */
-    struct factor *factors;  /* rows of x for the gradient of the map, [rows, CHUNK] */
-    float *x,                /* a convolution's x, [rows, CHUNK, ld] */
-        *inputs_slopes,      /* its derivatives of silu, [CHUNK, ld] */
-        *later,              /* [rows, taps, ld], see `inputs_gradients` */
-        *convolution,        /* sums for the convolution's weight, [taps, ld] */
-        *bias,               /* sums for its bias, [ld] */
-        *projection;         /* sums for U transposed, [inputs, ld] */
-    vf *by_y, *y, *by_z;     /* [blocks, CHUNK] each, see `gate` */
-    float *skip,             /* sums for D, [ld] */
-        *gate_weight;        /* sums for the gate's weight, [inputs, ld] */
+    vf *rates;              /* A / log 2, packed */
+    vf *step;               /* W, packed */
+    vf *by_state;           /* dL/d(state) of each row of the group, packed */
+    vf *by_rates;           /* dL/dA, packed: a sum over the group of rows */
+    vf *by_step;            /* dL/dW, packed: a sum over the group of rows */
+    vf *by_bias;            /* dL/db [blocks]: a sum over the group of rows */
+    vf *slopes;             /* derivatives of softplus [blocks, SCAN_STEPS] */
+    struct sums *gradients; /* [blocks, SCAN_STEPS] */
+    vf *h;                  /* states of one group of units [SCAN_STEPS + 1, GROUP] */
+    vf *e;                  /* their e = exp(Delta A) [SCAN_STEPS, GROUP] */
+    vf *by_b;               /* dL/dB before the sums over lanes [SCAN_STEPS, GROUP] */
+    vf *by_c;               /* dL/dC before the sums over lanes [SCAN_STEPS, GROUP] */
+    vf *squares;            /* partial sums of squares for the norms [SCAN_STEPS] */
+    float *lane_sums;       /* [SCAN_STEPS, GROUP] */
+    float *by_weight;       /* dL/d(weight) [rows, SCAN_STEPS, numbers] */
+    float *map;             /* the map, packed */
+    float *mapped;          /* what the map adds to dx [SCAN_STEPS, ld], or NULL without a map */
+    struct factor *factors; /* rows of x for the gradient of the map [rows, SCAN_STEPS] */
+    float *x;               /* a convolution's x [rows, SCAN_STEPS, ld] */
+    float *inputs_slopes;   /* its derivatives of silu [SCAN_STEPS, ld] */
+    float *later;           /* [rows, taps, ld], see `inputs_gradients` */
+    float *convolution;     /* sums for the convolution's weight [taps, ld] */
+    float *bias;            /* sums for its bias [ld] */
+    float *projection;      /* sums for U transposed [inputs, ld] */
+    vf *by_y, *y, *by_z;    /* [blocks, SCAN_STEPS] each, see `gate` */
+    float *skip;            /* sums for D [ld] */
+    float *gate_weight;     /* sums for the gate's weight [inputs, ld] */
     struct chunk chunk;
     struct halves halves;
 };
 
 static struct scratch carve_scratch(struct carver *from, const struct selective *p) {
     const int64_t ld = padded(p->width), state = in_groups(p->size) * ld, rows = rows_of_group(p);
-    const int64_t group = CHUNK * GROUP * VL, source = p->taps ? ld : 0;
+    const int64_t group = SCAN_STEPS * GROUP * VL, source = p->taps ? ld : 0;
     struct scratch m = {.rates = carve(from, state)};
     m.step = carve(from, in_groups(p->rank) * ld);
     m.by_state = carve(from, rows * state);
     m.by_rates = carve(from, state);
     m.by_step = carve(from, in_groups(p->rank) * ld);
     m.by_bias = carve(from, ld);
-    m.slopes = carve(from, CHUNK * ld);
-    m.gradients = carve(from, 2 * CHUNK * ld);
+    m.slopes = carve(from, SCAN_STEPS * ld);
+    m.gradients = carve(from, 2 * SCAN_STEPS * ld);
     m.h = carve(from, group + GROUP * VL);
     m.e = carve(from, group);
     m.by_b = carve(from, group);
     m.by_c = carve(from, group);
-    m.squares = carve(from, CHUNK * VL);
-    m.lane_sums = carve(from, CHUNK * GROUP);
-    m.by_weight = carve(from, rows * CHUNK * numbers_of(p));
+    m.squares = carve(from, SCAN_STEPS * VL);
+    m.lane_sums = carve(from, SCAN_STEPS * GROUP);
+    m.by_weight = carve(from, rows * SCAN_STEPS * numbers_of(p));
     m.map = carve(from, p->map ? numbers_used(p, p->grad_y != NULL) * ld : 0);
-    m.mapped = p->map ? carve(from, CHUNK * ld) : NULL;
-    m.factors = carve(from, rows * CHUNK * (int64_t)(sizeof(struct factor) / sizeof(float)));
-    m.x = carve(from, rows * CHUNK * source);
-    m.inputs_slopes = carve(from, CHUNK * source);
+    m.mapped = p->map ? carve(from, SCAN_STEPS * ld) : NULL;
+    m.factors = carve(from, rows * SCAN_STEPS * (int64_t)(sizeof(struct factor) / sizeof(float)));
+    m.x = carve(from, rows * SCAN_STEPS * source);
+    m.inputs_slopes = carve(from, SCAN_STEPS * source);
     m.later = carve(from, rows * p->taps * source);
     m.convolution = carve(from, p->taps * source);
     m.bias = carve(from, source);
     m.projection = carve(from, p->inputs * source);
-    m.by_y = carve(from, CHUNK * ld);
-    m.y = carve(from, CHUNK * ld);
-    m.by_z = carve(from, CHUNK * ld);
+    m.by_y = carve(from, SCAN_STEPS * ld);
+    m.y = carve(from, SCAN_STEPS * ld);
+    m.by_z = carve(from, SCAN_STEPS * ld);
     m.skip = carve(from, ld);
     m.gate_weight = carve(from, p->inputs * ld);
     m.chunk = carve_chunk(from, p);
@@ -255,11 +394,11 @@ static struct scratch carve_scratch(struct carver *from, const struct selective 
 }
 
 INLINE struct sums *sums_of_block(const struct scratch *m, int64_t block) {
-    return m->gradients + block * CHUNK;
+    return m->gradients + block * SCAN_STEPS;
 }
 
 INLINE struct gate gate_of_block(const struct scratch *m, int64_t block) {
-    const int64_t at = block * CHUNK;
+    const int64_t at = block * SCAN_STEPS;
     return (struct gate){m->by_y + at, m->y + at, m->by_z + at, m->skip, m->gate_weight};
 }
 
@@ -314,7 +453,7 @@ INLINE void sweep(const int negative, const int reads, const int traced, const s
         const vf *const h = m->h + t * GROUP, *const e = m->e + t * GROUP;
         vf *const by_b = m->by_b + t * GROUP;
         if (reads) {
-            const vf dy = m->by_y[block * CHUNK + t];
+            const vf dy = m->by_y[block * SCAN_STEPS + t];
             vf *const by_c = m->by_c + t * GROUP;
 #pragma GCC unroll 8
             for (int i = 0; i < GROUP; i++) {
@@ -325,7 +464,7 @@ INLINE void sweep(const int negative, const int reads, const int traced, const s
         if (traced)
 #pragma GCC unroll 8
             for (int i = 0; i < GROUP; i++) m->squares[t] += by_state[i] * by_state[i];
-        const struct drive drive = chunk->drives[block * CHUNK + t];
+        const struct drive drive = chunk->drives[block * SCAN_STEPS + t];
         struct sums sum = is_first ? (struct sums){{0}, {0}} : sums[t];
 #pragma GCC unroll 8
         for (int i = 0; i < GROUP; i++) {
@@ -340,7 +479,7 @@ INLINE void sweep(const int negative, const int reads, const int traced, const s
             const vf x = load(chunk->x + t * chunk->ldx + col, count);
             const vf by_delta = (negative ? 2 * LN2 : LN2) * sum.exponent + sum.driven * x;
             sum.driven *= drive.delta;
-            sum.exponent = by_delta * m->slopes[block * CHUNK + t];
+            sum.exponent = by_delta * m->slopes[block * SCAN_STEPS + t];
             by_bias += sum.exponent;
         }
         sums[t] = sum;
@@ -351,7 +490,7 @@ INLINE void sweep(const int negative, const int reads, const int traced, const s
 
 /* Write GROUP sums of each step of a chunk, of which the first `count` are wanted, to rows of dL/d(weight). */
 static void write_sums(const struct chunk *chunk, const struct scratch *m, const vf *from, float *to, int64_t count) {
-    lane_sums(&m->halves, from, CHUNK * GROUP, m->lane_sums);
+    lane_sums(&m->halves, from, SCAN_STEPS * GROUP, m->lane_sums);
     for (int64_t t = 0; t < chunk->count; t++)
         copy_floats(to + t * numbers_of(chunk->p), m->lane_sums + t * GROUP, count < GROUP ? count : GROUP);
 }
@@ -387,7 +526,7 @@ static void write_dx(const struct chunk *chunk, const float *by_weight, const st
     const int64_t width = p->width, ld = padded(width);
     const int64_t used = numbers_used(p, p->grad_y != NULL);
     const struct operand operand = {by_weight, numbers_of(p), used, m->map};
-    if (p->map) apply_map(chunk->count, width, operand, m->mapped);
+    if (p->map) multiply_rows(&operand, chunk->count, width, m->mapped, ld);
     for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
         const vf *const dx = &sums_of_block(m, block)->driven;
         const int64_t stride = sizeof(struct sums) / sizeof(vf);
@@ -414,21 +553,21 @@ INLINE void backward_row(const int negative, const struct chunk *chunk, const fl
                          const struct scratch *m) {
     const struct selective *const p = chunk->p;
     const int64_t blocks = blocks_of(p->width), units = in_groups(p->size);
-    const size_t vectors_of_group = CHUNK * GROUP * sizeof(vf);
+    const size_t vectors_of_group = SCAN_STEPS * GROUP * sizeof(vf);
     const int gated = p->grad_y && is_gated(p);
     read_kept_weights(chunk, p->grad_y != NULL);
-    if (p->norms) memset(m->squares, 0, CHUNK * sizeof(vf));
+    if (p->norms) memset(m->squares, 0, SCAN_STEPS * sizeof(vf));
     for (int64_t group = 0; group < units; group += GROUP) {
         float *const by_b = by_weight + p->rank + group, *const by_c = by_b + p->size;
         memset(m->by_b, 0, vectors_of_group);
         if (p->grad_y) memset(m->by_c, 0, vectors_of_group);
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t unit = block * units + group, col = block * VL;
-            struct drive *const drives = chunk->drives + block * CHUNK;
+            struct drive *const drives = chunk->drives + block * SCAN_STEPS;
             const struct gate gate = gate_of_block(m, block);
             if (group == 0) {
                 make_inputs(chunk, col, inputs);
-                step_lengths(chunk, col, m->step + block * in_groups(p->rank), drives, m->slopes + block * CHUNK);
+                step_lengths(chunk, col, m->step + block * in_groups(p->rank), drives, m->slopes + block * SCAN_STEPS);
                 if (gated) open_outputs(1, chunk, col, gate);
                 else if (p->grad_y) open_outputs(0, chunk, col, gate);
             }
@@ -471,7 +610,7 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
     memset(m->by_rates, 0, (size_t)packed * sizeof(vf));
     memset(m->by_step, 0, (size_t)(blocks * in_groups(p->rank)) * sizeof(vf));
     memset(m->by_bias, 0, (size_t)blocks * sizeof(vf));
-    memset(by_weight, 0, (size_t)(rows_of_group(p) * CHUNK * numbers) * sizeof(float));
+    memset(by_weight, 0, (size_t)(rows_of_group(p) * SCAN_STEPS * numbers) * sizeof(float));
     memset(m->skip, 0, (size_t)ld * sizeof(float));
     memset(m->gate_weight, 0, (size_t)(p->inputs * ld) * sizeof(float));
     if (p->taps) {
@@ -482,21 +621,21 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
     }
     for (int64_t row = rows.first; row < rows.last; row++)
         pack_rows(p->size, width, p->dstart + row * state, m->by_state + (row - rows.first) * packed, 1.0f);
-    for (int64_t first = (p->steps - 1) / CHUNK * CHUNK; first >= 0; first -= CHUNK) {
+    for (int64_t first = (p->steps - 1) / SCAN_STEPS * SCAN_STEPS; first >= 0; first -= SCAN_STEPS) {
         for (int64_t row = rows.first; row < rows.last; row++) {
-            const float *const starts = p->starts + (first / CHUNK * p->batch + row) * packed * VL;
+            const float *const starts = p->starts + (first / SCAN_STEPS * p->batch + row) * packed * VL;
             const int64_t i = row - rows.first;
-            const struct inputs inputs = {m->x + i * CHUNK * ld, m->inputs_slopes};
+            const struct inputs inputs = {m->x + i * SCAN_STEPS * ld, m->inputs_slopes};
             float *const later = m->later + i * (p->taps - 1) * ld;
             const struct inputs_gradients gradients = {later, m->convolution, m->bias, m->projection};
             place_chunk(chunk, rows, row, first, -1);
             place_inputs(chunk, &inputs);
-            backward_row(negative, chunk, starts, m->by_state + i * packed, by_weight + i * CHUNK * numbers, &inputs,
-                         &gradients, m);
+            backward_row(negative, chunk, starts, m->by_state + i * packed, by_weight + i * SCAN_STEPS * numbers,
+                         &inputs, &gradients, m);
         }
         if (p->map)
             add_map_gradient(chunk, p->taps ? m->x : p->x + (first * p->batch + rows.first) * width,
-                             p->taps ? CHUNK * ld : width, rows.last - rows.first, by_weight,
+                             p->taps ? SCAN_STEPS * ld : width, rows.last - rows.first, by_weight,
                              m->factors, p->dmap + group * numbers * ld);
     }
     for (int64_t row = rows.first; row < rows.last; row++)
@@ -515,10 +654,8 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
         unpad(p->dinput_weight + group * p->inputs * width, m->projection, p->inputs, width);
 }
 
-/* dx, dweight if it is wanted, and the squares of the norms likewise; each group's sums dmap [groups, numbers,
- * padded(width)], zeroed, if there is a map, drates [groups, size, width], dstep [groups, rank, width] and dbias
- * [groups, width]; dstart [B, size, width], before it dL/d(end); dskip and dgate_weight likewise, and dgate. grad_y is
- * NULL if it is absent, and then these three are. Returns nonzero without memory. */
+/* The gradients of the groups of rows in [first, last). Without grad_y there are none of the skip and the gate. Returns
+ * nonzero without memory. */
 int selective_backward(const struct selective *p, int64_t first, int64_t last) {
     struct carver size = {NULL, 0};
     carve_scratch(&size, p);
@@ -528,7 +665,7 @@ int selective_backward(const struct selective *p, int64_t first, int64_t last) {
     const uint64_t denormals = flush_denormals();
     pack_rows(p->size, p->width, p->rates, m.rates, LOG2E);
     pack_rows(p->rank, p->width, p->step, m.step, 1.0f);
-    if (p->map) pack_map(m.map, p->width, numbers_used(p, p->grad_y != NULL), p->map, 1, p->width);
+    if (p->map) pack(m.map, p->map, p->width, numbers_used(p, p->grad_y != NULL), 1, p->width, 1);
     for (int64_t group = first; group < last; group++)
         if (p->negative) backward(1, &m.chunk, group, &m);
         else backward(0, &m.chunk, group, &m);

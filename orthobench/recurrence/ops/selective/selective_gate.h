@@ -42,11 +42,13 @@ INLINE void write_outputs(const int gated, const struct chunk *chunk, int64_t co
     }
 }
 
-/* Of a block, or [blocks, CHUNK] of them: dL/dy, the readings, and the derivative of the outputs by z without the
- * factor y + D o x. The sums dskip [padded(width)] and dgate_weight [inputs, padded(width)] of a group of rows. */
+/* Sums and steps of a block in the backward pass. */
 struct gate {
-    vf *by_y, *y, *by_z;
-    float *skip, *weight;
+    vf *by_y;      /* dL/dy of the readings [SCAN_STEPS] */
+    vf *y;         /* the readings [SCAN_STEPS] */
+    vf *by_z;      /* the derivative of the outputs by z, without the factor y + D o x [SCAN_STEPS] */
+    float *skip;   /* dskip of a group of rows [padded(width)] */
+    float *weight; /* dgate_weight of a group of rows [inputs, padded(width)] */
 };
 
 /* What the backward pass over a block begins with. */

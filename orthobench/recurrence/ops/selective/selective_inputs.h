@@ -5,11 +5,10 @@
 #include "selective.h"
 
 /* x_t = silu(z_t), z_t = sum_i w_i o s_{t - taps + 1 + i} + b, of a source s, or of its projection s_t = U u_t of
- * `inputs` numbers u; `input_weight` [inputs, width] is U transposed. `before` [taps - 1, B, width] has s before the
- * first step. x and the derivatives of silu, if they are wanted, are rows of ld = padded(width) floats in a thread's
- * memory, [CHUNK, ld], zeros behind the last feature. */
+ * `inputs` numbers u. A row has ld = padded(width) floats, 0 behind the last feature. */
 struct inputs {
-    float *x, *slopes;
+    float *x;      /* [SCAN_STEPS, ld] */
+    float *slopes; /* the derivatives of silu [SCAN_STEPS, ld], or NULL */
 };
 
 INLINE struct source source_of(const struct selective *p) {
@@ -53,16 +52,19 @@ INLINE void make_inputs(const struct chunk *chunk, int64_t col, const struct inp
 #undef CONVOLVE
 }
 
-/* For a convolution: the gradients dz of the taps - 1 steps behind a chunk, then of its first ones, [taps - 1, ld], the
- * next step first; and sums [taps, ld], [ld] and [inputs, ld]. */
+/* The gradients of a convolution. */
 struct inputs_gradients {
-    float *later, *convolution, *bias, *projection;
+    float *later;       /* dz of the taps - 1 steps behind a chunk, then of its first ones [taps - 1, ld], the next
+                         * step's first */
+    float *convolution; /* sums for the weight [taps, ld] */
+    float *bias;        /* sums for the bias [ld] */
+    float *projection;  /* sums for U transposed [inputs, ld] */
 };
 
 #define ADD(TO, VALUE) (*(vf *)(TO) += (VALUE))
 
 /* The gradients by the weights, and by the source or U; by `before` in the first chunk. `dx` has the gradients by x of
- * a block, `stride` vectors apart, and `mapped` what the map adds to them, [CHUNK, ld], or NULL. */
+ * a block, `stride` vectors apart, and `mapped` what the map adds to them, [SCAN_STEPS, ld], or NULL. */
 INLINE void convolve_backward(const int taps, const int inputs, const struct chunk *chunk, int64_t col, const vf *dx,
                               int64_t stride, const float *mapped, const float *slopes,
                               const struct inputs_gradients *g) {

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import stopwatch
 from orthobench.recurrence.call import Convolution, Projection
 from orthobench.recurrence.cpu import native, threads, workspace
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
@@ -102,9 +101,7 @@ def _run(function: str, arguments: Arguments, **tensors: Any) -> None:
     sizes = {"steps": steps, "batch": batch, "features": features, "heads": parameters["heads"], "inputs": inputs}
     sizes |= {"groups": groups, "exponential": parameters["exponential_forget"], "stride": stride}
     sizes["differentiated"] = 0 if du is None else du.shape[-1]
-    problem = native.problem("slstm", **sizes, **tensors)
     count = torch.get_num_threads() if h.numel() > _SMALL else 1
     count *= max(1, batch // (count * _ROWS))
     parts = [(batch * first // groups, batch * last // groups) for first, last in threads.ranges(groups, count)]
-    with stopwatch.part(stopwatch.FORWARD if function == "slstm_forward" else stopwatch.BACKWARD):
-        native.run_parts(function, problem, parts)
+    native.run_parts(function, parts, **sizes, **tensors)

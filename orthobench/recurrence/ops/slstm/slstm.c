@@ -10,24 +10,33 @@
 
 #define LARGEST_EXPONENT 80.0f
 
-/* NULL: x with a projection, u without; saved without
- * a backward pass; gradients that are absent or not wanted. */
+/* What a pass does not need, and what it does not want, is NULL. */
 struct slstm {
-    int64_t steps, batch, features, heads, inputs, groups, exponential;
-    int64_t differentiated;      /* number of inputs that du has: all except the bias's */
-    int64_t stride;              /* floats between the steps of c and n: all of a step, or 0 where one step is kept */
-    const float *x,              /* [T, B, 4 features], or NULL */
-        *u;                      /* [T, B, inputs], which the packed inputs multiply, or NULL */
-    const float *packed, *packed_inputs; /* of each head; backward `packed` is transposed */
-    const float *packed_transposed;      /* U [heads * 4 d, differentiated], packed for dz U */
-    const float *h0, *c0, *n0;
-    float *h, *c, *n, *m;        /* h [T, B, features]; m [B, features], before it m0 */
-    float *saved;                /* [T, B, heads, 4, d]: decay, closing, z and o of `advance` */
-    const float *grad_h, *grad_last;
-    float *dx, *du, *dweights;   /* du [T, B, differentiated]; dweights [groups, heads, 4 d, padded(d +
-                                  * inputs)], zeroed */
-    float *dh0, *dc0, *dn0, *dm0; /* [B, features]; before it the last three have the gradients of the final state */
-    float *norms, *c_norms, *n_norms; /* [T, B] */
+    int64_t steps, batch, features;   /* T, B and the units of all heads */
+    int64_t heads;                    /* their number */
+    int64_t inputs;                   /* columns of u, or 0 */
+    int64_t differentiated;           /* columns of du: all except the bias's */
+    int64_t groups;                   /* groups of batch rows, whose weight gradients are summed separately */
+    int64_t exponential;              /* whether the forget gate is exp(f), not sigmoid(f) */
+    int64_t stride;                   /* floats between the steps of c and n: a step's, or 0 if one step is kept */
+    const float *x;                   /* [T, B, 4 features], or NULL if it is U u */
+    const float *u;                   /* [T, B, inputs], or NULL */
+    const float *packed;              /* the weights of each head, packed; backward transposed */
+    const float *packed_inputs;       /* U of each head, packed */
+    const float *packed_transposed;   /* U [heads * 4 d, differentiated], packed for dz U */
+    const float *h0, *c0, *n0;        /* [B, features] */
+    float *h;                         /* [T, B, features] */
+    float *c, *n;                     /* the same, or of one step, see `stride` */
+    float *m;                         /* [B, features]; at first m0 */
+    float *saved;                     /* decay, closing, z and o of `advance` [T, B, heads, 4, d], or NULL */
+    const float *grad_h;              /* dL/dh_t of all steps [T, B, features], or NULL */
+    const float *grad_last;           /* dL/dh_T [B, features], where grad_h does not have it, or NULL */
+    float *dx;                        /* as x */
+    float *du;                        /* [T, B, differentiated] */
+    float *dweights;                  /* [groups, heads, 4 d, padded(d + inputs)], zeroed */
+    float *dh0;                       /* [B, features] */
+    float *dc0, *dn0, *dm0;           /* [B, features]; at first the gradients of the final state */
+    float *norms, *c_norms, *n_norms; /* of h, c and n [T, B], or NULL */
 };
 
 static int64_t units(const struct slstm *p) { return p->features / p->heads; }
@@ -55,10 +64,14 @@ INLINE vi first_lanes(int count) {
 /* 1 / n, and 0 of infinity. */
 INLINE vf inverse_of(vf n) { return reciprocal(clamp(n, -FLT_MAX, FLT_MAX)); }
 
-struct gates { vf decay, closing, z, o; };
+/* The gates of some units. Of the factors exp(log f' + m_{t-1} - m_t) and exp(i - m_t) one is 1. */
+struct gates {
+    vf decay;   /* the other factor, with the sign bit set where it is the second */
+    vf closing; /* 1 - sigmoid(f) */
+    vf z, o;    /* after their functions */
+};
 
-/* One step of some units from their pre-activations. Of the factors exp(log f' + m_{t-1} - m_t) and exp(i - m_t) one is
- * 1. `decay` is the other, with the sign bit set where that is the second. `closing` is 1 - sigmoid(f). */
+/* One step of some units from their pre-activations. */
 INLINE struct gates advance(const int exponential_forget, const vf *raw, vf *c, vf *n, vf *m, vf *h) {
     struct gates gate = {.z = hyperbolic_tangent(raw[2]), .o = sigmoid(raw[3])};
     const vf log_forget = exponential_forget ? raw[1] : log_sigmoid(raw[1], &gate.closing);
@@ -304,10 +317,8 @@ INLINE void backward(const int exponential_forget, const struct slstm *p, const 
 
 /* The gradients of the rows in [first, last), which are whole groups. Returns nonzero without memory. */
 int slstm_backward(const struct slstm *p, int64_t first, int64_t last) {
-    const int64_t rows = last - first, group = (p->batch + p->groups - 1) / p->groups;
-    struct ring ring = {.chunk = DEPTH / group > 2 ? DEPTH / group : 2, .ld = (4 * p->features + 15) / 16 * 16};
-    if (ring.chunk > p->steps) ring.chunk = p->steps > 2 ? p->steps : 2;
-    if (ring.ld % 32 == 0) ring.ld += 16;
+    const int64_t rows = last - first;
+    struct ring ring = {.chunk = steps_of_sum(p->batch, p->groups, p->steps), .ld = odd_lines(4 * p->features)};
     const int64_t size = rows * (ring.chunk * ring.ld + (p->norms ? 3 * VL : 0));
     ring.dz = zeros(size);
     if (!ring.dz) return 1;

@@ -54,7 +54,6 @@ def upgrade() -> None:
         sa.Column("model", sa.String(), nullable=False),
         sa.Column("seed", sa.Integer(), nullable=False),
         sa.Column("preset", sa.String(), nullable=True),
-        sa.Column("request", sa.String(), nullable=True),
         sa.Column("spec", sa.JSON(), nullable=False),
         sa.Column("status", sa.String(), nullable=False),
         sa.Column("message", sa.String(), nullable=True),
@@ -84,7 +83,6 @@ def upgrade() -> None:
     )
     op.create_index("ix_run_condition", "run", ["condition"])
     op.create_index("ix_run_model", "run", ["model"])
-    op.create_index("ix_run_request", "run", ["request"])
     op.create_index("ix_run_task", "run", ["task"])
     op.create_index("ix_run_variant", "run", ["variant"])
     op.create_table(

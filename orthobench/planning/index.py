@@ -1,0 +1,211 @@
+"""The index: what follows from the code alone, for commands that need not load torch, which takes seconds.
+
+The index describes the built-in plugins and their settings, and has the variants of the papers' experiments. Another
+process computes it once, and a file in the user's cache folder keeps it under the hash of the code. Next to it are
+the runs that commands have asked for: the same words and the same code always resolve to the same run.
+
+A file counts only if it is whole and belongs to the present code, and if no other user could have written it. Without
+a cache folder, everything is computed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from orthobench.arguments import Preset
+from orthobench.cache import cache_folder, written_by_others
+from orthobench.errors import StorageError, UsageError
+from orthobench.files import atomic
+from orthobench.plugins import Catalog, Plugin, PluginError
+from orthobench.settings import CHECKSUM, describe_settings, text
+from orthobench.spec import RunConfig, RunSpec, resolve
+
+PACKAGES = ("orthobench", "orthobench.models", "orthobench.tasks", "orthobench.probes")
+SOURCES = (".py", ".toml")
+"""Suffixes of the files on which the index depends: code and the records of the papers."""
+UNUSED_SECONDS = 30 * 24 * 3600
+"""Time without a new file after which the files of other code are removed."""
+
+
+@cache
+def index() -> dict[str, Any]:
+    """Return the index.
+
+    Returns:
+        `plugins`: the description of each built-in plugin by "kind/name"; see `describe`.
+        `training`: the descriptions of the settings of training.
+        `variants`: the variants of the papers' experiments that can run, by the identity of the experiment.
+    """
+    if "torch" in sys.modules:  # then it takes less than a second
+        return compute()
+    known: dict[str, Any] | None = _recall("index")
+    if known is None:
+        known = _computed_elsewhere()
+        _keep("index", known)
+    return known
+
+
+def compute() -> dict[str, Any]:
+    """Compute the index from the classes of the plugins."""
+    from orthobench.task import TrainingSettings
+
+    catalog = Catalog()
+    built_in = [plugin for plugin in catalog if plugin.is_built_in]
+    variants, _ = variant_keys(catalog)
+    return {
+        "plugins": {f"{plugin.kind}/{plugin.name}": describe(plugin) for plugin in built_in},
+        "training": [asdict(setting) for setting in describe_settings(TrainingSettings)],
+        "variants": variants,
+    }
+
+
+def _computed_elsewhere() -> dict[str, Any]:
+    """Compute the index in another process, or in this one if the other process cannot start or fails."""
+    command = [sys.executable, "-P", "-m", __name__]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True)
+        computed: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return compute()
+    return computed
+
+
+def description(plugin: Plugin) -> dict[str, Any]:
+    """Return the description of a plugin: from the index if it is built in, else from its class."""
+    known: dict[str, Any] | None = index()["plugins"].get(f"{plugin.kind}/{plugin.name}")
+    return known if plugin.is_built_in and known is not None else describe(plugin)
+
+
+def describe(plugin: Plugin) -> dict[str, Any]:
+    """Load a plugin and return its title, papers, look, version, settings and presets; for a probe, when it measures.
+
+    If the plugin cannot be loaded, `problem` is the reason, and the other entries are missing.
+    """
+    record: dict[str, Any] = {"kind": plugin.kind, "name": plugin.name, "origin": plugin.origin, "problem": None}
+    try:
+        cls = plugin.load()
+    except PluginError as error:
+        return record | {"problem": str(error)}
+    record |= {"title": cls.title, "paper": getattr(cls, "paper", None)}
+    if plugin.kind == "probe":
+        return record | {"every_epochs": cls.every_epochs, "default": cls.default}
+    record |= {"cites": cls.cites, "look": getattr(cls, "look", ""), "version": cls.version}
+    record |= {"settings": [asdict(setting) for setting in describe_settings(cls.Settings)]}
+    for preset in ("protocol", "quick") if plugin.kind == "task" else ():
+        record[preset] = {setting: text(value) for setting, value in getattr(cls, preset).items()}
+    return record
+
+
+def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the variants of all papers' experiments, and why the other experiments cannot run, by their identities."""
+    from orthobench.papers import papers
+
+    keys, reasons = {}, {}
+    for paper in papers():
+        for experiment in paper.experiments():
+            try:
+                config = resolve(catalog, experiment.task, experiment.model, {}, experiment=experiment)
+            except UsageError as error:
+                reasons[experiment.identity] = str(error)
+            else:
+                keys[experiment.identity] = config.spec.variant
+    return keys, reasons
+
+
+class Resolver:
+    """Resolves runs. While torch is not loaded, it recalls the runs that an earlier command has resolved.
+
+    A run is recalled only if its plugins are built in and none of its settings names a file or folder. For any other
+    run, the words and the code do not determine the result.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.recalls = "torch" not in sys.modules and not catalog.files
+
+    def __call__(
+        self, task: str, model: str, overrides: Mapping[str, Any], preset: Preset = "paper", seed: int = 0
+    ) -> RunConfig:
+        """Resolve a run, with the arguments and errors of `orthobench.spec.resolve`."""
+        plugins = self.catalog.find("task", task), self.catalog.find("model", model)
+        if not self.recalls or not all(plugin.is_built_in for plugin in plugins):
+            return resolve(self.catalog, task, model, overrides, preset, seed)
+        given = sorted((repr(name), repr(value)) for name, value in overrides.items())
+        installed = [(each.kind, each.name, each.origin) for each in self.catalog if not each.is_built_in]
+        words = repr((task, model, preset, given, installed))
+        name = hashlib.sha256(words.encode()).hexdigest()[:16]
+        if kept := _recall(name):
+            return RunConfig(RunSpec(**kept).with_seed(seed), self.catalog, preset)
+        config = resolve(self.catalog, task, model, overrides, preset, seed)
+        names_a_file = any(key.endswith(CHECKSUM) and value for key, value in config.spec.settings.items())
+        if not names_a_file and not config.sources:
+            _keep(name, asdict(config.spec))
+        return config
+
+
+@cache
+def code_hash() -> str:
+    """Return the hash of the package's code."""
+    folders = {Path(path) for name in PACKAGES for path in importlib.import_module(name).__path__}
+    files = {file for folder in folders for file in folder.rglob("*") if file.suffix in SOURCES}
+    total = hashlib.sha256()
+    for file in sorted(files):
+        total.update(f"{file}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def _file(name: str) -> Path:
+    """Return the file of a value that follows from the present code."""
+    return cache_folder() / "index" / code_hash()[:16] / f"{name}.json"
+
+
+def _seal(name: str, content: bytes) -> bytes:
+    """Return the first line of a file, by which damage and other code are recognised."""
+    return hashlib.sha256(f"{code_hash()} {name}\n".encode() + content).hexdigest().encode() + b"\n"
+
+
+def _recall(name: str) -> Any:
+    """Return a value that an earlier process has kept; None if there is none, or if its file cannot be trusted."""
+    try:
+        file = _file(name)
+        content = file.read_bytes()
+        if written_by_others(cache_folder(), (file.parents[1], file.parent, file)):
+            return None
+    except (OSError, RuntimeError):  # RuntimeError: no home folder
+        return None
+    seal, _, value = content.partition(b"\n")
+    return json.loads(value) if seal + b"\n" == _seal(name, value) else None
+
+
+def _keep(name: str, value: Any) -> None:
+    """Keep a JSON value for later processes with the same code, if the cache folder can be used."""
+    content = json.dumps(value).encode()
+    with suppress(OSError, RuntimeError, StorageError):  # without a cache, the next process only takes longer
+        file = _file(name)
+        if not file.parent.is_dir():
+            _remove_unused(file.parents[1])
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        atomic.write_bytes(file, _seal(name, content) + content)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove the files of other code that no process has added to for a month."""
+    for other in folder.glob("*"):
+        if time.time() - other.stat().st_mtime > UNUSED_SECONDS:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    print(json.dumps(compute()))
