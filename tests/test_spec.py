@@ -116,7 +116,7 @@ def test_variant_ignores_the_seed_and_condition_the_model():
         ({"negative_ones": "171"}, "negative_ones=171 should be a whole number from 0 to hidden_size (170)"),
         ({"negative_ones": "-1"}, "negative_ones=-1 should be"),
         ({"optimizer": "rmsprob"}, "optimizer=rmsprob: should be 'adagrad_tf1'"),
-        ({"seed": "3"}, "the seed is no setting: give --seed 3"),
+        ({"seed": "3"}, "the seed is not a setting: give `seed=3`"),
         ({"lr": "1e-3"}, "unknown setting 'lr': did you mean learning_rate?"),
         ({"T": "100"}, "unknown setting 'T': did you mean sequence_length?"),
         ({"shuffle": "maybe"}, "shuffle=maybe: should be true or false"),

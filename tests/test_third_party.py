@@ -14,6 +14,7 @@ from support.third_party import forget, installed
 
 from orthobench.errors import UsageError
 from orthobench.executors.job import Ending, Job, attempt
+from orthobench.location import Location
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
@@ -169,7 +170,7 @@ def test_two_files_with_different_modules_of_one_name_are_refused(plugin_file, t
 def test_worker_receives_the_text_of_the_plugin(plugin_file, tmp_path, tiny):
     """Another machine has no such files; and an edit while a sweep runs does not change its later runs."""
     config = resolve(Catalog([plugin_file]), "adding", "mine", tiny)
-    job = Job(config.spec, "a", str(tmp_path / "r.db"), plugins=config.catalog.files, config=config)
+    job = Job(config.spec, "a", Location(str(tmp_path / "r.db")), plugins=config.catalog.files, config=config)
     job = pickle.loads(pickle.dumps(job))
     assert job.config is None
     for file in (plugin_file, plugin_file.parent / "gains.py"):
@@ -186,7 +187,7 @@ def test_worker_with_another_package_refuses(newcomer, tmp_path, tiny):
     config = resolve(Catalog(), "adding", "leaky", tiny)
     edit(newcomer / "starts.py", "0.1", "0.2")
     forget()
-    job = Job(config.spec, "a", str(tmp_path / "r.db"))
+    job = Job(config.spec, "a", Location(str(tmp_path / "r.db")))
     outcome = attempt(job, EventSink())
     assert outcome.ending == Ending.REFUSED
     assert "use the same code everywhere" in outcome.cause

@@ -149,7 +149,7 @@ def values_of(store: Store, runs: Sequence[Run], which: Value) -> dict[str, floa
             shown = "no value" if value is None else "the value NaN"
             raise UsageError(
                 f"run {run.key} is finished and has {shown} of {run.metric} ({which}): leave it out, for example with "
-                "seed=..., or train it again with --force"
+                "seed=..., or train it again with `force=True`"
             )
         values[run.key] = value
     return values
@@ -219,11 +219,11 @@ def _common_seeds(
             if pairing:
                 raise UsageError(
                     f"'{selection.text}' has several runs of seed {repeated[0]}, which cannot be paired: narrow it by "
-                    "key=value, or leave --paired out"
+                    "key=value, or leave `paired` out"
                 )
             return []
     if pairing and len(common) < 2:
-        raise UsageError(f"{len(common)} seeds are common to both sides: pairs need two; leave --paired out")
+        raise UsageError(f"{len(common)} seeds are common to both sides: pairs need two; leave `paired` out")
     return common if pairing or len(common) >= ENOUGH_PAIRS else []
 
 

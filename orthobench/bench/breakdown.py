@@ -72,9 +72,9 @@ def measure_breakdown(shapes: Sequence[Shape], setup: Setup) -> dict[str, Any]:
         UsageError: the device is not a CPU, or the machine has no C kernels.
     """
     if setup.device.type != "cpu":
-        raise UsageError("--breakdown times the CPU kernels: add --device cpu")
+        raise UsageError("`breakdown` times the CPU kernels: add `device='cpu'`")
     if reason := native.missing():
-        raise UsageError(f"--breakdown times the CPU kernels: {reason}")
+        raise UsageError(f"`breakdown` times the CPU kernels: {reason}")
     return setup.results(lambda: [_breakdown(setup.size(shape), setup) for shape in shapes])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from orthobench.arguments import LARGEST_SEED
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
-from orthobench.cli.options import Json, with_options
+from orthobench.cli.options import Json, spelled, with_options
 from orthobench.options import RunOptions
 from orthobench.planning import MAX_SEEDS
 
@@ -106,7 +107,7 @@ def command(
             options=options,
             display=display,
         )
-    findings = result.findings
+    findings = [replace(finding, reason=spelled(finding.reason)) for finding in result.findings]
     if update:
         typer.echo("compared with the previous baseline:", err=True)
     if json:

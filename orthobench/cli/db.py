@@ -12,6 +12,7 @@ import typer
 from orthobench.cli import Command, Group
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, print_help
+from orthobench.location import Location
 
 app = typer.Typer(
     add_completion=False,
@@ -34,11 +35,10 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from rich.filesize import decimal
 
     from orthobench.cli import records
-    from orthobench.errors import without_passwords
     from orthobench.store import Store
+    from orthobench.store.connect import is_protected
     from orthobench.store.describe import describe
     from orthobench.store.keys import is_key
-    from orthobench.store.location import is_protected, sqlite_file
     from orthobench.store.open import HEAD, make_engine
     from orthobench.store.sqlite import summary
     from orthobench.training.checkpoint import checkpoint_root
@@ -46,31 +46,26 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from orthobench.weights.copy import is_elsewhere
     from orthobench.weights.folder import weights_folder
 
-    content, shown = describe(db), without_passwords(db)
+    content = describe(db)
     root = checkpoint_root(db)
     with Store(make_engine(db)) as store:
         states = Counter(
             str(current_status(store, root, key, status) if is_key(key) else status) for key, status in content.runs
         )
         weights = store.weights() if "weights" in content.rows else []
-    folders = sorted(
-        {
-            without_passwords(row.path.rpartition("/")[0] if is_elsewhere(row) else weights_folder(db).root)
-            for row in weights
-        }
-    )
+    folders = sorted({str(row.path.parent if is_elsewhere(row) else weights_folder(db).root) for row in weights})
     records.echo_log(db)
     if json:
         files = {"files": len(weights), "bytes": sum(row.bytes for row in weights), "folders": folders}
         records.print_json(
-            {**asdict(content), "database": shown, "newest_schema": HEAD, "runs": dict(states), "weights": files}
+            {**asdict(content), "database": str(db), "newest_schema": HEAD, "runs": dict(states), "weights": files}
         )
     else:
         age = {-1: ", older than this program's: `orthobench db upgrade`", 0: "", 1: ", newer than this program's"}
         order = (content.schema > HEAD) - (content.schema < HEAD)
-        file = sqlite_file(db)
+        file = db.file
         protection = ", protected" if file is not None and is_protected(file) else ""
-        typer.echo(f"{shown}: {content.kind}, schema {content.schema}{age[order]}{protection}")
+        typer.echo(f"{db}: {content.kind}, schema {content.schema}{age[order]}{protection}")
         if content.bytes is not None:
             typer.echo(f"size: {decimal(content.bytes)}")
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
@@ -92,11 +87,9 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
 @app.command(cls=Command)
 def upgrade(db: Database = DEFAULT_DATABASE) -> None:
     """Upgrade the schema to the newest version. The old file is kept as a backup next to it."""
-    from orthobench.errors import without_passwords
     from orthobench.store import Store, open_store
     from orthobench.store.damage import refuse
     from orthobench.store.describe import describe
-    from orthobench.store.location import sqlite_file
     from orthobench.store.open import HEAD, backup_of, make_engine
 
     content = describe(db)
@@ -104,11 +97,11 @@ def upgrade(db: Database = DEFAULT_DATABASE) -> None:
         refuse(store.engine)
     open_store(db).close()
     if content.schema == HEAD:
-        typer.echo(f"{without_passwords(db)} has schema {HEAD} already")
+        typer.echo(f"{db} has schema {HEAD} already")
     else:
-        file = sqlite_file(db)
+        file = db.file
         old = f"; the old file is kept as {backup_of(file, content.schema)}" if file else ""
-        typer.echo(f"{without_passwords(db)}: schema {content.schema} -> {HEAD}{old}")
+        typer.echo(f"{db}: schema {content.schema} -> {HEAD}{old}")
 
 
 @app.command(cls=Command)
@@ -122,18 +115,17 @@ def repair(
     the same command trains it again.
     """
     from orthobench.api import repair as repair_rows
-    from orthobench.errors import without_passwords
 
-    repaired, shown = repair_rows(db, dry_run=dry_run), without_passwords(db)
+    repaired = repair_rows(db, dry_run=dry_run)
     for row in repaired.rows:
         typer.echo(row)
     if not repaired.rows:
-        typer.echo(f"{shown} has no broken rows: nothing is changed")
+        typer.echo(f"{db} has no broken rows: nothing is changed")
         return
     mended = sum(row.changes is not None for row in repaired.rows)
     would = "would be " if dry_run else ""
     copy = f"; {repaired.copy} is the backup" if repaired.copy else ""
-    typer.echo(f"{shown}: {would}mended: {mended} rows, {would}removed: {len(repaired.rows) - mended}{copy}")
+    typer.echo(f"{db}: {would}mended: {mended} rows, {would}removed: {len(repaired.rows) - mended}{copy}")
 
 
 @app.command(cls=Command)
@@ -144,10 +136,9 @@ def protect(
     """Protect reference results. Commands without --db then add their runs to runs.db and not to results.db."""
     from orthobench.errors import UsageError
     from orthobench.store import open_store
-    from orthobench.store.location import protect as set_protection
-    from orthobench.store.location import sqlite_file
+    from orthobench.store.connect import protect as set_protection
 
-    file = sqlite_file(db)
+    file = db.file
     if file is None:
         raise UsageError("a server's database is never a default: protection is for SQLite files")
     open_store(db).close()
@@ -164,20 +155,19 @@ def backup(
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Copy the database to a new SQLite file. The copy is consistent, also while runs are training."""
-    from orthobench.errors import without_passwords
     from orthobench.store import open_store
     from orthobench.store.merge import copy_to_file, reading
     from orthobench.weights.copy import copy_weights, is_elsewhere
     from orthobench.weights.folder import weights_folder
 
     copy_to_file(db, file)
-    typer.echo(f"{without_passwords(db)} is copied to {file}")
+    typer.echo(f"{db} is copied to {file}")
     if weights:
-        with open_store(str(file)) as store:
-            copied, missing = copy_weights(db, str(file), store, [run.key for run in store.runs(brief=True)])
+        with open_store(file) as store:
+            copied, missing = copy_weights(db, Location.of(file), store, [run.key for run in store.runs(brief=True)])
         typer.echo(_copied_weights(copied, missing))
         return
-    with reading(str(file)) as store:
+    with reading(file) as store:
         count = sum(not is_elsewhere(record) for record in store.weights())
     if count:
         typer.echo(f"{count} files of weights stay in {weights_folder(db).root}: --weights copies them, too")
@@ -186,7 +176,8 @@ def backup(
 @app.command(cls=Command)
 def merge(
     sources: Annotated[
-        list[str], typer.Argument(metavar="FROM...", help="Databases to read: files or SQLAlchemy URLs.")
+        list[Location],
+        typer.Argument(metavar="FROM...", parser=Location.of, help="Databases to read: files or SQLAlchemy URLs."),
     ],
     db: WrittenDatabase = DEFAULT_DATABASE,
 ) -> None:
@@ -196,10 +187,9 @@ def merge(
     then diverged ones, then those with more iterations, then the copy in this database. The files of weights next to
     the other databases are copied.
     """
-    from orthobench.errors import UsageError, without_passwords
+    from orthobench.errors import UsageError
     from orthobench.store import open_store
     from orthobench.store.damage import refuse
-    from orthobench.store.location import is_same
     from orthobench.store.merge import merge as merge_store
     from orthobench.store.merge import reading
     from orthobench.store.open import check_writable
@@ -208,7 +198,7 @@ def merge(
     from orthobench.weights.copy import copy_weights
 
     for location in sources:
-        if is_same(location, db):
+        if location.is_same(db):
             raise UsageError(f"{location} is the database to merge into: name another database as source")
     check_writable(db)
     root = checkpoint_root(db)
@@ -221,14 +211,13 @@ def merge(
         for location, source in zip(sources, stores, strict=True):
             result = merge_store(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
             rows = ", ".join(f"{count} {name}" for name, count in result.rows.items() if count)
-            shown = without_passwords(location)
             typer.echo(
-                f"{shown}: {len(result.added)} runs added, {len(result.replaced)} replaced by one that got "
+                f"{location}: {len(result.added)} runs added, {len(result.replaced)} replaced by one that got "
                 f"further, {len(result.unchanged)} known" + (f"; rows: {rows}" if rows else "")
             )
             copied, missing = copy_weights(location, db, store, [*result.added, *result.replaced])
             if copied or missing:
-                typer.echo(f"{shown}: {_copied_weights(copied, missing)}")
+                typer.echo(f"{location}: {_copied_weights(copied, missing)}")
 
 
 def _copied_weights(copied: int, missing: int) -> str:
@@ -264,16 +253,12 @@ def drop_weights(
 
     from orthobench.api import open_results
     from orthobench.cli import records
-    from orthobench.errors import without_passwords
 
     with open_results(db) as results:
         chosen = results.weights(filters.texts(), kinds=kind, older_than=older_than)
         headings = ("run", "kind", "iteration", "bytes", "path")
         if chosen:
-            rows = [
-                [run.key, row.kind, str(row.iteration), str(row.bytes), without_passwords(row.path)]
-                for run, row in chosen
-            ]
+            rows = [[run.key, row.kind, str(row.iteration), str(row.bytes), str(row.path)] for run, row in chosen]
             records.print_columns(headings, rows)
         total = f"{len(chosen)} files, {decimal(sum(row.bytes for _, row in chosen))}"
         if dry_run or not chosen:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from orthobench.cli.options import spelled
 from orthobench.cli.progress import Progress, SideBySide
 from orthobench.cli.records import RunState, cell, console, print_columns, print_states
 from orthobench.execution.display import Display, JobsDisplay
@@ -50,7 +51,7 @@ class JobLines(JobsDisplay):
             self.print_line(f"{label} {outcome.ending}: {cause}")
         elif outcome.ending == Ending.REFUSED:
             if cause not in self.refusals:  # a full disk affects every run, but is reported once
-                self.print_line(f"{label} cannot be started: {cause}")
+                self.print_line(f"{label} cannot be started: {spelled(cause)}")
             self.refusals.add(cause)
         elif outcome.ending == Ending.PRUNED:
             self.print_line(f"{label} {cause}")
@@ -111,7 +112,7 @@ class TerminalDisplay(Display):
             typer.echo(f"to train: {_in_words(plan.totals())}")
 
     def print_line(self, text: str) -> None:
-        typer.echo(text, err=True)
+        typer.echo(spelled(text), err=True)
 
     def on_budget_spent(self, not_started: int) -> None:
         typer.echo(f"the budget is spent: {not_started} runs are left for another time", err=True)

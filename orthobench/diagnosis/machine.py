@@ -36,15 +36,15 @@ EXTRAS = {
 """The packages of each extra in pyproject.toml."""
 USES = {
     "audio": "the task timit",
-    "figures": "report --format png",
-    "mlflow": "--log-to mlflow",
+    "figures": "`orthobench report --format png`",
+    "mlflow": "`log_to='mlflow'`",
     "onnx": "the export of a model to ONNX",
     "postgresql": "a PostgreSQL server as database",
-    "ray": "--executor ray",
+    "ray": "`executor='ray'`",
     "search": "orthobench tune",
-    "slurm": "--executor slurm",
-    "tensorboard": "--log-to tensorboard",
-    "wandb": "--log-to wandb",
+    "slurm": "`executor='slurm'`",
+    "tensorboard": "`log_to='tensorboard'`",
+    "wandb": "`log_to='wandb'`",
 }
 """What each extra is for."""
 OLDEST_CAPABILITY = (8, 0)
@@ -83,7 +83,7 @@ def devices() -> Iterator[Finding]:
     small = memory.available < SMALL_MEMORY
     yield Finding(
         section, "memory", f"{memory.total / 1e9:.0f} GB, {memory.available / 1e9:.1f} GB of them free",
-        Level.NOTE if small else Level.OK, "close other programs, or train fewer runs at once (-j)" if small else "",
+        Level.NOTE if small else Level.OK, "close other programs, or run fewer `jobs` at once" if small else "",
     )  # fmt: skip
     yield from _gpus(section)
 

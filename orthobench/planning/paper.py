@@ -141,7 +141,7 @@ def resolve_experiments(
         UsageError: the scale is not in (0, 1], or an experiment needs an unknown plugin or setting.
     """
     if not 0 < scale <= 1:
-        raise UsageError(f"--scale {scale:g} should be above 0 and at most 1")
+        raise UsageError(f"`scale={scale:g}` should be above 0 and at most 1")
     own = {SHORT_NAMES.get(name, name): value for name, value in (settings or {}).items()}
     first: dict[str, SweepRun] = {}
     for experiment in experiments:

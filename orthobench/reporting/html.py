@@ -125,7 +125,7 @@ def write_whole(out: Path, content: bytes, kind: str) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_bytes(out, content)
     except OSError as error:
-        raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
+        raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with `out`") from error
 
 
 def _render(

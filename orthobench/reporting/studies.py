@@ -128,7 +128,7 @@ def _remark(result: StoredStudy) -> str:
     if results.get("quick"):
         parts.append("Toy sizes: the times are not meaningful.")
     elif result.is_small:
-        parts.append("Here in the small version (--preset quick).")
+        parts.append("Here in the small version (preset quick).")
     finished, total = result.progress
     if finished < total:
         parts.append(f"{finished} of {total} runs are finished.")

@@ -180,7 +180,7 @@ class Trainer:
         if problem is None:
             self.graph = StepGraph(self._train_on, CudaRecorder(self.device), required=mode == "on")
         elif mode == "on":
-            raise UsageError(f"--cuda-graph on: {problem}; use --cuda-graph auto")
+            raise UsageError(f"`cuda_graph='on'`: {problem}; use `cuda_graph='auto'`")
 
     @property
     def is_over(self) -> bool:

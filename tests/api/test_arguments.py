@@ -119,7 +119,7 @@ def test_wrong_argument_is_one_line_with_the_fix(tmp_path, function, name, value
         FUNCTIONS[function](**arguments | {name: value})
     line = str(caught.value)
     assert "\n" not in line
-    assert line.startswith((f"{name}=", f"unknown {name} ")), line
+    assert line.startswith((f"`{name}=", f"unknown {name} ")), line
     assert any(word in line for word in (": give ", ": did you mean ", ": known: ")), line
     assert list(tmp_path.iterdir()) == []
 
@@ -143,7 +143,7 @@ def test_nearest_choice_is_suggested():
     for call in (ob.load_model, ob.evaluate, partial(ob.export, file="m.onnx", form="onnx")):
         with pytest.raises(ob.UsageError, match=r"^unknown weights 'bst': did you mean best\?$"):
             call("abc", weights="bst")
-    with pytest.raises(ob.UsageError, match=r"give device='cuda', and choose the GPU by .*CUDA_VISIBLE_DEVICES=1$"):
+    with pytest.raises(ob.UsageError, match=r"give `device='cuda'`, and choose the GPU by .*CUDA_VISIBLE_DEVICES=1$"):
         ob.RunOptions(device="cuda:1")  # type: ignore[arg-type]
 
 

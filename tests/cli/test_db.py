@@ -193,7 +193,7 @@ def test_parquet_without_its_library_names_the_extra(orthobench, database, monke
     monkeypatch.setitem(sys.modules, "fastparquet", None)
     refused = orthobench("db", "export", "out", "--format", "parquet")
     assert refused.code == 2
-    assert refused.err == "error: Parquet needs pyarrow: pip install pyarrow, or give --format csv\n"
+    assert refused.err == "error: Parquet needs pyarrow: `pip install pyarrow`, or write csv or json instead\n"
 
 
 def test_parquet_export_equals_the_database(orthobench, database, tmp_path):

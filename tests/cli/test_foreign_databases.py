@@ -13,6 +13,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from support.records import make_run_record
 
+from orthobench.location import Location
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
 from orthobench.store.keys import as_name
 from orthobench.weights.folder import PROTOCOLS, WeightsFolder
@@ -167,7 +168,7 @@ def test_run_in_a_backup_keeps_the_originals_weights(orthobench, tiny_options, c
     words = ("run", "adding", "rnn", *tiny_options, "--force", "--keep-weights", "none", "--db", "b.db")
     assert orthobench(*words).code == 0
     file = Path("W").resolve() / f"{key}.last.safetensors"
-    assert f"stays: {file} (another database may have it, too; --weights-at {file.parent} removes it)" in caplog.text
+    assert f"stays: {file} (another database may have it, too; `weights_at='{file.parent}'` removes it)" in caplog.text
     assert orthobench("evaluate", key, "--db", "a.db").code == 0
     orthobench("db", "backup", "c.db", "--db", "a.db")
     assert orthobench("db", "drop-weights", "--yes", "--db", "c.db").code == 0
@@ -197,7 +198,7 @@ def test_foreign_record_removes_no_file_of_the_user(orthobench, world, form, wor
     (world / "lk" / "s.db.weights").mkdir()
     path = form.format(root=world, file=name)
     with open_store("lk/s.db") as store:
-        store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, path, "0" * 64, 4)])
+        store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, Location(path), "0" * 64, 4)])
     outcome = orthobench(*words, "--db", "lk/s.db")
     assert outcome.code == 0, outcome.err
     assert own_file.read_text() == "mine"
@@ -237,7 +238,7 @@ def test_no_url_recorded_in_a_database_is_opened(orthobench, world, url, monkeyp
     monkeypatch.setattr(core, "url_to_fs", lambda *arguments, **options: opened.append(arguments) or 1 / 0)
     path = f"{url}/{KEYS[0]}.last.safetensors"
     with open_store("lk/s.db") as store:
-        store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, path, "0" * 64, 4)])
+        store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, Location(path), "0" * 64, 4)])
     shown = orthobench("show", KEYS[0], "--db", "lk/s.db")
     assert (shown.code, path in shown.out) == (0, True)
     assert "MISSING" not in shown.out
@@ -259,7 +260,11 @@ def test_named_url_is_opened_unless_it_is_chained(orthobench, world):
     files.pipe_file(f"/bucket/w/{name}", b"x")
     with open_store("lk/s.db") as store:
         store.log(
-            store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, f"memory://bucket/w/{name}", "0", 1)]
+            store.get(KEYS[0]).id,
+            [],
+            [],
+            {},
+            weights=[WeightsRow("last", 10, Location(f"memory://bucket/w/{name}"), "0", 1)],
         )
     outcome = orthobench("evaluate", KEYS[0], "--db", "lk/s.db", "--weights-at", "memory://bucket")
     assert "have another SHA-256" in outcome.err
@@ -271,13 +276,13 @@ def test_named_url_is_opened_unless_it_is_chained(orthobench, world):
 def test_links_and_parent_folders_are_resolved_in_a_location(tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "link").symlink_to(tmp_path)
-    own = WeightsFolder(str(tmp_path / "own"))
-    assert own.holds(WeightsFolder(str(tmp_path / "own" / "below")))
-    assert not own.holds(WeightsFolder(str(tmp_path / "own" / "link" / "other")))
-    assert not own.holds(WeightsFolder(f"{tmp_path}/own/../other"))
-    assert not own.holds(WeightsFolder(f"{tmp_path}/owner"))
-    bucket = WeightsFolder("s3://bucket/w")
-    assert bucket.holds(WeightsFolder("s3://bucket/w/x"))
-    assert not bucket.holds(WeightsFolder("s3://bucket/w/../x"))
-    assert not bucket.holds(WeightsFolder("s3://bucket/wx"))
+    own = WeightsFolder(Location(str(tmp_path / "own")))
+    assert own.holds(WeightsFolder(Location(str(tmp_path / "own" / "below"))))
+    assert not own.holds(WeightsFolder(Location(str(tmp_path / "own" / "link" / "other"))))
+    assert not own.holds(WeightsFolder(Location(f"{tmp_path}/own/../other")))
+    assert not own.holds(WeightsFolder(Location(f"{tmp_path}/owner")))
+    bucket = WeightsFolder(Location("s3://bucket/w"))
+    assert bucket.holds(WeightsFolder(Location("s3://bucket/w/x")))
+    assert not bucket.holds(WeightsFolder(Location("s3://bucket/w/../x")))
+    assert not bucket.holds(WeightsFolder(Location("s3://bucket/wx")))
     assert "reference" not in PROTOCOLS

@@ -11,6 +11,7 @@ import pytest
 from support.records import make_run_record
 
 from orthobench.cli.console import Console
+from orthobench.location import Location
 from orthobench.process.output import HarmlessStream, harmless, lasting_output
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
 
@@ -65,7 +66,11 @@ def test_no_text_of_a_database_controls_the_terminal(orthobench, column, tmp_pat
             run = store.start(make_run_record(key=key, **(record | changes)), f"m{evil}", facts, tags)
             name = EVIL if evil and column in ("metric name", "metric") else "mse"
             rows = [MetricRow("test", name, 1, 10, 0.1 * number)]
-            files = [WeightsRow("last", 10, f"/{EVIL}/{key}.last.safetensors", EVIL, 1)] if column == "weights" else []
+            files = (
+                [WeightsRow("last", 10, Location(f"/{EVIL}/{key}.last.safetensors"), EVIL, 1)]
+                if column == "weights"
+                else []
+            )
             done = {"status": Status.FINISHED, "iterations": 10, "final_value": 0.1 * number, "best_value": 0.1}
             done |= {"seconds": {"train": 1.0}, "message": changes.get("message")}
             store.log(run.id, rows, [], done, weights=files)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from orthobench.errors import UsageError
 from orthobench.executors.job import Ending, Job, attempt
+from orthobench.location import Location
 from orthobench.papers import papers
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings
@@ -44,7 +45,7 @@ def test_setting_at_its_neutral_value_is_restored_as_such():
 
 def test_failure_after_the_end_keeps_the_result(tmp_path, tiny, monkeypatch):
     database = str(tmp_path / "r.db")
-    job = Job(resolve(Catalog(), "adding", "lstm", tiny).spec, "a", database)
+    job = Job(resolve(Catalog(), "adding", "lstm", tiny).spec, "a", Location.of(database))
 
     def fails(_):
         raise RuntimeError("the place of the checkpoints is gone")

@@ -228,14 +228,14 @@ def test_more_runs_than_gpu_places_are_refused(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert visible_gpus() == ["0", "1"]
-    with pytest.raises(UsageError, match=r"-j 5 is more than 2 GPU\(s\) with 2 run\(s\) each: give --gpu-share 3"):
+    with pytest.raises(UsageError, match=r"`jobs=5` is more than 2 GPU\(s\) with 2 run\(s\) each: give `gpu_share=3`"):
         worker_slots(torch.device("cuda"), 5, 2, cores=16)
 
 
 def test_cpu_runs_are_limited_by_cores():
     assert worker_slots(CPU, None, 1, cores=3) == [None] * 3
     assert worker_slots(CPU, 5, 1, cores=3) == [None] * 5
-    with pytest.raises(UsageError, match="--gpu-share is for runs on GPUs"):
+    with pytest.raises(UsageError, match="`gpu_share` is for runs on GPUs"):
         worker_slots(CPU, None, 2, cores=3)
 
 

@@ -19,6 +19,7 @@ from support.sweeps import iterations, numbers, slow_model, sweeps_in, wait_for
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.ray import RayCluster
+from orthobench.location import Location
 from orthobench.options import RunOptions, SweepOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -189,7 +190,7 @@ def _endings(database: Path):
     [
         (("--executor", "lsf"), "give local, ray, ray://host:10001, or slurm"),
         (("--executor", "ray", "-j", "0"), "-j 0 is for runs in this process"),
-        (("--threads", "2"), "--threads is for --executor ray and slurm"),
+        (("--threads", "2"), "--threads is for --executor ray and --executor slurm"),
         (("--executor", "ray", "-j", "1"), "pip install -e '.[ray]' in the checkout"),
     ],
 )
@@ -242,8 +243,10 @@ def test_run_is_placed_by_its_cpus_and_gpu_share(monkeypatch, tiny, device, thre
     options = SweepOptions(
         executor="ray", checkpoints="s3://bucket", device=device, threads=threads, gpu_share=share, jobs=limit
     )
-    with RayCluster(SERVER, options) as cluster:
-        job, resumed = cluster.submit(Job(spec, "a", SERVER, RunOptions(data_folder=Path("/here"))), resumed=False)
+    with RayCluster(Location(SERVER), options) as cluster:
+        job, resumed = cluster.submit(
+            Job(spec, "a", Location(SERVER), RunOptions(data_folder=Path("/here"))), resumed=False
+        )
         assert cluster.room() == room
     assert (ray.options["num_cpus"], ray.options.get("num_gpus")) == (cpus, gpus)
     assert ray.options["max_retries"] == 0
@@ -257,5 +260,5 @@ def test_run_is_placed_by_its_cpus_and_gpu_share(monkeypatch, tiny, device, thre
 
 def test_gpu_share_without_a_gpu_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", _Ray({"CPU": 4}))
-    with pytest.raises(UsageError, match="--gpu-share is for runs on GPUs"):
-        RayCluster(SERVER, SweepOptions(executor="ray", gpu_share=2))
+    with pytest.raises(UsageError, match="`gpu_share` is for runs on GPUs"):
+        RayCluster(Location(SERVER), SweepOptions(executor="ray", gpu_share=2))

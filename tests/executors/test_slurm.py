@@ -19,6 +19,7 @@ from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.slurm import SlurmCluster
 from orthobench.executors.slurm_settings import read_settings
+from orthobench.location import Location
 from orthobench.options import SweepOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -147,7 +148,7 @@ def test_cancelled_task_is_not_submitted_again(cluster, sweep, tmp_path, tiny):
 def test_refusal_of_slurm_is_one_line_and_leaves_no_database(sweep, tmp_path, tiny_options):
     grid = ("--models", "rnn", *tiny_options, "--db", "r.db", "--slurm")
     refused = [
-        ("partition=nope", "error: SLURM has no partition 'nope': give --slurm partition=batch"),
+        ("partition=nope", "error: SLURM has no partition 'nope': give partition=batch in --slurm"),
         ("mem=900G", "Requested node configuration is not available: change --slurm"),
         ("frob=1", "sbatch: unrecognized option '--frob=1': change --slurm"),
     ]
@@ -194,7 +195,7 @@ def test_several_nodes_need_a_server_and_shared_checkpoints(programs, orthobench
     ("arguments", "line"),
     [
         (("--slurm", "partition=a"), "--slurm and --group-minutes are for --executor slurm"),
-        (("--executor", "slurm", "-j", "1", "--group-minutes", "0"), "--group-minutes 0 (group_minutes=): give a"),
+        (("--executor", "slurm", "-j", "1", "--group-minutes", "0"), "--group-minutes 0: give a"),
         (("--executor", "slurm", "-j", "1"), "needs submitit: pip install -e '.[slurm]' in the checkout"),
         (("--executor", "slurm", "-j", "1", "--slurm", "array=0-3"), "--slurm array: orthobench sets this option"),
     ],
@@ -241,17 +242,17 @@ def test_sbatch_options_come_from_words_and_files(tmp_path):
 )
 def test_gpu_is_requested_for_gpu_runs_alone(programs, device, words, expected):
     programs("node1")
-    cluster = SlurmCluster(SERVER, replace(ON_SLURM, slurm=words, device=device))
+    cluster = SlurmCluster(Location(SERVER), replace(ON_SLURM, slurm=words, device=device))
     assert cluster.device == expected
     assert ("gpus_per_node" in cluster.settings.options) == (device == "cuda")
-    with pytest.raises(UsageError, match="--device cpu uses no GPU"):
-        SlurmCluster(SERVER, replace(ON_SLURM, slurm=("gpus=1",), device="cpu"))
+    with pytest.raises(UsageError, match="`device='cpu'` uses no GPU"):
+        SlurmCluster(Location(SERVER), replace(ON_SLURM, slurm=("gpus=1",), device="cpu"))
 
 
 def test_groups_fill_the_minutes_and_a_run_without_estimate_is_alone(programs, tiny):
     programs("node1")
-    cluster = SlurmCluster(SERVER, replace(ON_SLURM, group_minutes=2))
-    jobs = [Job(resolve(Catalog(), "adding", "rnn", tiny, seed=n).spec, str(n), SERVER) for n in range(7)]
+    cluster = SlurmCluster(Location(SERVER), replace(ON_SLURM, group_minutes=2))
+    jobs = [Job(resolve(Catalog(), "adding", "rnn", tiny, seed=n).spec, str(n), Location(SERVER)) for n in range(7)]
     estimates = [50.0, 50.0, 50.0, None, 20.0, 500.0, 20.0]
     seconds = {job.spec.key: value for job, value in zip(jobs, estimates, strict=True)}
     labels = [[job.label for job in group] for group in cluster.groups(jobs, seconds)]

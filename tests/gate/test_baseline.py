@@ -143,7 +143,8 @@ def test_damaged_file_of_values_is_reported(file, old, new, message):
 )
 def test_values_in_the_authors_file_are_refused(file, old, new, word):
     file.write_text(TEXT.replace(old, new))
-    with pytest.raises(UsageError, match=rf"has {word}: remove them; `check --update` writes them into \S+\.json"):
+    fix = r"remove them; `orthobench check --update` writes them into \S+\.json"
+    with pytest.raises(UsageError, match=f"has {word}: {fix}"):
         read_baseline(file)
 
 

@@ -107,7 +107,7 @@ def test_better_result_passes(measured, file):
 def test_baseline_without_values_is_undecided_and_trains_nothing(file, orthobench):
     outcome = orthobench("check")
     assert outcome.code == 3
-    assert "no value is recorded: measure it with check --update" in outcome.out
+    assert "no value is recorded: measure it with `orthobench check --update --reason '...'`" in outcome.out
     assert outcome.err == ""
 
 
@@ -234,7 +234,7 @@ def test_update_refuses_margins_that_detect_too_little(file, orthobench):
     outcome = orthobench("check", "--update", "--reason", "first", "--db", "runs.db")
     assert outcome.code == 3
     assert "run adding/gru: 3 seeds detect a loss of 3 standard deviations of mse in " in outcome.err
-    fix = "give the run 6 seeds in the baseline file, and measure 20 with --update --seeds 20"
+    fix = "give the run 6 seeds in the baseline file, and measure 20 with `orthobench check --update --seeds 20`"
     assert f"less than 80%: {fix}" in outcome.err
     assert not measured_file(file).exists()
 

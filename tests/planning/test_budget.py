@@ -15,6 +15,7 @@ from orthobench.arguments import parse_duration
 from orthobench.executors.job import Ending, Job
 from orthobench.executors.processes import ProcessExecutor
 from orthobench.executors.serial import SerialExecutor
+from orthobench.location import Location
 from orthobench.planning.budget import Budget, by_priority, show_duration, span, within
 from orthobench.planning.estimate import Estimate
 from orthobench.plugins import Catalog
@@ -135,7 +136,7 @@ class Watching:
 def test_no_run_starts_after_the_budget_is_spent(tmp_path, tiny, side_by_side):
     """And the one under way goes on to its end."""
     jobs = [
-        Job(resolve(Catalog(), "adding", "rnn", tiny, seed=seed).spec, f"seed {seed}", str(tmp_path / "r.db"))
+        Job(resolve(Catalog(), "adding", "rnn", tiny, seed=seed).spec, f"seed {seed}", Location(str(tmp_path / "r.db")))
         for seed in range(3)
     ]
     started = []
@@ -155,7 +156,7 @@ def test_no_run_starts_after_the_budget_is_spent(tmp_path, tiny, side_by_side):
 
 
 def test_no_process_starts_after_the_budget_is_spent(tmp_path, tiny):
-    job = Job(resolve(Catalog(), "adding", "rnn", tiny).spec, "", str(tmp_path / "r.db"))
+    job = Job(resolve(Catalog(), "adding", "rnn", tiny).spec, "", Location(str(tmp_path / "r.db")))
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         executor = ProcessExecutor(store, [None, None], 2, lambda job: pytest.fail("started"), lambda: False, print)
         assert list(executor.run([job], lambda: False)) == []

@@ -14,6 +14,7 @@ from orthobench import environment
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.profile import profile_job
+from orthobench.location import Location
 from orthobench.planning.estimate import Estimate, Estimator, distance
 from orthobench.planning.plan import PlannedRun, plan
 from orthobench.plugins import Catalog
@@ -227,7 +228,7 @@ def test_error_in_the_first_steps_is_reported(tmp_path):
     )
     config = resolve(Catalog([file]), "adding", "wrong", {"train_size": "200", "test_size": "50"})
     with pytest.raises(ProfileError, match="its first steps failed: ArithmeticError: on purpose"):
-        profile_job(Job(config.spec, "a run", database="", plugins=config.catalog.files))
+        profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.catalog.files))
 
 
 @pytest.mark.slow
@@ -239,7 +240,7 @@ def test_death_of_the_timing_process_ends_nothing_else(tmp_path):
     )
     config = resolve(Catalog([file]), "adding", "deadly", {"train_size": "200", "test_size": "50"})
     with pytest.raises(ProfileError, match="ended the process"):
-        profile_job(Job(config.spec, "a run", database="", plugins=config.catalog.files))
+        profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.catalog.files))
 
 
 def test_dry_run_shows_estimates_and_leaves_nothing(orthobench, tmp_path, tiny_options):

@@ -69,7 +69,7 @@ def test_table_or_figure_selects_one_of_its_paper(database):
     assert [part.artifact.name for part in restricted_view.artifacts] == ["figure 2"]
     with pytest.raises(UsageError, match="k has no table 7; it has table 1, figure 2"):
         Scope(paper="k", table="7").restrict([view])
-    with pytest.raises(UsageError, match="add --paper"):
+    with pytest.raises(UsageError, match="add `paper`"):
         Scope(table="1")
     with pytest.raises(UsageError, match="give one of them"):
         Scope(paper="k", table="1", figure="1")

@@ -11,6 +11,7 @@ import pytest
 import torch
 from support.destinations import as_sent, read_back, stored
 
+from orthobench.location import Location
 from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.sinks import live
@@ -160,7 +161,7 @@ def test_hanging_destination_is_abandoned(config, tmp_path, monkeypatch, caplog)
 
 def test_destination_that_fails_after_being_abandoned_warns_once(tmp_path, caplog):
     with open_store(str(tmp_path / "r.db"), create=True) as store:
-        (channel,) = LiveSinks(store, [Target("tensorboard", "runs")]).channels
+        (channel,) = LiveSinks(store, [Target("tensorboard", Location("runs"))]).channels
     with caplog.at_level(logging.WARNING):
         channel.warn("not everything was sent within 30 s")
         channel.warn("connection refused")

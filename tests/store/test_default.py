@@ -11,7 +11,7 @@ import pytest
 
 import orthobench as ob
 from orthobench.store import open_store
-from orthobench.store.location import OWN, default_database, is_protected, protect
+from orthobench.store.connect import DEFAULT, OWN, default_database, is_protected, protect
 
 
 @pytest.fixture
@@ -25,20 +25,20 @@ def results(tmp_path, monkeypatch) -> Path:
 
 def test_results_db_is_the_default_without_protection(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert default_database(writes=True) == default_database(writes=False) == "results.db"
+    assert default_database(writes=True) == default_database(writes=False) == DEFAULT
     open_store("results.db", create=True).close()
-    assert default_database(writes=True) == "results.db"
+    assert default_database(writes=True) == DEFAULT
     Path("results.db").write_text("no database")
     assert not is_protected(Path("results.db"))
 
 
 def test_protected_database_is_read_until_another_exists(results):
-    assert default_database(writes=False) == "results.db"
+    assert default_database(writes=False) == DEFAULT
     assert default_database(writes=True) == OWN
     open_store(OWN, create=True).close()
     assert default_database(writes=False) == OWN
     protect(results, False)
-    assert default_database(writes=False) == default_database(writes=True) == "results.db"
+    assert default_database(writes=False) == default_database(writes=True) == DEFAULT
 
 
 def test_runs_without_a_named_database_do_not_change_a_protected_one(orthobench, results, tiny_options):
@@ -55,7 +55,7 @@ def test_runs_without_a_named_database_do_not_change_a_protected_one(orthobench,
 
 def test_named_database_is_written(orthobench, results, tiny_options):
     assert orthobench("run", "adding", "lstm", *tiny_options, "--db", "results.db").code == 0
-    assert not Path(OWN).exists()
+    assert not Path(OWN.real).exists()
     assert "lstm" in orthobench("ls", "--db", "results.db").out
 
 

@@ -12,6 +12,7 @@ from support.records import make_run_record
 
 import orthobench
 from orthobench.errors import DamagedError, UsageError
+from orthobench.location import Location
 from orthobench.store import open_store
 from orthobench.store.connect import connect
 from orthobench.store.open import make_engine
@@ -52,7 +53,7 @@ def test_merge_leaves_triggers_behind(orthobench, file):
 def test_no_connection_trusts_the_schema(file):
     with connect(file) as connection:
         assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
-    engine = make_engine(str(file))
+    engine = make_engine(Location(str(file)))
     with engine.connect() as opened:
         assert opened.exec_driver_sql("PRAGMA trusted_schema").scalar() == 0
     engine.dispose()

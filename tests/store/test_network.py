@@ -6,7 +6,7 @@ import pytest
 
 from orthobench.errors import UsageError
 from orthobench.store import open_store
-from orthobench.store.location import file_system
+from orthobench.store.connect import file_system
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def mounts(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "lustre", "gpfs", "ceph"])
 def test_file_on_a_network_is_refused_with_reason_and_fix(tmp_path, mounts, kind):
     mounts(f"/dev/sda1 / ext4 rw 0 0\nserver:/home {tmp_path} {kind} rw,vers=3 0 0\n")
-    with pytest.raises(UsageError, match=rf"network file system \({kind}\).* local disk.*--db postgresql://"):
+    with pytest.raises(UsageError, match=rf"network file system \({kind}\).* local disk.*db='postgresql://"):
         open_store(str(tmp_path / "r.db"), create=True)
     assert not (tmp_path / "r.db").exists()
 

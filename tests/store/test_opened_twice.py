@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from orthobench.errors import DamagedError
+from orthobench.location import Location
 from orthobench.store import open_store
 from orthobench.store.open import check_writable
 
@@ -31,7 +32,7 @@ def test_rows_written_after_another_process_closed_the_database_are_kept(tmp_pat
 
     with open_store(path, create=True) as store:
         store.add_benchmark("first", {}, "d", {})
-        check_writable(path)
+        check_writable(Location.of(path))
         with open_store(path) as again:
             assert len(again.benchmarks()) == 1
             assert counted_elsewhere() == 1

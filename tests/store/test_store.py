@@ -18,7 +18,6 @@ from orthobench.errors import OrthobenchError, RunLockedError, UsageError
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
 from orthobench.store import open as open_module
 from orthobench.store.backup import back_up
-from orthobench.store.damage import database_name
 from orthobench.store.open import HEAD
 from orthobench.store.tables import VERSION_TABLE, Base
 
@@ -288,7 +287,7 @@ def test_database_name_may_not_be_utf_8(tmp_path, monkeypatch, read_only):
     for name in (path, f"{path}.copy"):
         with open_store(name) as store:
             assert [run.key for run in store.runs()] == ["0" * 16]
-            assert database_name(store.engine) == name
+            assert str(store.location) == name
 
 
 def test_sqlalchemy_url_is_accepted(tmp_path):

@@ -232,7 +232,7 @@ def test_step_that_reads_a_value_stays_eager_with_a_warning(tiny, caplog):
 def test_impossible_required_graph_is_refused_in_one_line(tiny):
     trainer = make("adding", "exprnn", tiny)
     graphed(trainer, required=True)
-    with pytest.raises(UsageError, match=r"--cuda-graph on: the step cannot be recorded: .*use --cuda-graph auto"):
+    with pytest.raises(UsageError, match=r"`cuda_graph='on'`: the step cannot be recorded: .*use `cuda_graph='auto'`"):
         advance(trainer, WARM_UP + 1)
 
 
@@ -244,7 +244,7 @@ def test_no_graph_is_recorded_on_the_cpu(tiny, mode):
 
 
 def test_graph_on_the_cpu_is_refused(tiny):
-    with pytest.raises(UsageError, match="not on a CUDA device; use --cuda-graph auto"):
+    with pytest.raises(UsageError, match="not on a CUDA device; use `cuda_graph='auto'`"):
         make("adding", "rnn", tiny).use_graph("on")
 
 

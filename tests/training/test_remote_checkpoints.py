@@ -7,6 +7,7 @@ import torch
 from fsspec.implementations.memory import MemoryFileSystem
 
 from orthobench.errors import StorageError, UsageError
+from orthobench.location import Location
 from orthobench.training.checkpoint import NEWEST, PREVIOUS, CheckpointFolder, checkpoints_at
 
 URL = "memory://bucket/checkpoints"
@@ -22,7 +23,7 @@ def files():
 
 @pytest.fixture
 def checkpoints(files):
-    return checkpoints_at(URL, "k")
+    return checkpoints_at(Location(URL), "k")
 
 
 def state(iteration: int):
@@ -33,9 +34,9 @@ def test_newest_checkpoint_is_read_back_with_the_previous_behind_it(files, check
     assert checkpoints.load(9) is None
     for iteration in (1, 2, 3):
         checkpoints.save(state(iteration))
-    assert checkpoints_at(URL, "k").load(9)["weight"].tolist() == [3.0] * 3
+    assert checkpoints_at(Location(URL), "k").load(9)["weight"].tolist() == [3.0] * 3
     assert sorted(name.rpartition("/")[2] for name in files.find("/bucket")) == sorted((NEWEST, PREVIOUS))
-    assert checkpoints_at(URL, "other").load(9) is None
+    assert checkpoints_at(Location(URL), "other").load(9) is None
 
 
 def test_damaged_checkpoint_and_one_after_lost_rows_fall_back(files, checkpoints):
@@ -80,11 +81,10 @@ def test_clearing_leaves_nothing(files, checkpoints):
 
 def test_unknown_url_scheme_is_refused():
     with pytest.raises(UsageError, match="cannot be kept at nosuch://x"):
-        checkpoints_at("nosuch://x", "k")
+        checkpoints_at(Location("nosuch://x"), "k")
 
 
 def test_folder_path_is_a_local_folder(tmp_path):
-    assert isinstance(checkpoints_at(str(tmp_path), "k"), CheckpointFolder)
     assert isinstance(checkpoints_at(tmp_path, "k"), CheckpointFolder)
 
 

@@ -13,6 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import orthobench as ob
 from orthobench.errors import StorageError, UsageError
+from orthobench.location import Location
 from orthobench.store import WeightsRow
 from orthobench.training.events import EventSink
 from orthobench.weights.content import decode
@@ -46,11 +47,11 @@ def test_run_keeps_the_requested_weights(tmp_path, tiny, mode, kinds):
     rows = records(tmp_path)
     assert set(rows) == kinds
     files = list((tmp_path / "r.db.weights").glob("*"))
-    assert {file.name for file in files} == {row.path for row in rows.values()}
+    assert {file.name for file in files} == {str(row.path) for row in rows.values()}
     for kind, row in rows.items():
-        content = (tmp_path / "r.db.weights" / row.path).read_bytes()
+        content = (tmp_path / "r.db.weights" / row.path.real).read_bytes()
         assert (row.sha256, row.bytes) == (hashlib.sha256(content).hexdigest(), len(content))
-        facts = decode(content, row.path).facts
+        facts = decode(content, str(row.path)).facts
         assert (facts["key"], facts["spec"], facts["kind"]) == (done.key, done.spec, kind)
         assert row.iteration == facts["iteration"] == (done.best_iteration if kind == "best" else done.iterations)
 
@@ -65,7 +66,7 @@ def test_the_best_weights_survive_an_interruption(tmp_path, tiny):
     rising = dict(tiny, learning_rate="0.2", recurrent_learning_rate="0.1", epochs="6", evaluate_every="1")
     uncut = run(tmp_path, rising)
     assert 0 < uncut.best_iteration < uncut.iterations - 4, "choose another rate"
-    expected = decode((tmp_path / "r.db.weights" / records(tmp_path)["best"].path).read_bytes(), "").tensors
+    expected = decode((tmp_path / "r.db.weights" / records(tmp_path)["best"].path.real).read_bytes(), "").tensors
     (tmp_path / "cut").mkdir()
 
     class Stop(EventSink):
@@ -100,7 +101,7 @@ def test_the_best_weights_survive_an_interruption(tmp_path, tiny):
     assert done.best_iteration == uncut.best_iteration
     row = records(tmp_path / "cut")["best"]
     assert row.iteration == uncut.best_iteration
-    tensors = decode((tmp_path / "cut" / "r.db.weights" / row.path).read_bytes(), "").tensors
+    tensors = decode((tmp_path / "cut" / "r.db.weights" / row.path.real).read_bytes(), "").tensors
     assert tensors.keys() == expected.keys()
     assert all(torch.equal(tensors[name], expected[name]) for name in expected)
 
@@ -108,7 +109,7 @@ def test_the_best_weights_survive_an_interruption(tmp_path, tiny):
 def test_url_receives_the_weights(tmp_path, tiny, memory):
     done = run(tmp_path, tiny, weights="memory://bucket/w")
     (row,) = records(tmp_path).values()
-    assert row.path == f"memory://bucket/w/{done.key}.best.safetensors"
+    assert row.path.real == f"memory://bucket/w/{done.key}.best.safetensors"
     content = memory.cat_file(f"/bucket/w/{done.key}.best.safetensors")
     assert hashlib.sha256(content).hexdigest() == row.sha256
     assert not (tmp_path / "r.db.weights").exists()
@@ -117,7 +118,7 @@ def test_url_receives_the_weights(tmp_path, tiny, memory):
 def test_weights_at_a_url_are_evaluated_and_removed(tmp_path, tiny, memory):
     done = run(tmp_path, tiny, weights="memory://bucket/w", keep_weights="last")
     with pytest.raises(
-        UsageError, match=r"at a URL that this command does not name: .* --weights-at memory://bucket/w$"
+        UsageError, match=r"at a URL that this command does not name: .* `weights_at='memory://bucket/w'`$"
     ):
         ob.evaluate(done, db=str(tmp_path / "r.db"))
     (metric,) = ob.evaluate(done, db=str(tmp_path / "r.db"), weights_at="memory://bucket/w").metrics
@@ -193,7 +194,9 @@ def test_record_that_names_a_foreign_file_removes_nothing(tmp_path, tiny):
     with ob.open_results(str(tmp_path / "r.db")) as results:
         stored = results.store.get(done.key)
         row = results.store.weights([stored.id])[0]
-        results.store.log(stored.id, [], [], {}, weights=[WeightsRow("best", 0, str(precious), row.sha256, 1)])
+        results.store.log(
+            stored.id, [], [], {}, weights=[WeightsRow("best", 0, Location(str(precious)), row.sha256, 1)]
+        )
         results.delete(done.key)
     assert precious.exists()
 

@@ -155,7 +155,7 @@ def test_data_that_do_not_fit_the_weights_are_refused(database, tiny, monkeypatc
     [
         (lambda content: content[:-10], "another SHA-256 .*it has \\d+ of \\d+ bytes"),
         (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "another SHA-256 .*it was changed"),
-        (None, "are missing: move them there, or train the run again with --force --keep-weights best"),
+        (None, "are missing: move them there, or train the run again with `force=True` and `keep_weights='best'`"),
     ],
 )
 def test_damaged_or_missing_file_is_named(database, tiny, damage, message):
@@ -203,12 +203,12 @@ def test_weights_of_another_model_are_refused(database, tiny, tmp_path):
 def test_run_without_weights_names_the_command(database, tiny):
     options = ob.RunOptions(device="cpu", keep_weights="none")
     run = ob.run("adding", "rnn", db=database, settings=tiny, options=options)
-    with pytest.raises(UsageError, match=f"`orthobench show {run.key}` prints, and --force --keep-weights best"):
+    with pytest.raises(UsageError, match=f"`force=True` and `keep_weights='best'`; `orthobench show {run.key}` prints"):
         ob.load_model(run, database)
     run = train(database, tiny)
     with ob.open_results(database) as results:
         results.store.drop_weights(results.store.get(run.key).id, ["last"])
-    with pytest.raises(UsageError, match=r"has kept only its best weights.*--keep-weights last"):
+    with pytest.raises(UsageError, match=r"has kept only its best weights.*`keep_weights='last'`"):
         ob.load_model(run, database, weights="last")
 
 
@@ -253,7 +253,7 @@ def test_every_model_has_a_pt2_file(database, tiny, tmp_path, model):
 def test_model_that_onnx_cannot_express_is_one_line(database, tiny, tmp_path):
     pytest.importorskip("onnxscript")
     run = train(database, tiny, "lru", epochs="1")
-    with pytest.raises(UsageError, match="LRU cannot be expressed in ONNX: give --format pt2"):
+    with pytest.raises(UsageError, match="LRU cannot be expressed in ONNX: write pt2"):
         ob.export(run, tmp_path / "m.onnx", "onnx", db=database)
     assert list(tmp_path.glob("m*")) == []
 

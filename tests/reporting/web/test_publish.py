@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.pages import add_run
 
+from orthobench.location import Location
 from orthobench.reporting.web.publish import MARK, page_names
 from orthobench.store import open_store
 
@@ -130,9 +131,16 @@ def test_invalid_database_writes_nothing(databases, orthobench, tmp_path, words,
 
 
 def test_names_that_differ_only_in_case_are_two_files():
-    assert page_names(["r.db", "R.db", "Index.db"]) == ["r", "R-2", "Index-results"]
+    assert page_names(list(map(Location, ["r.db", "R.db", "Index.db"]))) == ["r", "R-2", "Index-results"]
 
 
 def test_page_names_are_unique_and_safe():
     locations = ["a/results.db", "b/results.db", "index.db", "postgresql://u:secret@host/runs?x=1", "ü.db", "a b.c.db"]
-    assert page_names(locations) == ["results", "results-2", "index-results", "runs", "results-3", "a-b.c"]
+    assert page_names(list(map(Location, locations))) == [
+        "results",
+        "results-2",
+        "index-results",
+        "runs",
+        "results-3",
+        "a-b.c",
+    ]
