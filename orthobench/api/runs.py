@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from orthobench.api.arguments import checked
@@ -11,6 +10,7 @@ from orthobench.arguments import Preset
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.single import train_one
+from orthobench.location import Place
 from orthobench.options import OPTIONS, RunOptions, names_of
 from orthobench.planning.index import recall
 from orthobench.plugins import Catalog
@@ -24,7 +24,7 @@ def run(
     *,
     preset: Preset = "paper",
     seed: int = 0,
-    db: str | Path | None = None,
+    db: Place | None = None,
     force: bool = False,
     extend: bool = False,
     settings: Mapping[str, Any] | None = None,

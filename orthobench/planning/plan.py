@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from orthobench.arguments import OnDivergence, Preset
 from orthobench.errors import UsageError
+from orthobench.location import Location
 from orthobench.planning.grid import Axis, combinations
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings, identity
@@ -133,7 +134,7 @@ def with_seeds(runs: Sequence[SweepRun], seeds: Sequence[int]) -> list[SweepRun]
 def plan(
     runs: Iterable[tuple[RunConfig, dict[str, str]]],
     store: Store | None,
-    checkpoints: Path | str,
+    checkpoints: Path | Location,
     on_divergence: OnDivergence = "stop",
 ) -> list[PlannedRun]:
     """Look up the state of each run. Without a store, all runs are missing."""

@@ -27,7 +27,7 @@ def plotly_script() -> str:
         file = Path(folder, "package_data", "plotly.min.js")
         if file.is_file():
             return file.read_text("utf-8")
-    raise UsageError("Plotly has no file plotly.min.js: pip install --force-reinstall plotly")
+    raise UsageError("Plotly has no file plotly.min.js: `pip install --force-reinstall plotly`")
 
 
 def block(name: str, content: bytes) -> Markup:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from orthobench.errors import UsageError, without_passwords
+from orthobench.errors import UsageError
 from orthobench.files.atomic import replacing, storage_error
 from orthobench.files.overwrite import refuse_file, refuse_other_kinds
 from orthobench.files.strict_json import dumps
@@ -98,7 +98,7 @@ def _write(frame: pandas.DataFrame, file: Path, form: Format) -> None:
         try:
             frame.to_parquet(file, index=False)
         except ImportError as error:
-            raise UsageError("Parquet needs pyarrow: pip install pyarrow, or give --format csv") from error
+            raise UsageError("Parquet needs pyarrow: `pip install pyarrow`, or write csv or json instead") from error
 
 
 def _runs(runs: Sequence[Run]) -> pandas.DataFrame:
@@ -155,7 +155,7 @@ def _weights(store: Store, runs: Sequence[Run]) -> pandas.DataFrame:
 
     keys, columns = {run.id: run.key for run in runs}, ["kind", "iteration", "path", "sha256", "bytes"]
     rows = [
-        (keys[row.run_id], row.kind, row.iteration, without_passwords(row.path), row.sha256, row.bytes)
+        (keys[row.run_id], row.kind, row.iteration, str(row.path), row.sha256, row.bytes)
         for ids in _batches(runs)
         for row in store.weights(ids)
     ]
