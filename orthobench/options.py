@@ -126,7 +126,7 @@ class RunOptions:
     weights: Annotated[
         Place | None,
         Option(
-            "Folder or URL of kept weights; else the folder beside the database.",
+            "Folder or URL of kept weights; else the folder next to the database.",
             A_PLACE,
             ("--weights-at",),
             "PLACE",

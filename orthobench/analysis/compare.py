@@ -88,7 +88,7 @@ def _select(
     conditions = parse_conditions([*([describe(shared)] if shared else []), text])
     runs = select_runs(stored(), conditions, status_of)
     if not runs:
-        raise UsageError("the database holds no runs yet: make one with `orthobench run`")
+        raise UsageError("the database holds no runs yet: train one with `orthobench run`")
     return Selection(text, runs)
 
 
@@ -230,7 +230,7 @@ def _common_seeds(
 def _cautions(first: Selection, second: Selection) -> list[str]:
     """Describe what weakens the comparison."""
     conditions = {run.condition for run in (*first.runs, *second.runs)}
-    cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: these numbers are not of the same task"]
+    cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: the numbers are of different tasks"]
     for side in (first, second):
         if (mixed := len({run.variant for run in side.runs})) > 1:
             cautions.append(f"'{side.text}' mixes {mixed} settings of models or training: narrow it by key=value")

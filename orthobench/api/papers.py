@@ -135,7 +135,7 @@ class SmallResult:
     @property
     def claims_held(self) -> bool:
         """Whether all claims held for the seeds that were trained."""
-        return all(result.standing == "held" for result in self.claim_results)
+        return all(result.conclusion == "held" for result in self.claim_results)
 
 
 @checked()

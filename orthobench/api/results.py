@@ -13,7 +13,7 @@ from orthobench.errors import UsageError, unknown
 from orthobench.location import Location, Place
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Weights, open_store
-from orthobench.store.backup import back_up_beside
+from orthobench.store.backup import back_up_alongside
 from orthobench.store.by_length import read_by_length
 from orthobench.store.connect import named_or_default
 from orthobench.store.tables import utc_now
@@ -255,7 +255,7 @@ class Results:
             for key in keys.values():
                 locks.enter_context(lock(self.store, checkpoints_at(root, key)))
             if file is not None:
-                copy = back_up_beside(file)
+                copy = back_up_alongside(file)
             for number, key in keys.items():
                 weights = self.store.weights([number])
                 self.store.delete(number)

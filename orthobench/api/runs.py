@@ -12,7 +12,7 @@ from orthobench.execution.display import Display
 from orthobench.execution.single import train_one
 from orthobench.location import Place
 from orthobench.options import OPTIONS, RunOptions, names_of
-from orthobench.planning.index import Resolver
+from orthobench.planning.index import recall
 from orthobench.plugins import Catalog
 from orthobench.store import Run
 
@@ -57,7 +57,7 @@ def run(
     """
     settings = _merge(settings, overrides)
     options = options or RunOptions()
-    config = Resolver(Catalog(options.plugins))(task, model, settings, preset, seed)
+    config = recall(Catalog(options.plugins), task, model, settings, preset, seed)
     return train_one(config, db, options, display or Display(), force, extend)
 
 

@@ -109,7 +109,7 @@ def command(
         )
     findings = [replace(finding, reason=spelled(finding.reason)) for finding in result.findings]
     if update:
-        typer.echo("beside the baseline as it was:", err=True)
+        typer.echo("compared with the previous baseline:", err=True)
     if json:
         records.print_json(render.as_json(findings))
     else:
@@ -123,7 +123,7 @@ def command(
     try:
         lines = result.update_baseline(str(reason))
     except UpdateRefusedError as error:
-        typer.echo(f"{error}; {baseline} is as it was", err=True)
+        typer.echo(f"{error}; {baseline} is unchanged", err=True)
         raise typer.Exit(3) from None
     typer.echo(f"{measured_file(baseline)}: {len(result.runs)} run{'s' * (len(result.runs) != 1)} written", err=True)
     for line in lines:

@@ -86,7 +86,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
 
 @app.command(cls=Command)
 def upgrade(db: Database = DEFAULT_DATABASE) -> None:
-    """Upgrade the schema to the newest version. The old file is kept as a backup beside it."""
+    """Upgrade the schema to the newest version. The old file is kept as a backup next to it."""
     from orthobench.store import Store, open_store
     from orthobench.store.damage import refuse
     from orthobench.store.describe import describe
@@ -100,7 +100,7 @@ def upgrade(db: Database = DEFAULT_DATABASE) -> None:
         typer.echo(f"{db} has schema {HEAD} already")
     else:
         file = db.file
-        old = f"; the old one is {backup_of(file, content.schema)}" if file else ""
+        old = f"; the old file is kept as {backup_of(file, content.schema)}" if file else ""
         typer.echo(f"{db}: schema {content.schema} -> {HEAD}{old}")
 
 
@@ -109,7 +109,7 @@ def repair(
     db: Database = DEFAULT_DATABASE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the rows, and change nothing.")] = False,
 ) -> None:
-    """Mend or remove rows that cannot be read. The old file is kept as a backup beside it.
+    """Mend or remove rows that cannot be read. The old file is kept as a backup next to it.
 
     A row is mended where its right values follow from others. A run that cannot be mended is removed with its rows, and
     the same command trains it again.
@@ -124,7 +124,7 @@ def repair(
         return
     mended = sum(row.changes is not None for row in repaired.rows)
     would = "would be " if dry_run else ""
-    copy = f"; {repaired.copy} is the database before" if repaired.copy else ""
+    copy = f"; {repaired.copy} is the backup" if repaired.copy else ""
     typer.echo(f"{db}: {would}mended: {mended} rows, {would}removed: {len(repaired.rows) - mended}{copy}")
 
 
@@ -149,7 +149,9 @@ def protect(
 @app.command(cls=Command)
 def backup(
     file: Annotated[Path, typer.Argument(help="The new file.")],
-    weights: Annotated[bool, typer.Option("--weights", help="Copy the kept weights beside the database, too.")] = False,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Copy the kept weights as well, next to the new file.")
+    ] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Copy the database to a new SQLite file. The copy is consistent, also while runs are training."""
@@ -182,7 +184,7 @@ def merge(
     """Add the runs of other databases to this one. The other databases do not change.
 
     Each run is added once. If both databases have a run, the more advanced copy is kept. Finished copies come first,
-    then diverged ones, then those with more iterations, then the copy in this database. The files of weights beside
+    then diverged ones, then those with more iterations, then the copy in this database. The files of weights next to
     the other databases are copied.
     """
     from orthobench.errors import UsageError
@@ -232,10 +234,11 @@ def drop_weights(
         typer.Option("--kind", metavar="best|last|state", help="Restrict to these files; may be repeated."),
     ] = None,
     older_than: Annotated[
-        int | None, typer.Option("--older-than", min=0, metavar="DAYS", help="Restrict to runs without change since.")
+        int | None,
+        typer.Option("--older-than", min=0, metavar="DAYS", help="Restrict to runs unchanged since this date."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, and remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
     weights_at: WeightsPlace = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -243,7 +246,7 @@ def drop_weights(
 
     Runs are selected by the filters. Their results stay.
 
-    Files elsewhere than beside the database stay, too, unless --weights-at names their place.
+    Files that are not next to the database stay, too, unless --weights-at names their place.
     `orthobench ls --help` explains the filters.
     """
     from rich.filesize import decimal
@@ -279,7 +282,7 @@ def export(
         typer.Option(
             "--to",
             metavar="DESTINATION",
-            help="In place of DIR: tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]; may be repeated.",
+            help="Instead of DIR: tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]; may be repeated.",
         ),
     ] = None,
     filters: Filters = NO_FILTERS,
@@ -307,7 +310,7 @@ def export(
         status_of = status_in(store, db)
         runs = select_runs(store.runs(), selected, status_of)
         if not runs:
-            raise UsageError(f"{db} holds no runs to export: make one with `orthobench run`")
+            raise UsageError(f"{db} holds no runs to export: train one with `orthobench run`")
         for target in targets:
             typer.echo(send(store, runs, target, status_of))
         if targets:

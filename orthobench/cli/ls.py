@@ -54,7 +54,7 @@ def command(
     if json:
         records.print_json(listed)
     elif not listed:
-        empty = f"{db} holds no runs yet. Make one: orthobench run adding scornn --preset quick"
+        empty = f"{db} holds no runs yet. Train one: orthobench run adding scornn --preset quick"
         typer.echo(remark or empty)
     else:
         headings = [

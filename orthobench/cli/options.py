@@ -67,7 +67,7 @@ WeightsPlace = Annotated[
         "--weights-at",
         parser=Location.of,
         metavar="PLACE",
-        help="Folder or URL of the weights, if it is not the folder beside the database.",
+        help="Folder or URL of the weights, if it is not the folder next to the database.",
     ),
 ]
 TrainedRun = Annotated[

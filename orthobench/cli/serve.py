@@ -35,4 +35,4 @@ def command(
             echo_log(db)
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
-            typer.echo("the server has ended", err=True)
+            typer.echo("the server has stopped", err=True)

@@ -76,7 +76,7 @@ def command(
     from orthobench.errors import UsageError
 
     if task is None or not models:
-        raise UsageError("say what to run: a task and --models scornn,lstm")
+        raise UsageError("missing arguments: give a TASK and --models scornn,lstm")
 
     class TuneDisplay(TerminalDisplay):
         def on_search_end(self, result: TuningResult) -> None:

@@ -108,10 +108,10 @@ def _gpus(section: str) -> Iterator[Finding]:
         yield Finding(section, "GPU", "no NVIDIA GPU: runs train on the CPU")
         return
     if torch.version.cuda is None:
-        text = f"a driver of NVIDIA is here ({driver}), but this torch is built for the CPU alone"
+        text = f"an NVIDIA driver is installed ({driver}), but this torch is built for the CPU alone"
         fix = "install torch with CUDA: https://pytorch.org/get-started/locally"
     else:
-        text = f"a driver of NVIDIA is here ({driver}), but torch {torch.__version__} sees no GPU"
+        text = f"an NVIDIA driver is installed ({driver}), but torch {torch.__version__} sees no GPU"
         fix = f"see nvidia-smi and $CUDA_VISIBLE_DEVICES; CUDA {torch.version.cuda} may need a newer driver"
     yield Finding(section, "GPU", text, Level.ACTION, fix)
 
@@ -143,4 +143,4 @@ def _first_line(*command: str) -> str:
         run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=30)
     except (OSError, subprocess.SubprocessError) as error:
         return f"it cannot be run ({error})"
-    return next(iter((run.stdout or run.stderr).splitlines()), "it says nothing")
+    return next(iter((run.stdout or run.stderr).splitlines()), "it printed no message")

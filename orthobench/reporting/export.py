@@ -190,7 +190,7 @@ def _paper_sheet(table: PaperTable) -> Sheet:
         for label, cell in row.cells.items()
     ]
     labels = [column.label for column in table.columns]
-    whats = ("printed", "measured [90 % interval]")
+    whats = ("published", "measured [90 % interval]")
     header = ["model", "parameters", *(f"{label}: {what}" for label in labels for what in whats)]
     rows = [
         [row.label, row.parameters, *(text for label in labels for text in _pair(row.cells.get(label)))]
@@ -205,7 +205,7 @@ def _paper_sheet(table: PaperTable) -> Sheet:
     return Sheet(title, records, header, rows, print_header, print_rows)
 
 
-PRINTED = ("printed", "measured [90 % interval]", "seeds", "verdict")
+PRINTED = ("published", "measured [90 % interval]", "seeds", "verdict")
 """The LaTeX columns for each column of a paper's table."""
 
 

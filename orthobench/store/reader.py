@@ -194,7 +194,7 @@ class Reader:
         if not runs:
             raise UsageError(f"there is no run '{prefix}': `orthobench ls` lists them")
         if len(runs) > 1:
-            raise UsageError(f"'{prefix}' begins the keys of several runs: give more digits")
+            raise UsageError(f"'{prefix}' is ambiguous, because several keys begin with it: give more digits")
         return runs[0]
 
     def runs(

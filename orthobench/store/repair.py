@@ -25,7 +25,7 @@ from orthobench.files.strict_json import loads
 from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.settings import run_names
-from orthobench.store.backup import back_up_beside
+from orthobench.store.backup import back_up_alongside
 from orthobench.store.damage import UNEXPECTED, faults_in, integrity_problems, number_column, row_problem
 from orthobench.store.keys import is_key
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
@@ -101,7 +101,7 @@ def repair(location: Location, dry_run: bool = False) -> Repaired:
         if not any(faults_in(connection)):
             return Repaired([])
         if file is not None and not dry_run:
-            copy = back_up_beside(file)
+            copy = back_up_alongside(file)
         rows = list(_repaired(connection))
         if left := list(faults_in(connection)):
             raise damaged(location, *map(str, left))

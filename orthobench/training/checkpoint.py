@@ -81,7 +81,7 @@ class Checkpoints(ABC):
             state = _read(content)
             if state is None:
                 _logger.warning(
-                    "run %s: its checkpoint %s is damaged and removed: it goes on from the one before, or begins anew",
+                    "run %s: its checkpoint %s is damaged and removed: it resumes from the one before or starts over",
                     self.key,
                     name,
                 )

@@ -94,4 +94,4 @@ def _state(content: bytes, name: str) -> Checkpoint:
     try:
         return Checkpoint.read(restore(decoded.facts["structure"], decoded.tensors))
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{name} is no training state of this version: {BROKEN}") from error
+        raise UsageError(f"{name} is not a training state of this version: {BROKEN}") from error

@@ -42,7 +42,7 @@ def copy_weights(source: Location, target: Location, store: Store, keys: Iterabl
                     row = replace(row, path=folder.put(record.path.real, content))
                     copied += 1
             rows.append(row)
-        if rows and not folder.is_beside:
+        if rows and not folder.is_adjacent:
             store.log(run.id, [], [], {}, weights=rows)
     return copied, missing
 

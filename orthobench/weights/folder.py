@@ -37,11 +37,11 @@ class WeightsFolder:
 
     Attributes:
         root: the absolute path of the folder, or the URL.
-        is_beside: whether it is the folder next to the database file.
+        is_adjacent: whether it is the folder next to the database file.
     """
 
     root: Location
-    is_beside: bool = False
+    is_adjacent: bool = False
 
     @property
     def is_remote(self) -> bool:
@@ -58,7 +58,7 @@ class WeightsFolder:
         Raises:
             UsageError: with the fix.
         """
-        if not self.is_beside and self.root.real != self.root.real.encode(errors="replace").decode():
+        if not self.is_adjacent and self.root.real != self.root.real.encode(errors="replace").decode():
             raise UsageError(
                 f"weights cannot be kept in {self.root}: the database records the path, which is not UTF-8; name "
                 "another folder with `weights`, or leave it out"
@@ -67,7 +67,7 @@ class WeightsFolder:
             self._remote()
         elif self._folder.is_file():
             raise UsageError(f"weights cannot be kept in {self.root}, which is a file: name a folder with `weights`")
-        elif not self.is_beside:  # whether the database's folder is writable is checked with the checkpoints
+        elif not self.is_adjacent:  # whether the database's folder is writable is checked with the checkpoints
             folder = next(path for path in (self._folder, *self._folder.parents) if path.exists())
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise UsageError(
@@ -77,7 +77,7 @@ class WeightsFolder:
 
     def recorded(self, name: str) -> Location:
         """Return the path of a file as the database records it."""
-        return Location(name) if self.is_beside else self.root / name
+        return Location(name) if self.is_adjacent else self.root / name
 
     def put(self, name: str, content: bytes) -> Location:
         """Write or replace a file atomically, and return the path to record.
@@ -173,7 +173,7 @@ def weights_folder(
         return WeightsFolder(Location(Location.of(place).real.rstrip("/")).absolute())
     file = database.file
     if file is not None:
-        return WeightsFolder(Location(f"{os.path.realpath(file)}.weights"), is_beside=True)
+        return WeightsFolder(Location(f"{os.path.realpath(file)}.weights"), is_adjacent=True)
     return WeightsFolder(Location.of(checkpoints or "orthobench.checkpoints").absolute() / "weights")
 
 

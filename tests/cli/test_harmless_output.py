@@ -106,7 +106,7 @@ def test_every_control_character_is_replaced():
     assert harmless("±…ü 漢字 \U0001f600 e\u0301") == "±…ü 漢字 \U0001f600 e\u0301"
 
 
-def test_a_console_styles_what_the_program_styles():
+def test_console_emits_only_the_programs_styles():
     """On a terminal rich writes its own codes; texts bring neither codes nor markup, such as links."""
     terminal = io.StringIO()
     console = Console(file=HarmlessStream(terminal), force_terminal=True, width=200, color_system="standard")
@@ -115,7 +115,7 @@ def test_a_console_styles_what_the_program_styles():
     assert terminal.getvalue() == f"\x1b[1m[link=http://evil][red]{shown}[/link] :smile: [/\x1b[0m\n"
 
 
-def test_the_output_of_a_run_stays_harmless(tmp_path, monkeypatch):
+def test_output_of_a_run_stays_harmless_after_its_reader_left(tmp_path, monkeypatch):
     """Streams that outlive their reader are made of the descriptor, and are harmless as the streams before."""
     file = tmp_path / "out"
     with file.open("w") as stream:

@@ -130,7 +130,7 @@ def test_no_command_shows_the_password_of_a_server_that_refuses(orthobench, fold
         "mysql://me:{secret}@127.0.0.1:{port}/name",
     ],
 )
-def test_a_url_that_cannot_be_opened_is_refused_without_its_password(orthobench, folder, url):
+def test_url_that_cannot_be_opened_is_refused_without_its_password(orthobench, folder, url):
     pytest.importorskip("psycopg", reason="the extra orthobench[postgresql] is not installed")
     url = url.format(secret=SECRET, port=free_port())
     for command in (("ls",), ("db", "info"), ("db", "backup", "copy.db"), ("run", "adding", "rnn")):
@@ -164,7 +164,7 @@ def test_no_command_shows_or_stores_the_password_of_a_server(postgres, orthobenc
     assert not leaks(folder)  # copy.db has every row of the server's database
 
 
-def test_a_port_that_is_not_a_number_is_one_line(orthobench):
+def test_non_numeric_port_is_one_line(orthobench):
     done = orthobench("ls", "--db", "postgresql://me@host:54a2/name")
     assert done.code == 2
     assert done.err.startswith("error: the port in 'postgresql://...' is not a number: write ")
@@ -191,13 +191,13 @@ def test_a_port_that_is_not_a_number_is_one_line(orthobench):
         ("ray://127.0.0.1:10001: no answer, ask me@home", "ray://127.0.0.1:10001: no answer, ask me@home"),
     ],
 )
-def test_a_text_is_shown_without_passwords(location, shown):
+def test_text_is_shown_without_passwords(location, shown):
     assert without_passwords(location) == shown
     assert without_passwords(shown) == shown
 
 
 @pytest.mark.parametrize("password", ["a%40b", "a%2Fb%3Ac%26d%3F", "a:b", "a/b", "a?b", "a#b", "%20"])
-def test_the_password_that_is_masked_is_the_one_that_is_used(password):
+def test_masked_password_is_the_one_in_use(password):
     """SQLAlchemy decodes the URL: what it calls password is what is masked, and the rest is the same."""
     location = Location(f"postgresql://me:{password}@host:5432/name")
     assert str(location) == "postgresql://me:***@host:5432/name"
@@ -206,7 +206,7 @@ def test_the_password_that_is_masked_is_the_one_that_is_used(password):
     assert location.url.password
 
 
-def test_errors_of_this_package_and_jobs_hold_no_password(tiny):
+def test_errors_and_jobs_hold_no_password(tiny):
     url = f"postgresql://me:{SECRET}@host/name"
     assert str(UsageError(f"{url} is away")) == "postgresql://me:***@host/name is away"
     assert SECRET not in repr(OrthobenchError(url).args)

@@ -42,7 +42,7 @@ def memory():
     ("mode", "kinds"),
     [("none", set()), ("best", {"best"}), ("last", {"last", "state"}), ("both", {"best", "last", "state"})],
 )
-def test_a_run_keeps_what_was_asked_for(tmp_path, tiny, mode, kinds):
+def test_run_keeps_the_requested_weights(tmp_path, tiny, mode, kinds):
     done = run(tmp_path, tiny, keep_weights=mode)
     rows = records(tmp_path)
     assert set(rows) == kinds
@@ -106,7 +106,7 @@ def test_the_best_weights_survive_an_interruption(tmp_path, tiny):
     assert all(torch.equal(tensors[name], expected[name]) for name in expected)
 
 
-def test_a_url_takes_the_weights(tmp_path, tiny, memory):
+def test_url_receives_the_weights(tmp_path, tiny, memory):
     done = run(tmp_path, tiny, weights="memory://bucket/w")
     (row,) = records(tmp_path).values()
     assert row.path.real == f"memory://bucket/w/{done.key}.best.safetensors"
@@ -133,19 +133,19 @@ def test_weights_at_a_url_are_evaluated_and_removed(tmp_path, tiny, memory):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-def test_a_folder_that_cannot_be_written_is_refused_before_the_training(tmp_path, tiny):
+def test_unwritable_folder_is_refused_before_training(tmp_path, tiny):
     (tmp_path / "closed").mkdir(mode=0o500)
     with pytest.raises(UsageError, match="closed is not writable"):
         run(tmp_path, tiny, weights=str(tmp_path / "closed" / "w"))
 
 
-def test_a_file_url_takes_the_weights(tmp_path, tiny):
+def test_file_url_receives_the_weights(tmp_path, tiny):
     done = run(tmp_path, tiny, weights=(tmp_path / "w").as_uri())
     assert [file.name for file in (tmp_path / "w").iterdir()] == [f"{done.key}.best.safetensors"]
 
 
 @pytest.mark.parametrize("location", ["nosuch://x", "a file"])
-def test_an_impossible_place_is_refused_before_anything_is_made(tmp_path, tiny, location, monkeypatch):
+def test_impossible_location_is_refused_before_training(tmp_path, tiny, location, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("a file").touch()
     with pytest.raises(UsageError, match="weights cannot be kept"):
@@ -153,7 +153,7 @@ def test_an_impossible_place_is_refused_before_anything_is_made(tmp_path, tiny, 
     assert [file.name for file in tmp_path.iterdir()] == ["a file"]
 
 
-def test_weights_that_cannot_be_written_leave_a_run_that_resumes(tmp_path, tiny, memory, monkeypatch):
+def test_unwritable_weights_leave_a_resumable_run(tmp_path, tiny, memory, monkeypatch):
     def refuse(*arguments, **options):
         raise OSError("the network is down")
 
@@ -186,7 +186,7 @@ def test_training_again_replaces_the_files(tmp_path, tiny):
     assert list((tmp_path / "r.db.weights").iterdir()) == []
 
 
-def test_a_record_that_names_a_foreign_file_removes_nothing(tmp_path, tiny):
+def test_record_that_names_a_foreign_file_removes_nothing(tmp_path, tiny):
     """A merged database may hold any path."""
     done = run(tmp_path, tiny)
     precious = tmp_path / "precious"
@@ -201,6 +201,6 @@ def test_a_record_that_names_a_foreign_file_removes_nothing(tmp_path, tiny):
     assert precious.exists()
 
 
-def test_an_unknown_mode_is_refused():
+def test_unknown_mode_is_refused():
     with pytest.raises(UsageError, match="unknown keep_weights 'all': known: best, both, last, none"):
         ob.RunOptions(keep_weights="all")

@@ -115,8 +115,8 @@ def _refuse_foreign(folder: Path, names: Sequence[str]) -> None:
             raise UsageError(f"{folder / name} cannot be read: {error.strerror}: name another folder") from error
         if foreign:
             raise UsageError(
-                f"{folder / name} is not by `orthobench publish`, so it is left as it is: rename it, or name another "
-                "folder"
+                f"{folder / name} was not written by `orthobench publish`, so it is left as it is: rename it, or name "
+                "another folder"
             )
 
 
