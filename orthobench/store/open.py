@@ -83,13 +83,14 @@ def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[],
     return Store(engine)
 
 
-def open_read_only(location: Location) -> Store:
+def open_read_only(place: Place) -> Store:
     """Open the database at a path or URL so that nothing can be written through it.
 
     Raises:
         UsageError: the database is missing, cannot be opened, or has a different schema from this program's.
         StorageError: its server was lost.
     """
+    location = Location.of(place)
     engine, file = make_engine(location), location.file
     if file is None:
         engine = engine.execution_options(postgresql_readonly=True)
