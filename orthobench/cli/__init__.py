@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -220,6 +221,9 @@ def _message(error: typer.TyperException) -> str:
     message = error.format_message().replace("Value error, ", "")
     if option and context is not None and not getattr(error, "possibilities", None) and _takes_settings(context):
         message = f"{message.rstrip('.')}: a setting is written -s {option.lstrip('-').replace('-', '_')}=VALUE"
+    for first, second in pairwise(sys.argv):
+        if "extra argument" in message and first.endswith(","):
+            message = f"{message.rstrip('.')}: a list has no spaces: write {first}{second}"
     return f"{message} (help: {context.command_path} --help)" if context is not None else message
 
 

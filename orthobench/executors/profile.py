@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import torch
 from orthobench.data.folder import use_data_folder
 from orthobench.errors import OrthobenchError, UsageError, one_line
 from orthobench.executors.job import Job
+from orthobench.process.spawn import Spawning
 from orthobench.training.devices import pick_device
 from orthobench.training.profiling import ProfileError, RunProfile, profile_run
 
@@ -26,7 +26,7 @@ def profile_job(job: Job) -> RunProfile:
         UsageError: the run cannot start.
         ProfileError: the steps failed, or the process was killed.
     """
-    spawn = multiprocessing.get_context("spawn")
+    spawn = Spawning()
     receiver, sender = spawn.Pipe(duplex=False)
     process = spawn.Process(target=_send_profile, args=(job, sender), daemon=True)
     with _interrupts_held():

@@ -419,12 +419,13 @@ def test_quick_commands_do_not_load_torch(words, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("scornn", "adding"), "'scornn' is a model and 'adding' a task: write the task first, adding scornn"),
-        (("adding", "scornn", "--batch-size", "3"), "a setting is written -s batch_size=VALUE"),
+        (("run", "scornn", "adding"), "'scornn' is a model and 'adding' a task: write the task first, adding scornn"),
+        (("run", "adding", "scornn", "--batch-size", "3"), "a setting is written -s batch_size=VALUE"),
+        (("sweep", "adding", "--models", "scornn,", "lstm"), "a list has no spaces: write scornn,lstm"),
     ],
 )
 def test_misplaced_words_get_a_hint(orthobench, words, message):
-    outcome = orthobench("run", *words)
+    outcome = orthobench(*words)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert message in outcome.err
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import multiprocessing
 import os
 import signal
 import threading
@@ -28,6 +27,7 @@ from scipy.signal import cheby2, lfilter, sosfilt
 from orthobench.data.speech.files import RATE, Samples, read
 from orthobench.data.speech.spectra import Features, rebuild, stft
 from orthobench.errors import one_line
+from orthobench.process.spawn import Spawning
 
 log = logging.getLogger(__name__)
 
@@ -250,7 +250,7 @@ class _Isolated:
     def _pool(self) -> ProcessPoolExecutor:
         if getattr(self._own, "pool", None) is None:
             # Spawn, because forking a process with threads or a GPU context is not safe.
-            pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _ignore_interrupts)
+            pool = ProcessPoolExecutor(1, Spawning(), _ignore_interrupts)
             self._own.pool = pool
             self._pools.append(pool)
         own: ProcessPoolExecutor = self._own.pool
