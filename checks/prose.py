@@ -1,4 +1,4 @@
-"""List the sentences of more than 35 words in documents and docstrings."""
+"""List the sentences of more than 35 words in documents, docstrings and the comments of C files."""
 
 from __future__ import annotations
 
@@ -41,11 +41,20 @@ def python(text: str) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 1), sentence
 
 
+def c(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the sentences of the comments of a C file with the lines where the comments begin."""
+    for comment in re.finditer(r"(?s)/\*(.*?)\*/", text):
+        lines = [re.sub(r"^ ?\* ?", "", line) for line in comment[1].strip().splitlines()]
+        prose = "\n".join(line for line in lines if not line.startswith("    "))  # indented: equations
+        for sentence in re.split(r"(?<=[.;!?])\s+|\n\n", prose):
+            yield text.count("\n", 0, comment.start()) + 1, sentence
+
+
 def long_sentences(root: Path) -> Iterator[str]:
     """Yield a line for each sentence that is too long: its file, its line, its length and its first words."""
-    readers = {".md": document, ".py": python}
+    readers = {".md": document, ".py": python, ".c": c, ".h": c}
     paths = [path for pattern in DOCUMENTS for path in root.glob(pattern)]
-    paths += [path for folder in CODE for path in (root / folder).rglob("*.py")]
+    paths += [path for folder in CODE for suffix in (".py", ".c", ".h") for path in (root / folder).rglob(f"*{suffix}")]
     for path in sorted(set(paths)):
         for line, sentence in readers[path.suffix](path.read_text("utf-8")):
             words = [word for word in sentence.split() if re.search(r"\w", word)]

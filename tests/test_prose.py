@@ -21,6 +21,15 @@ def test_long_sentences_of_documents_and_docstrings_are_listed(tmp_path):
     ]
 
 
+def test_long_sentences_of_c_comments_are_listed(tmp_path):
+    (tmp_path / "orthobench").mkdir()
+    words = LONG.split()
+    (tmp_path / "orthobench" / "step.h").write_text(
+        f"int n; /* Short. */\n/* One, and\n * {' '.join(words[:20])}\n * {' '.join(words[20:])}. */\nint m;\n"
+    )
+    assert [line.partition(" words")[0] for line in long_sentences(tmp_path)] == ["orthobench/step.h:2: 38"]
+
+
 def test_code_and_tables_are_not_checked(tmp_path):
     (tmp_path / "README.md").write_text(f"```\n{LONG}\n```\n\n| {LONG} |\n\n    {LONG}\n")
     assert list(long_sentences(tmp_path)) == []

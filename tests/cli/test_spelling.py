@@ -63,7 +63,7 @@ def test_no_message_below_the_command_line_names_a_flag():
     assert [(place, text) for place, text in MESSAGES if named_flags(text)] == []
 
 
-def test_every_argument_that_a_message_names_is_a_flag_of_some_command():
+def test_every_argument_in_a_message_is_a_flag_of_some_command():
     arguments = [(place, each) for place, text in MESSAGES for each in ARGUMENT.findall(text) if each not in OTHERS]
     assert len(arguments) > 60
     assert [(place, each) for place, each in arguments if spelled(f"`{each}`") not in flags()] == []
@@ -81,7 +81,7 @@ def test_every_argument_that_a_message_names_is_a_flag_of_some_command():
         ("def f():\n    'Read `--slurm` or --db.'", False),
     ],
 )
-def test_the_check_finds_flags_in_sentences(tmp_path, text, found):
+def test_check_finds_flags_in_sentences(tmp_path, text, found):
     (tmp_path / "module.py").write_text(text)
     assert any(named_flags(each) for _, each in sentences(tmp_path / "module.py")) == found
 
@@ -165,7 +165,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_error_names_the_argument_in_python_and_the_flag_on_the_command_line(orthobench, tmp_path, case):
+def test_error_names_the_argument_in_python_and_the_flag_on_the_command_line(orthobench, tmp_path, case):
     call, words, line = CASES[case]
     (tmp_path / "file").touch()
     line = line.replace("{folder}", str(tmp_path))

@@ -258,7 +258,7 @@ def test_browser_draws_and_saves_every_test(tmp_path, chromium):
 
 
 @pytest.mark.browser
-def test_on_a_logarithmic_axis_zeros_are_gaps_and_are_saved(tmp_path, chromium):
+def test_zeros_on_a_logarithmic_axis_are_gaps_and_are_saved(tmp_path, chromium):
     from selenium.webdriver.support.ui import WebDriverWait
 
     values = [1.0, 0.5, 0.0, 0.1, 0.01]

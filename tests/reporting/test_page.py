@@ -216,7 +216,7 @@ def test_titles_keep_the_capitals_of_names(name, title):
     assert capitalized(name) == title
 
 
-def test_a_setting_in_a_title_keeps_its_capitals(orthobench):
+def test_setting_in_a_title_keeps_its_capitals(orthobench):
     small = ("train_size=20", "test_size=20", "longest=4", "epochs=1", "hidden_size=4", "batch_size=10")
     for group in ("S3", "A5"):
         options = (option for setting in (f"group={group}", *small) for option in ("-s", setting))
@@ -226,7 +226,7 @@ def test_a_setting_in_a_title_keeps_its_capitals(orthobench):
     assert "group s3" not in text
 
 
-def test_a_note_has_code_and_says_where_a_discrepancy_is_described():
+def test_note_has_code_and_links_its_discrepancy():
     assert cited("D-04: `gradient=both` takes <all>.") == (
         '<abbr title="entry D-04 of docs/discrepancies.md in the repository of orthobench">D-04</abbr>: '
         "<code>gradient=both</code> takes &lt;all&gt;."

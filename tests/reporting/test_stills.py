@@ -113,14 +113,14 @@ def test_legend_shows_dash_and_symbol():
 
 
 @pytest.mark.parametrize("last", [10, 10_000, 500_000])
-def test_last_axis_number_is_not_cut(last):
+def test_last_axis_number_is_not_clipped(last):
     """A digit of system-ui at 26 units is up to 17 units wide."""
     picture = drawn(scatter(x=[0, last], y=[0, 1]), xaxis={"range": [0, last]})
     [place] = re.findall(rf'<text x="({NUMBER})" y="[^"]*" text-anchor="middle">{last}</text>', picture)
     assert float(place) + 17 * len(str(last)) / 2 <= WIDTH
 
 
-def test_labels_of_arrows_at_the_frame_lie_next_to_them():
+def test_labels_of_arrows_at_the_frame_are_next_to_them():
     """Letters of 26 units rise 20 units above the line on which they stand."""
     mark = {"symbol": "arrow-up", "size": 12}
     arrow = scatter(mode="markers+text", y=[1], marker=mark, textposition="middle right", showlegend=False)

@@ -129,7 +129,7 @@ def small(monkeypatch, tiny):
     return {study.name: study for study in shrunken}
 
 
-SMALL = "Here in the small version (--preset quick)."
+SMALL = "Here in the small version (preset quick)."
 
 
 def page(outcome) -> tuple[str, dict]:

@@ -226,7 +226,7 @@ def test_errors_and_jobs_hold_no_password(tiny):
         (f"s3://key:a/b+{SECRET}=@bucket/a?token={SECRET}&x=1", "s3://key:***@bucket/a?token=***&x=1"),
     ],
 )
-def test_the_text_of_a_location_hides_its_passwords(real, shown):
+def test_text_of_a_location_hides_its_passwords(real, shown):
     location = Location(real)
     assert (str(location), f"{location}", repr(location)) == (shown, shown, f"Location({shown!r})")
     assert location.real == pickle.loads(pickle.dumps(location)).real == real
@@ -245,7 +245,7 @@ def test_records_with_locations_show_no_password():
     assert str(target) == "mlflow:https://me:***@host:5000"
 
 
-def test_nothing_else_hides_passwords():
+def test_passwords_are_hidden_in_one_place():
     """A message about a location needs no care; only the texts of other libraries' errors do."""
     package = Path(orthobench.__file__).parent
     callers = {

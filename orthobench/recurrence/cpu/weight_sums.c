@@ -9,7 +9,7 @@ INLINE int64_t nanoseconds(void) {
 }
 
 int start_backward(struct step *s, struct sums *sums, const struct dense *p, int64_t first, int64_t rows, int states,
-                   int64_t width, int64_t beside) {
+                   int64_t width, int64_t extra) {
     const int64_t n = p->features;
     *sums = (struct sums){
         .sources = {{0, width, 0, n + p->inputs, p->h, p->h0}},
@@ -27,7 +27,7 @@ int start_backward(struct step *s, struct sums *sums, const struct dense *p, int
     if (p->norms) s->squares = s->memory;
     if (p->norms && states > 1) s->cell_squares = s->memory + rows * VL;
     if (p->dweights) {
-        sums->ld = odd_lines(width + beside);
+        sums->ld = odd_lines(width + extra);
         sums->row = sums->chunk * sums->ld;
         sums->ring = zeros(rows * sums->row);
         if (!sums->ring) {

@@ -28,9 +28,9 @@ struct sums {
 };
 
 /* Starts a loop over `rows` batch rows from `first`, whose cell has one state or two: its step, and sums whose ring has
- * `beside` columns behind the `width` columns of dz. Returns 0 without memory. */
+ * `extra` columns after the `width` columns of dz. Returns 0 without memory. */
 INTERNAL int start_backward(struct step *s, struct sums *sums, const struct dense *p, int64_t first, int64_t rows,
-                            int states, int64_t width, int64_t beside);
+                            int states, int64_t width, int64_t extra);
 
 /* Ends the loop; its result is 0. */
 INTERNAL int end_backward(const struct step *s, const struct sums *sums, uint64_t denormals);

@@ -1,5 +1,5 @@
 /* A CUDA runtime without a GPU: torch finds one device; launches do nothing and are counted, waits are counted and
- * reported. Symbols that need no meaning are generated beside this file and return 0. */
+ * reported. Symbols that need no meaning are generated next to this file and return 0. */
 #define _GNU_SOURCE
 #define __CUDA_RUNTIME_API_H__
 #include "driver_types.h"

@@ -3,8 +3,8 @@
  * Forward keeps the memories before each chunk, and n^T q. Backward recomputes the memories of a chunk, which stay in a
  * core's cache.
  *
- * A memory here is a block of rows of `length` floats, d rounded up to whole vectors: C's rows, zeros up to `length`
- * rows, then n, then m, the stabiliser, as the first number of a row. */
+ * A memory here is a block of rows of `length` floats, which is d rounded up to whole vectors. It has C's rows, zeros
+ * up to `length` rows, then n, and then m, the stabiliser, as the first number of a row. */
 #include "mlstm.h"
 
 #define LARGEST_EXPONENT 80.0f

@@ -94,7 +94,7 @@ static void read_kept_weights(const struct chunk *chunk, int reads) {
 enum { TURN = 8 }; /* steps whose functions are computed together, because a single one mostly waits for its results */
 
 /* Delta, Delta x and, unless `slopes` is NULL, the derivative of softplus, of a block at all steps of a chunk. `step`
- * is the block's part of W. A turn behind the last step makes the last one again.
+ * is the block's part of W. A turn beyond the last step repeats the last one.
  *
  * softplus(z) = log(1 + e^z) = max(z, 0) + log(1 + u), u = e^-|z|. */
 INLINE void step_lengths(const struct chunk *chunk, int64_t col, const vf *step, struct drive *drives, vf *slopes) {
@@ -125,7 +125,7 @@ INLINE void step_lengths(const struct chunk *chunk, int64_t col, const vf *step,
 /* ------------------------------------------------------------------ the map from x to a step's weight */
 
 /* The weights of a chunk's steps, kept and in groups. `out` is memory for [SCAN_STEPS, padded(numbers_used)]. */
-static void make_weights(const struct chunk *chunk, const float *packed, float *out) {
+static void compute_weights(const struct chunk *chunk, const float *packed, float *out) {
     const struct selective *const p = chunk->p;
     const int reads = p->y != NULL;
     const int64_t numbers = numbers_of(p), used = numbers_used(p, reads);
@@ -194,7 +194,7 @@ struct forward_memory {
     vf *step;   /* W, packed */
     vf *h;      /* the states of a group of rows, packed */
     vf *y;      /* y of a block [SCAN_STEPS] */
-    float *made; /* the weights of a chunk that the map makes [SCAN_STEPS, padded(numbers_used)] */
+    float *mapped; /* the weights of a chunk that the map computes [SCAN_STEPS, padded(numbers_used)] */
     float *map; /* the map, packed */
     struct inputs inputs;
     struct chunk chunk;
@@ -206,7 +206,7 @@ INLINE void forward_row(const int negative, const struct chunk *chunk, vf *h, fl
     const struct selective *const p = chunk->p;
     const int64_t width = p->width, units = in_groups(p->size), blocks = blocks_of(width);
     for (int64_t col = 0; col < width; col += VL) make_inputs(chunk, col, &m->inputs);
-    if (p->map) make_weights(chunk, m->map, m->made);
+    if (p->map) compute_weights(chunk, m->map, m->mapped);
     else read_kept_weights(chunk, p->y != NULL);
     for (int64_t block = 0; block < blocks; block++) {
         step_lengths(chunk, block * VL, m->step + block * in_groups(p->rank), chunk->drives + block * SCAN_STEPS, NULL);
@@ -252,7 +252,7 @@ static struct forward_memory carve_forward(struct carver *from, const struct sel
     m.step = carve(from, in_groups(p->rank) * ld);
     m.h = carve(from, rows_of_group(p) * state);
     m.y = carve(from, SCAN_STEPS * VL);
-    m.made = carve(from, p->map ? SCAN_STEPS * used : 0);
+    m.mapped = carve(from, p->map ? SCAN_STEPS * used : 0);
     m.map = carve(from, p->map ? p->width * used : 0);
     m.inputs.x = carve(from, p->taps ? SCAN_STEPS * ld : 0);
     m.chunk = carve_chunk(from, p);
@@ -432,7 +432,7 @@ INLINE void states_again(const int negative, const struct chunk *chunk, int64_t 
 
 /* The steps of a chunk backwards, for a group of units of a block: with the gradient by y if it `reads`, and the
  * squares of the norms if it is `traced`. The groups' sums add up to the gradients by Delta x and Delta A / log 2, from
- * which the last group makes those by x without the map and by W r + b. */
+ * which the last group computes those by x without the map and by W r + b. */
 INLINE void sweep(const int negative, const int reads, const int traced, const struct chunk *chunk, int64_t block,
                   int64_t group, vf *state_gradient, const struct scratch *m) {
     const struct selective *const p = chunk->p;
@@ -519,7 +519,7 @@ static void through_step_map(const struct chunk *chunk, int64_t group, const str
     }
 }
 
-/* dx with the share of the map if there is one, or the gradients of the convolution that makes x. */
+/* dx with the share of the map if there is one, or the gradients of the convolution that computes x. */
 static void write_dx(const struct chunk *chunk, const float *by_weight, const struct inputs_gradients *g,
                      const struct scratch *m) {
     const struct selective *const p = chunk->p;

@@ -220,7 +220,7 @@ INLINE void finish_backward(const int exponential_forget, const struct slstm *p,
         }
 }
 
-/* The product of dL/dz after step t, and what a step makes of it; with t = -1 the product is dL/dh_0. */
+/* The product of dL/dz after step t, and the terms that a step adds; with t = -1 the product is dL/dh_0. */
 INLINE void step_backward(const int exponential_forget, const struct slstm *p, const struct ring *ring, int64_t t,
                           int64_t first, int64_t rows) {
     _Alignas(64) float block[ROWS * 2 * VL] = {0};
