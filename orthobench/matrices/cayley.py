@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from orthobench.matrices.factorisation import inverse_of_shifted
-from orthobench.matrices.skew import skew, upper_entries
+from orthobench.matrices.skew import inverse_of_shifted, skew, upper_entries
 from orthobench.recurrence.projection import product
 
 
