@@ -1,16 +1,146 @@
-"""One call of a recurrence, and the result that a back end returns for it."""
+"""A recurrence's declaration, one call of it, and the result that a back end returns for the call.
+
+The declaration is one step in PyTorch, its shapes, and the variants in which kernels are tested. A call consists of the
+inputs, or of what they are computed from, the weight, the state, the parameters, and a trace for gradient norms.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.declaration import Declaration, State
-from orthobench.recurrence.trace import GradientTrace
+State = tuple[Tensor, ...]
+"""The state that a recurrence carries from step to step: h, or h and c, each `[B, n]`."""
+
+Step = Callable[..., State]
+"""A function of x_t `[B, gates * n]` and the state's tensors `[B, n]` that returns the next state."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A choice of an operation's parameters for which its kernels are compared with the reference.
+
+    Attributes:
+        parameters: the parameters that are not vectors, by name.
+        vectors: the lengths of the parameters that are vectors, by name.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    vectors: Mapping[str, int] = field(default_factory=dict)
+
+
+class Declaration:
+    """A recurrence s_t = step(x_t, s_{t-1}); n is the number of features of each tensor of its state.
+
+    Attributes:
+        name: the name of the function that returns the step.
+        folder: the package that declares the operation. Its modules `cpu` and `cuda`, if any, contain its kernels.
+        step: returns the step for a weight and the parameters.
+        states: names of the state's tensors.
+        gates: number of blocks of n features in x.
+        rows: number of blocks of n rows in the weight.
+        sources: number of blocks of n columns in the weight. With a parameter `heads` a block has n / heads columns.
+        diagonal: whether the units are independent, so that the weight has numbers for each unit instead,
+            `[rows * n]`. With one row it is the diagonal of a matrix, or one diagonal for each step and batch row,
+            `[T, B, n]`. The step then takes `[rows * n]`, or one step's `[B, n]`.
+        traced_states: the names of the states in a `GradientTrace`: "h" for the first, whatever the paper calls it.
+            Only the first `traced` states are traced; a stabiliser, on which no output depends, has no gradient.
+        check: returns the reason why n and the parameters do not fit, or None.
+        widths: returns the number of features of x and of the weight, from n and the parameters, if they do not follow
+            from the blocks. There is then one weight for each step and batch row, `[T, B, width]`, or a matrix that
+            maps x_t to these weights, `[width, features of x]`.
+        output: returns the output of a step `[B, outputs]` from x_t, the step's weight, the state and the parameters;
+            if None, the output is the first state.
+        forms: returns the variants to test at n features; if None, the folder's module `comparison` compares its
+            kernels.
+        kernels: the kernels by the names of their back ends; see `kernels.kernel`, which registers them.
+    """
+
+    def __init__(
+        self,
+        step: Callable[..., Step],
+        states: tuple[str, ...],
+        gates: int,
+        rows: int,
+        sources: int,
+        diagonal: bool,
+        traced: int | None,
+        check: Callable[..., str | None],
+        widths: Callable[..., tuple[int, int]] | None,
+        output: Callable[..., Tensor] | None,
+        forms: Callable[[int], Iterable[Form]] | None,
+    ) -> None:
+        self.name, self.folder, self.__doc__ = step.__name__, step.__module__, step.__doc__
+        self.step, self.states, self.check = step, states, check
+        self.gates, self.rows, self.sources, self.diagonal = gates, rows, sources, diagonal
+        self.traced_states = ("h", *states[1:traced])
+        self.widths, self.output, self.forms = widths, output, forms
+        self.kernels: dict[str, Any] = {}
+        self._signature = inspect.signature(step)
+
+    def matrix_shape(self, n: int, parameters: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the shape of a weight that is a matrix for all steps, neither diagonal nor one per step."""
+        return self.rows * n, self.sources * n // max(1, parameters.get("heads", 1))
+
+    def bind(self, weight: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return every parameter by name, including defaults.
+
+        Raises:
+            TypeError: a parameter is missing or unknown.
+        """
+        bound = self._signature.bind(weight, *args, **kwargs)
+        bound.apply_defaults()
+        return dict(list(bound.arguments.items())[1:])
+
+
+class GradientTrace:
+    """The norms of a loss's gradients with respect to the states of a recurrence.
+
+    The backward pass of a recurrence that received the trace fills it. `norms[state]` is `[time, batch]`: for every
+    sample the Euclidean norm of the total derivative dL/ds_t, through the output at t and through all later steps.
+
+    With `of_sum`, `sums[state]` is `[time]`: the norm of their sum over the batch. Kernels do not compute this sum, so
+    the reference runs the recurrence, and no run's record of back ends names it.
+    """
+
+    def __init__(self, of_sum: bool = False) -> None:
+        self.of_sum = of_sum
+        self.norms: dict[str, Tensor] = {}
+        self.sums: dict[str, Tensor] = {}
+
+    def frobenius(self, state: str = "h") -> Tensor:
+        """Return ||dL/dh_t||_F over the whole batch, `[time]`."""
+        return self.norms[state].square().sum(-1).sqrt()
+
+    def expect(self, x: Tensor, states: Sequence[str]) -> tuple[Tensor, ...]:
+        """Return, for each state, a tensor of zeros `[T, B]` that a backward pass fills; x is `[T, B, *]`."""
+        for state in states:
+            self.norms[state] = x.new_zeros(x.shape[:2], dtype=x.dtype.to_real())
+        return tuple(self.norms[state] for state in states)
+
+    def watch(self, state: str, steps: Sequence[Tensor]) -> None:
+        """Record the gradient that autograd accumulates in each of these tensors `[batch, n]`, one for each step."""
+        first = steps[0]
+        norms = first.new_zeros(len(steps), len(first), dtype=first.dtype.to_real())
+        self.norms[state] = norms
+        sums = norms.new_zeros(len(steps))
+        if self.of_sum:
+            self.sums[state] = sums
+
+        def record(gradient: Tensor, t: int) -> None:
+            norms[t] = torch.linalg.vector_norm(gradient, dim=-1)
+            if self.of_sum:
+                sums[t] = torch.linalg.vector_norm(gradient.sum(0))
+
+        for t, step in enumerate(steps):
+            if step.requires_grad:
+                step.register_hook(lambda gradient, t=t: record(gradient, t))
+
 
 Multiply = Callable[[Tensor], Tensor]
 """A function that maps rows h `[B, n]` to h W^T `[B, n]`."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from orthobench.arguments import BackendName
 from orthobench.errors import UsageError, unknown
-from orthobench.recurrence.backends import use_backend
+from orthobench.recurrence.runtime import use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Store
 from orthobench.trained.load import TrainedModel

@@ -13,7 +13,7 @@ from orthobench import seeds
 from orthobench.arguments import BackendName, DeviceName
 from orthobench.errors import OrthobenchError, UsageError, one_line
 from orthobench.recurrence import BackendError, recurrence
-from orthobench.recurrence.backends import use_backend
+from orthobench.recurrence.runtime import use_backend
 from orthobench.spec import RunConfig
 from orthobench.training.size import lacks_memory
 from orthobench.training.trainer import Trainer

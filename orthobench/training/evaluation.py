@@ -15,7 +15,7 @@ from orthobench import environment
 from orthobench.errors import one_line
 from orthobench.model import State
 from orthobench.probe import Probe, ProbeContext
-from orthobench.recurrence.cpu import workspace
+from orthobench.recurrence import runtime
 from orthobench.store import MetricRow, TraceRow
 from orthobench.task import Batch, Split
 from orthobench.training.batches import as_stream
@@ -92,7 +92,7 @@ class Evaluator:
         """
         model = self.trainer.model
         model.eval()
-        workspace.release()
+        runtime.release()
         totals: dict[str, tuple[Tensor, float]] = {}
         state: State | None = None
         for batch in islice(self._evaluation_batches(split), max_batches):
@@ -105,7 +105,7 @@ class Evaluator:
                 scores.add(outputs, batch)
             self.after_part()
         model.train()
-        workspace.release()
+        runtime.release()
         return self.task.summarise({name: float(total) / weight for name, (total, weight) in totals.items()})
 
     def measure_final(self, report: Callable[[int, int], None]) -> tuple[dict[str, float], str]:

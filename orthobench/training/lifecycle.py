@@ -17,7 +17,7 @@ from orthobench.data.folder import use_data_folder
 from orthobench.errors import RunLockedError, StorageError, UsageError, one_line
 from orthobench.options import RunOptions
 from orthobench.recurrence import BackendError
-from orthobench.recurrence.backends import forget_used, use_backend
+from orthobench.recurrence.runtime import forget_used, use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
 from orthobench.store.location import location_of

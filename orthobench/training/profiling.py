@@ -10,7 +10,7 @@ import torch
 
 from orthobench import environment
 from orthobench.arguments import BackendName, GraphMode
-from orthobench.recurrence.backends import use_backend
+from orthobench.recurrence.runtime import use_backend
 from orthobench.spec import RunConfig
 from orthobench.task import Split
 from orthobench.training.batches import as_stream

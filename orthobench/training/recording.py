@@ -9,7 +9,7 @@ from uuid import uuid4
 import torch
 
 from orthobench import environment
-from orthobench.recurrence.backends import last_self_tests, last_used
+from orthobench.recurrence.runtime import last_self_tests, last_used
 from orthobench.store import Run, Store
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunStart
 from orthobench.training.trainer import backend_names

@@ -20,8 +20,8 @@ from orthobench import seeds
 from orthobench.arguments import GraphMode
 from orthobench.errors import UsageError
 from orthobench.model import State
-from orthobench.recurrence.backends import last_used
 from orthobench.recurrence.cpu.build import source_hash
+from orthobench.recurrence.runtime import last_used
 from orthobench.spec import RunConfig
 from orthobench.store.result import CPU_SECONDS
 from orthobench.task import Batch, Task

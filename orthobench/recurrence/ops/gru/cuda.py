@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence.activations import Kind
-from orthobench.recurrence.call import Call
+from orthobench.recurrence.call import Call, Declaration
 from orthobench.recurrence.cuda.launch import (
     TritonKernel,
     loss_gradient,
@@ -21,7 +21,6 @@ from orthobench.recurrence.cuda.launch import (
     step_launch,
     weight_gradient,
 )
-from orthobench.recurrence.declaration import Declaration
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
 from orthobench.recurrence.ops.gru import gru
 

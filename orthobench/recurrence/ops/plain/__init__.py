@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence.activations import LEAKY_RELU, TANH, Activation, Kind
-from orthobench.recurrence.call import Weight
-from orthobench.recurrence.declaration import Form, State, Step
+from orthobench.recurrence.call import Form, State, Step, Weight
 from orthobench.recurrence.operation import operation
 
 

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence.activations import MODRELU, TANH, Activation, Kind
-from orthobench.recurrence.call import Call
+from orthobench.recurrence.call import Call, Declaration
 from orthobench.recurrence.cuda import launch
-from orthobench.recurrence.declaration import Declaration
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
 from orthobench.recurrence.ops.plain import gated_recurrence, recurrence
 
