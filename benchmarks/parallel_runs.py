@@ -18,6 +18,7 @@ import torch
 
 from orthobench.executors.job import Job
 from orthobench.executors.processes import ProcessExecutor
+from orthobench.location import Location
 from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -39,7 +40,7 @@ def measure(task: str, model: str, settings: dict[str, str], at_once: int, count
     with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/r.db", create=True) as store:
         config = [resolve(Catalog(), task, model, settings, seed=seed) for seed in range(count)]
         jobs = [
-            Job(run_config.spec, str(run_config.spec.seed), f"{folder}/r.db", RunOptions(keep_weights="none"))
+            Job(run_config.spec, str(run_config.spec.seed), Location(f"{folder}/r.db"), RunOptions(keep_weights="none"))
             for run_config in config
         ]
         executor = ProcessExecutor(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from orthobench.errors import UsageError, unknown
+from orthobench.location import Location
 
 Preset = Literal["paper", "quick"]
 """The paper's settings, or a small version for a minute or two."""
@@ -120,30 +121,35 @@ def words(value: Any) -> tuple[str, ...]:
 
 def listed(value: Any) -> tuple[Any, ...]:
     """Return the entries of a list of any type; a single text or path is a list of one."""
-    if isinstance(value, (str, os.PathLike)):
+    if isinstance(value, (str, os.PathLike, Location)):
         return (value,)
     if isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
         return tuple(value)
     raise ValueError
 
 
-def location(value: Any) -> str:
-    """Return a path or URL as text; the store explains what is wrong with an empty one."""
-    if isinstance(text := os.fspath(value) if isinstance(value, os.PathLike) else value, str):
-        return text
+def location(value: Any) -> Location:
+    """Return a path or URL; the store explains what is wrong with an empty one."""
+    if isinstance(value, (str, os.PathLike, Location)):
+        return Location.of(value)
     raise ValueError
 
 
-def named_location(value: Any) -> str:
-    """Return a path or URL as text that is not empty."""
-    if location(value).strip():
+def named_location(value: Any) -> Location:
+    """Return a path or URL that is not empty."""
+    if location(value).real.strip():
         return location(value)
     raise ValueError
 
 
+def places(value: Any) -> tuple[Location, ...]:
+    """Return a list of locations; a single one is a list of one."""
+    return tuple(map(location, listed(value)))
+
+
 def path(value: Any) -> Path:
     """Return a path that is not empty."""
-    return Path(named_location(value))
+    return Path(named_location(value).real)
 
 
 def paths(value: Any) -> tuple[Path, ...]:
@@ -170,6 +176,7 @@ A_LIMIT = (whole(0), "a whole number of at least 0")
 A_SEED = (whole(0, LARGEST_SEED), f"a whole number from 0 to {LARGEST_SEED}")
 A_TRUTH = (truth, "True or False")
 SOME_SECONDS = (seconds, "a number of seconds of at least 0")
+SOME_PLACES = (places, "a text, or a list of texts")
 SOME_TEXTS = (words, "a text, or a list of texts")
 SOME_FILES = (paths, "a Python file, or a list of them")
 A_FOLDER = (path, "a folder")
@@ -187,10 +194,10 @@ def read(name: str, value: Any, kind: Kind) -> Any:
         try:
             return validate(value)
         except (ValueError, OverflowError) as error:
-            raise UsageError(f"{name}={value!r:.80}: give {remedy}") from error
+            raise UsageError(f"`{name}={value!r:.80}`: give {remedy}") from error
     if name == "device" and isinstance(value, str) and value.startswith("cuda:"):
         raise UsageError(
-            f"device={value!r}: give device='cuda', and choose the GPU by the variable "
+            f"`device={value!r}`: give `device='cuda'`, and choose the GPU by the variable "
             f"CUDA_VISIBLE_DEVICES={value.removeprefix('cuda:')}"
         )
     if not isinstance(value, str) or value not in get_args(kind):

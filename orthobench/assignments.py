@@ -87,7 +87,7 @@ def make_conditions(where: Iterable[str] = (), /, **values: Any) -> Conditions:
 
     Args:
         where: texts that `parse_conditions` reads.
-        values: a value, or a list of alternatives; None is no condition, and "none" the value of an unset setting.
+        values: a value, or a list of alternatives; None is not a condition, and "none" the value of an unset setting.
 
     Raises:
         UsageError: a text is not a condition, or two conditions have the same key.

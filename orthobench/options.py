@@ -6,7 +6,7 @@ An option is one field, with its values, its default and its help. It does not c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -17,6 +17,7 @@ from orthobench.arguments import (
     A_PLACE,
     A_TRUTH,
     SOME_FILES,
+    SOME_PLACES,
     SOME_SECONDS,
     SOME_TEXTS,
     BackendName,
@@ -33,6 +34,7 @@ from orthobench.arguments import (
     word,
 )
 from orthobench.errors import UsageError
+from orthobench.location import Place
 
 
 @dataclass(frozen=True)
@@ -99,16 +101,17 @@ class RunOptions:
         ),
     ] = ()
     log_to: Annotated[
-        tuple[str, ...],
+        tuple[Place, ...],
         Option(
             "Send the runs while they train to tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]; may be repeated.",
-            SOME_TEXTS,
+            SOME_PLACES,
             metavar="DESTINATION",
+            parse=str,
         ),
-    ] = field(default=(), repr=False)
+    ] = ()
     checkpoints: Annotated[
-        str | None,
-        Option("With a database server: folder or URL that all its machines see.", A_PLACE, metavar="PLACE"),
+        Place | None,
+        Option("With a database server: folder or URL that all its machines see.", A_PLACE, metavar="PLACE", parse=str),
     ] = None
     checkpoint_every: Annotated[
         float, Option("Time between checkpoints.", SOME_SECONDS, metavar="SECONDS", least=0)
@@ -121,9 +124,13 @@ class RunOptions:
         ),
     ] = "best"
     weights: Annotated[
-        str | None,
+        Place | None,
         Option(
-            "Folder or URL of kept weights; else the folder beside the database.", A_PLACE, ("--weights-at",), "PLACE"
+            "Folder or URL of kept weights; else the folder next to the database.",
+            A_PLACE,
+            ("--weights-at",),
+            "PLACE",
+            parse=str,
         ),
     ] = None
     on_divergence: Annotated[
@@ -202,18 +209,16 @@ class SweepOptions(RunOptions):
             raise UsageError(f"executor '{self.executor}' is not known: give local, ray, ray://host:10001, or slurm")
         if self.executor == "local" and self.threads is not None:
             raise UsageError(
-                "--threads is for --executor ray and slurm (threads=, executor=): here the runs share the cores, leave "
-                "it out"
+                "`threads` is for `executor='ray'` and `executor='slurm'`: here the runs share the cores, leave it out"
             )
         if self.executor != "local" and self.jobs == 0:
             raise UsageError(
-                f"-j 0 is for runs in this process (jobs=0): leave it out with --executor {self.executor}, or give a "
-                "limit"
+                f"`jobs=0` is for runs in this process: leave it out with `executor={self.executor!r}`, or give a limit"
             )
         if self.executor != "slurm" and (self.slurm or self.group_minutes is not None):
-            raise UsageError("--slurm and --group-minutes are for --executor slurm (slurm=, group_minutes=)")
+            raise UsageError("`slurm` and `group_minutes` are for `executor='slurm'`")
         if self.group_minutes is not None and not self.group_minutes > 0:
-            raise UsageError(f"--group-minutes {self.group_minutes:g} (group_minutes=): give a positive number")
+            raise UsageError(f"`group_minutes={self.group_minutes:g}`: give a positive number")
 
     @classmethod
     def of(cls, options: RunOptions | None) -> SweepOptions:

@@ -253,7 +253,7 @@ def _full_names(overrides: Mapping[str, Any], known: set[str]) -> dict[str, Any]
         full = name if name in known else SHORT_NAMES.get(name, name)
         if full not in known:
             if name == "seed":
-                raise UsageError("the seed is no setting: give --seed 3, or --seeds 3 for a sweep")
+                raise UsageError("the seed is not a setting: give `seed=3`, or `seeds=3` for a sweep")
             raise unknown_setting("setting", name, known)
         if full in named:
             raise given_twice(full, named[full], value)

@@ -30,7 +30,7 @@ class ImageSettings(Settings):
         if self.validation_size + self.train_size > self.available:
             raise ValueError(
                 f"validation_size={self.validation_size} and train_size={self.train_size} exceed the "
-                f"{self.available} training images: make one of them smaller"
+                f"{self.available} training images: reduce one of them"
             )
         return self
 

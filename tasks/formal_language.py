@@ -81,7 +81,9 @@ class FormalLanguageSettings(SyntheticSettings):
         for name in ("", "test_"):
             shortest, longest = getattr(self, f"{name}shortest"), getattr(self, f"{name}longest")
             if shortest > longest:
-                raise ValueError(f"{name}shortest={shortest} is greater than {name}longest={longest}: make it smaller")
+                raise ValueError(
+                    f"{name}shortest={shortest} is greater than {name}longest={longest}: give a smaller one"
+                )
             if shortest < self.least:
                 counted = "the answer" if self.protocol == "xlstm" else "`=`"
                 raise ValueError(

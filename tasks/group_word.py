@@ -73,7 +73,9 @@ class GroupWordSettings(SyntheticSettings):
         for name in ("", "test_"):
             shortest, longest = getattr(self, f"{name}shortest"), getattr(self, f"{name}longest")
             if shortest > longest:
-                raise ValueError(f"{name}shortest={shortest} is greater than {name}longest={longest}: make it smaller")
+                raise ValueError(
+                    f"{name}shortest={shortest} is greater than {name}longest={longest}: give a smaller one"
+                )
         least, most = len(group(self.group).generators), group(self.group).order
         if self.generators is not None and not least <= self.generators <= most:
             raise ValueError(f"generators={self.generators} for {self.group}: give {least} to {most}")

@@ -36,7 +36,7 @@ def citations() -> dict[str, set[str]]:
     return cited
 
 
-def test_the_register_holds_exactly_the_cited_numbers():
+def test_register_has_exactly_the_cited_numbers():
     cited = citations()
     assert set(cited) == set(entries()), {
         number: sorted(cited.get(number, ())) for number in set(cited) ^ set(entries())
@@ -44,13 +44,13 @@ def test_the_register_holds_exactly_the_cited_numbers():
     assert len(cited) > 30
 
 
-def test_a_number_has_one_entry():
+def test_number_has_one_entry():
     counts = Counter(number for number, _ in ROW.findall(REGISTER.read_text("utf-8")))
     assert set(counts.values()) == {1}
 
 
 @pytest.mark.parametrize("number", sorted(entries()))
-def test_an_entry_names_both_sources_the_decision_and_files_that_exist(number):
+def test_entry_names_both_sources_the_decision_and_existing_files(number):
     *texts, where = entries()[number]
     assert len(texts) == 3
     assert all(text.strip() for text in texts)

@@ -39,14 +39,14 @@ TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("kind", "name", "code"), EXAMPLES, ids=[name for _, name, _ in EXAMPLES])
-def test_the_guides_examples_meet_the_contract(kind, name, code, tmp_path):
+def test_examples_of_the_guide_meet_the_contract(kind, name, code, tmp_path):
     path = tmp_path / f"{name}.py"
     path.write_text(code)
     kind = kind.removesuffix("s")
     assert problems(kind, Catalog([path]).load(kind, name)) == []
 
 
-def test_the_guide_has_models_a_task_and_a_probe():
+def test_guide_has_models_a_task_and_a_probe():
     assert [kind for kind, *_ in EXAMPLES] == ["models", "models", "tasks", "probes"]
 
 
@@ -62,13 +62,13 @@ def write_example(tmp_path):
     return write
 
 
-def test_the_contract_needs_the_examples_trace(write_example):
+def test_contract_requires_the_examples_trace(write_example):
     file = write_example("leaky_rnn", lambda code: code.replace('trace.watch("h", steps)', "pass"))
     (problem,) = problems("model", Catalog([file]).load("model", "leaky_rnn"))
     assert "the trace received no state called h" in problem
 
 
-def test_the_gradient_norms_of_the_examples_loop_are_those_of_the_equation(write_example):
+def test_gradient_norms_of_the_examples_loop_match_the_equation(write_example):
     """With h_t = a h_{t-1} + ..., dL/dh_t = (dL/dh_T) a^(T-t), unit by unit."""
     cls = Catalog([write_example("leaky_rnn")]).load("model", "leaky_rnn")
     signature = Signature(input_size=2, output_size=1, readout="last")
@@ -81,7 +81,7 @@ def test_the_gradient_norms_of_the_examples_loop_are_those_of_the_equation(write
     torch.testing.assert_close(trace.norms["h"], norms[:, None].expand(6, 3))
 
 
-def test_the_examples_train_together(write_example, tiny, tmp_path):
+def test_examples_train_together(write_example, tiny, tmp_path):
     files = tuple(write_example(name) for name in ("leaky_rnn", "parity", "singular_values"))
     options, db = ob.RunOptions(plugins=files), str(tmp_path / "r.db")
     small = {"train_size": 200, "test_size": 20, "hidden_size": 8, "epochs": 2}
@@ -103,7 +103,7 @@ def test_the_examples_train_together(write_example, tiny, tmp_path):
     assert not [name for name in names if name.startswith("orthogonality")]
 
 
-def test_the_readme_begins_with_small_runs():
+def test_readme_begins_with_small_runs():
     first = {}
     for command in COMMANDS:
         first.setdefault(command.split()[1], command)
@@ -112,7 +112,7 @@ def test_the_readme_begins_with_small_runs():
     assert "--preset quick" in first["sweep"]
 
 
-def test_the_start_lists_the_commands_with_json():
+def test_getting_started_lists_the_commands_with_json():
     """The sentence names exactly the commands that have the option."""
     start = (ROOT / "docs" / "start.md").read_text("utf-8")
     sentence = re.search(r"These print JSON with `--json`:(.*?)\.", start, re.S)
@@ -128,7 +128,7 @@ def with_json(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
             yield " ".join((*path, name))
 
 
-def test_links_in_the_documents_lead_to_files_and_headings():
+def test_links_resolve_to_files_and_headings():
     for document in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text("utf-8")):
             name, _, heading = link.partition("#")
@@ -154,7 +154,7 @@ def small_options(words: list[str], tiny_options: list[str], shown: set[str]) ->
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_documents_commands_are_understood(
+def test_commands_in_the_documents_are_accepted(
     command, orthobench, after, tiny_options, small_data, tmp_path, monkeypatch
 ):
     """Each runs, small: the last of two values given for a setting would be an error, so those shown are kept.
@@ -197,7 +197,7 @@ def test_the_documents_commands_are_understood(
         assert outcome.code == 0, outcome.err
 
 
-def test_the_tutorial_works_as_written(orthobench, tiny_options, tmp_path):
+def test_tutorial_works_as_written(orthobench, tiny_options, tmp_path):
     """The cell is the file that the text names; its commands train it beside its rivals, here with small settings."""
     (code,) = re.findall(r"```python\n(.*?)```", TUTORIAL, re.S)
     (tmp_path / "my_cell.py").write_text(code)
@@ -213,11 +213,11 @@ def test_the_tutorial_works_as_written(orthobench, tiny_options, tmp_path):
     assert problems("model", Catalog([tmp_path / "my_cell.py"]).load("model", "my_cell")) == []
 
 
-def test_the_readme_is_short():
+def test_readme_is_short():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) < 120
 
 
-def test_the_engines_numbers_are_those_of_the_results():
+def test_numbers_of_the_engine_page_match_the_results():
     rows = re.findall(r"^\| .*\d.* \|$", (ROOT / "docs" / "engine.md").read_text("utf-8"), re.M)
     measured = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8").splitlines()
     numbers = [row for row in rows if "`" not in row]
@@ -225,7 +225,7 @@ def test_the_engines_numbers_are_those_of_the_results():
     assert [row for row in numbers if row not in measured] == []
 
 
-def test_the_architecture_names_every_room():
+def test_architecture_names_every_package():
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     files = [*(ROOT / "orthobench").glob("*.py"), *(ROOT / "orthobench").glob("*/__init__.py")]
     names = {path.parent.name if path.name == "__init__.py" else path.stem for path in files}

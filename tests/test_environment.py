@@ -12,7 +12,7 @@ from orthobench.environment import git, peak_memory
 SIZE = 300 * 2**20
 
 
-def test_a_processs_memory_is_its_own_and_not_what_its_parent_held():
+def test_memory_of_a_process_excludes_its_parents():
     """Linux' resource usage counts the parent's as well."""
     array = np.ones(SIZE, dtype=np.uint8)
     code = "from orthobench.environment import peak_memory; print(peak_memory())"

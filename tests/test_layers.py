@@ -49,12 +49,12 @@ ROOMS = rooms()
 
 
 @pytest.mark.parametrize("room", sorted(ROOMS))
-def test_a_room_imports_exactly_what_the_table_says(room):
+def test_package_imports_exactly_what_the_table_lists(room):
     imports = {name: path for path in ROOMS[room] for name in imported(path) - {room}}
     assert set(imports) == table()[room], imports
 
 
-def test_the_table_has_every_room_above_its_imports():
+def test_table_lists_every_package_above_its_imports():
     order = list(table())
     assert set(order) == set(ROOMS)
     for room, imports in table().items():
@@ -107,7 +107,7 @@ def test_no_module_imports_itself_through_others():
 
 
 @pytest.mark.parametrize("edge", sorted(CIRCLES))
-def test_each_known_circle_is_one(edge):
+def test_each_known_cycle_is_one(edge):
     known, (name, start) = modules(), edge
     reached, waiting = set(), [start]
     while waiting:
@@ -133,5 +133,5 @@ def test_every_form_of_import_counts(text, tmp_path):
     assert imported_modules(tmp_path / "module.py", modules()) == {"orthobench.errors"}
 
 
-def test_the_check_sees_imports():
+def test_import_check_finds_imports():
     assert {"errors", "store", "spec"} <= imported(PACKAGE / "training" / "lifecycle.py")

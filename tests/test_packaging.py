@@ -47,7 +47,7 @@ def wheel(tmp_path_factory) -> Path:
     return built
 
 
-def test_a_wheel_holds_every_file_of_the_packages(wheel):
+def test_wheel_has_every_file_of_the_packages(wheel):
     packaged = set(zipfile.ZipFile(wheel).namelist())
     sources = {path.relative_to(ROOT) for path in (ROOT / "orthobench").rglob("*") if path.is_file()}
     sources |= {
@@ -61,7 +61,7 @@ def test_a_wheel_holds_every_file_of_the_packages(wheel):
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_runs(wheel, tmp_path):
+def test_installed_wheel_runs(wheel, tmp_path):
     """In an environment of its own, which borrows the dependencies (several GB) from this one."""
     folder = tmp_path / "venv"
     venv.create(folder, with_pip=False)
@@ -102,14 +102,14 @@ def test_an_installed_wheel_runs(wheel, tmp_path):
     assert "adding/rnn" in orthobench("check", "baseline.toml")
 
 
-def test_the_package_index_would_take_the_files(wheel):
+def test_twine_accepts_the_distributions(wheel):
     command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, wheel.parent.iterdir())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("PASSED") == 2
 
 
-def test_the_metadata_says_what_it_is_and_names_no_address(wheel):
+def test_metadata_is_complete_without_an_address(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = email.message_from_bytes(archive.read(name))
@@ -120,7 +120,7 @@ def test_the_metadata_says_what_it_is_and_names_no_address(wheel):
     assert metadata["Home-page"] is None
 
 
-def test_the_index_page_has_no_link_into_the_checkout(wheel):
+def test_index_page_has_no_link_into_the_checkout(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         page = archive.read(name).decode()
@@ -129,7 +129,7 @@ def test_the_index_page_has_no_link_into_the_checkout(wheel):
     assert all(target.startswith("https://") for target in targets)
 
 
-def test_the_licence_and_the_version_are_the_same_everywhere(wheel):
+def test_licence_and_version_are_the_same_everywhere(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (name,) = [name for name in names if name.endswith(".dist-info/METADATA")]
@@ -142,7 +142,7 @@ def test_the_licence_and_the_version_are_the_same_everywhere(wheel):
     assert any(name.endswith("/LICENSE") for name in names)
 
 
-def test_the_source_distribution_has_the_documents(wheel):
+def test_source_distribution_has_the_documents(wheel):
     (archive,) = wheel.parent.glob("*.tar.gz")
     with tarfile.open(archive) as files:
         packed = {Path(*Path(name).parts[1:]).as_posix() for name in files.getnames()}
@@ -150,7 +150,7 @@ def test_the_source_distribution_has_the_documents(wheel):
     assert documents | {"README.md", "ARCHITECTURE.md"} <= packed
 
 
-def test_the_minimum_versions_are_those_that_are_tested():
+def test_minimum_versions_are_the_tested_ones():
     """`constraints-minimum.txt` pins each lower bound of pyproject.toml, so that CI tests what is claimed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]

@@ -33,12 +33,12 @@ def exists(name: str) -> bool:
 
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.relative_to(ROOT).as_posix())
-def test_every_path_that_is_named_exists(file):
+def test_every_named_path_exists(file):
     names = {name for name in NAMED.findall(file.read_text("utf-8")) if not PLACEHOLDER.search(name)}
     assert [name for name in sorted(names) if not exists(name)] == []
 
 
-def test_every_source_is_there_and_paths_are_found():
+def test_every_source_exists_and_paths_are_found():
     assert [pattern for pattern in SOURCES if not any(ROOT.glob(pattern))] == []
     named = NAMED.findall((ROOT / ".ci" / "run").read_text("utf-8"))
     assert len([name for name in named if name.startswith("tests/")]) > 20
@@ -46,7 +46,7 @@ def test_every_source_is_there_and_paths_are_found():
     assert not exists("tests/gate/*.nothing")
 
 
-def test_make_mutants_has_its_tests_and_rooms():
+def test_mutation_targets_exist():
     assert [name for name in mutants.TESTS if not exists(name)] == []
     for patterns in mutants.ROOMS.values():
         assert [pattern for pattern in patterns if not exists(pattern)] == []

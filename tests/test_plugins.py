@@ -96,7 +96,7 @@ def test_installed_plugins_are_found_and_broken_ones_explained(orthobench, tiny_
 
 @pytest.mark.usefixtures("distribution")
 @pytest.mark.parametrize("command", [("run", "adding", "lstm"), ("sweep", "adding", "--models", "rnn,lstm")])
-def test_an_entry_point_whose_name_is_taken_is_refused(orthobench, tiny_options, command):
+def test_entry_point_with_a_taken_name_is_refused(orthobench, tiny_options, command):
     refused = orthobench(*command, *tiny_options)
     assert refused.code == 2
     assert "the model name 'lstm' of theirs is taken by a built-in one: rename the entry point" in refused.err
@@ -115,7 +115,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=[command[0] for command in COMMANDS])
-def test_a_copy_of_a_built_in_file_is_refused_under_its_name_and_runs_under_another(orthobench, tmp_path, command):
+def test_copy_of_a_built_in_file_needs_another_name(orthobench, tmp_path, command):
     text = Path(sys.modules[Catalog().load("model", "scornn").__module__].__file__).read_text("utf-8")
     (tmp_path / "scornn.py").write_text(text.replace("from ._plain", "from orthobench.models._plain"))
     (tmp_path / "base.toml").write_text('[[run]]\ntask = "adding"\nmodel = "scornn"\n')
@@ -130,7 +130,7 @@ def test_a_copy_of_a_built_in_file_is_refused_under_its_name_and_runs_under_anot
     assert "my_scornn" in orthobench("plugins", "--plugin", "my_scornn.py", "--json").out
 
 
-def test_relative_imports_of_a_copied_file_are_refused_with_the_absolute_ones(orthobench, tmp_path):
+def test_relative_imports_of_a_copied_file_are_refused_with_absolute_ones(orthobench, tmp_path):
     text = Path(sys.modules[Catalog().load("model", "scornn").__module__].__file__).read_text("utf-8")
     line = text[: text.index("from ._plain")].count("\n") + 1
     reason = (
@@ -150,7 +150,7 @@ def test_relative_imports_of_a_copied_file_are_refused_with_the_absolute_ones(or
     assert "line 1: a plugin file cannot import from .beside: write from beside import thing\n" in refused.err
 
 
-def test_the_python_api_refuses_a_name_that_is_taken(write):
+def test_python_api_refuses_a_taken_name(write):
     options = RunOptions(plugins=(write("lstm.py", GOOD_MODEL),))
     for call in (
         lambda: api.run("adding", "lstm", options=options),
@@ -176,12 +176,12 @@ def test_two_models_of_one_file_need_names(orthobench, write, tiny_options):
     assert titles == {"two": "identity start", "second": "second"}
 
 
-def test_a_file_named_twice_counts_once(write):
+def test_file_named_twice_counts_once(write):
     path = write("mine.py", GOOD_MODEL)
     assert Catalog([path, path.parent / "." / "mine.py"]).load("model", "mine").title == "identity start"
 
 
-def test_a_file_is_a_plugin(orthobench, write, tiny_options, small_data):
+def test_file_is_a_plugin(orthobench, write, tiny_options, small_data):
     path = write("mine.py", GOOD_MODEL)
     first = orthobench("run", "adding", "mine", "--plugin", str(path), *tiny_options)
     assert first.code == 0
@@ -206,7 +206,7 @@ def test_a_file_is_a_plugin(orthobench, write, tiny_options, small_data):
         ),
     ],
 )
-def test_a_file_that_is_none_is_told_in_one_line(orthobench, write, name, text, message):
+def test_file_without_a_plugin_is_one_line(orthobench, write, name, text, message):
     outcome = orthobench("run", "adding", "mine", "--plugin", str(write(name, text)))
     assert outcome.code == 2
     assert message in outcome.err
@@ -246,7 +246,7 @@ GLOBAL_DRAWS = [
 
 
 @pytest.mark.parametrize(("right", "wrong", "message"), GLOBAL_DRAWS)
-def test_the_contract_names_a_draw_from_a_global_generator_first(write, right, wrong, message):
+def test_contract_names_a_global_random_draw_first(write, right, wrong, message):
     assert right in GOOD_MODEL
     path = write("faulty.py", "import random\nimport numpy as np\n" + GOOD_MODEL.replace(right, wrong))
     first, *_ = problems("model", Catalog([path]).load("model", "faulty"))
@@ -272,14 +272,14 @@ class Own(Identity):
     ("name", "type_", "accepted"),
     [("matrix_optimizer", "str", False), ("method", "str", False), ("method", "OptimizerName", True)],
 )
-def test_the_contract_refuses_a_free_text_as_optimizer(write, name, type_, accepted):
+def test_contract_refuses_free_text_as_optimizer(write, name, type_, accepted):
     path = write("model.py", GOOD_MODEL + OPTIMIZERS.replace("NAME", name).replace("TYPE", type_))
     violations = problems("model", Catalog([path]).load("model", "own"))
     expected = f"settings_name_known_optimizers: the setting {name} accepts any text as an optimiser"
     assert violations == [] if accepted else violations[0].startswith(expected)
 
 
-def test_a_check_of_the_plugins_ends_with_its_verdict(orthobench, write, monkeypatch):
+def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch):
     monkeypatch.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter(()))
     monkeypatch.setattr("orthobench.testing.model.CHECKS", ())
     path = str(write("mine.py", GOOD_MODEL))
@@ -292,20 +292,20 @@ def test_a_check_of_the_plugins_ends_with_its_verdict(orthobench, write, monkeyp
     assert checked.out.endswith("1 of 1 plugins do not meet the contract: model mine.\n")
 
 
-def test_a_task_without_its_data_is_not_checked(orthobench, monkeypatch, tmp_path):
+def test_task_without_its_data_is_not_checked(orthobench, monkeypatch, tmp_path):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "none"))
     mnist = Catalog().find("task", "mnist")
     monkeypatch.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter([mnist] if kind == "task" else []))
     monkeypatch.setattr("orthobench.plugins.catalog._installed", lambda kind, points: iter(()))
     checked = orthobench("plugins", "--check")
     assert checked.code == 0
-    assert "not checked: mnist is not here: orthobench data get mnist" in " ".join(checked.out.split())
+    assert "not checked: mnist is not installed: orthobench data get mnist" in " ".join(checked.out.split())
     last = checked.out.splitlines()[-1]
     assert last == "All is well: 0 of 1 plugins meet the contract. Not checked, as the data is missing: task mnist."
 
 
 @pytest.mark.parametrize(("right", "wrong", "check"), [(r, *fault) for r, faults in FAULTS.items() for fault in faults])
-def test_the_contract_finds_planted_faults(write, right, wrong, check):
+def test_contract_finds_planted_faults(write, right, wrong, check):
     if wrong == "self.recurrent_weight = torch.eye(n)":
         wrong = "self.recurrent_weight = torch.rand(n, n, generator=generator)"
     assert right in GOOD_MODEL
@@ -326,7 +326,7 @@ TASK_FAULTS = [
 
 
 @pytest.mark.parametrize(("right", "wrong", "check"), TASK_FAULTS)
-def test_the_contract_finds_planted_faults_in_tasks(write, right, wrong, check):
+def test_contract_finds_planted_faults_in_tasks(write, right, wrong, check):
     text = Path(sys.modules[Catalog().load("task", "adding").__module__].__file__).read_text()
     assert right in text
     path = write("faulty.py", text.replace(right, wrong).replace("settings.marker_layout", "'scornn'"))

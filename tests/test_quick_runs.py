@@ -17,7 +17,7 @@ import pytest
     ],
     ids=["mnist", "fashion", "cifar10"],
 )
-def test_the_quick_preset_learns(data, task, options, at_least, orthobench, real_data):
+def test_quick_preset_learns(data, task, options, at_least, orthobench, real_data):
     real_data(data)
     assert orthobench("run", task, "scornn", "--preset", "quick", *options).code == 0
     (run,) = json.loads(orthobench("ls", "--json").out)
@@ -25,7 +25,7 @@ def test_the_quick_preset_learns(data, task, options, at_least, orthobench, real
 
 
 @pytest.mark.slow
-def test_the_quick_preset_learns_language(orthobench, real_data):
+def test_quick_preset_learns_language(orthobench, real_data):
     real_data("ptb")
     assert orthobench("run", "ptb", "scornn", "--preset", "quick").code == 0
     (run,) = json.loads(orthobench("ls", "--json").out)
@@ -33,7 +33,7 @@ def test_the_quick_preset_learns_language(orthobench, real_data):
 
 
 @pytest.mark.slow
-def test_the_quick_preset_predicts_speech(orthobench, real_data):
+def test_quick_preset_predicts_speech(orthobench, real_data):
     real_data("timit_sample")
     assert orthobench("run", "timit", "scornn", "--preset", "quick").code == 0
     (run,) = json.loads(orthobench("ls", "--json").out)
@@ -45,7 +45,7 @@ def test_the_quick_preset_predicts_speech(orthobench, real_data):
     ("task", "at_least"),
     [("formal_language", 0.99), ("group_word", 0.99), ("mqar", 0.9), ("xor_stream", 0.99)],
 )
-def test_the_quick_preset_of_a_state_tracking_task_is_solved_by_an_lstm(task, at_least, orthobench):
+def test_quick_preset_of_state_tracking_is_solved_by_an_lstm(task, at_least, orthobench):
     assert orthobench("run", task, "lstm", "--preset", "quick").code == 0
     (run,) = json.loads(orthobench("ls", "--json").out)
     assert run["final"] > at_least  # chance is 1/2, less than 0.001, 1/16 and 1/2

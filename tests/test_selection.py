@@ -51,7 +51,7 @@ def run(tmp_path: Path):
     return call
 
 
-def test_an_unexpected_skip_is_a_failure(run) -> None:
+def test_unexpected_skip_is_a_failure(run) -> None:
     assert "1 passed, 2 skipped, 1 xfailed" in run(SKIPS, [])
     assert "1 failed, 1 passed, 1 xfailed, 1 error" in run(SKIPS, [], "--strict-skips")
     output = run(SKIPS, ["no GPU here"], "--strict-skips")
@@ -60,11 +60,11 @@ def test_an_unexpected_skip_is_a_failure(run) -> None:
     assert "2 skipped" in run(SKIPS, ["no GPU here", r"without the server of \d databases"], "--strict-skips")
 
 
-def test_a_reason_is_compared_as_a_whole(run) -> None:
+def test_reason_is_compared_as_a_whole(run) -> None:
     assert "1 failed, 1 passed, 1 xfailed, 1 error" in run(SKIPS, ["no GPU", "server"], "--strict-skips")
 
 
-def test_a_module_that_skips_is_seen(run) -> None:
+def test_skipped_module_is_detected(run) -> None:
     assert "1 skipped" in run(MODULE, [])
     assert "1 error" in run(MODULE, [], "--strict-skips")
     assert "1 skipped" in run(MODULE, ["the extra is not installed"], "--strict-skips")
@@ -85,7 +85,7 @@ GRID = """
 """
 
 
-def test_a_grid_runs_its_pairs_and_on_request_everything(run) -> None:
+def test_grid_runs_its_pairs_and_everything_on_request(run) -> None:
     """No two values of different parameters are left out together; a sample of 4 x 3 x 3 cases has 12 or a few more."""
     passed = re.findall(r"PASSED .*::test_sampled\[(\w+)-(\w)-(\d)\]", run(GRID, []))
     assert 12 <= len(passed) <= 15
@@ -95,7 +95,7 @@ def test_a_grid_runs_its_pairs_and_on_request_everything(run) -> None:
     assert "48 passed" in run(GRID, [], "--whole-grids")
 
 
-def test_a_record_of_a_grid_counts_by_its_fields() -> None:
+def test_record_in_a_grid_counts_by_its_fields() -> None:
     @dataclass(frozen=True)
     class Case:
         op: str
@@ -108,7 +108,7 @@ def test_a_record_of_a_grid_counts_by_its_fields() -> None:
     assert pairwise([{"n": 1}, {"n": 2}, {"n": 1}]) == [0, 1]
 
 
-def test_turns_share_the_tests(run) -> None:
+def test_turns_divide_the_tests(run) -> None:
     """Every test has exactly one turn."""
     text = "\n".join(f"    def test_{number}(): ..." for number in range(40))
     outputs = [run(text, [], f"--turn={turn}/3") for turn in (1, 2, 3)]

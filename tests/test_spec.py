@@ -15,7 +15,7 @@ def settings(task="adding", model="scornn", preset="paper", **overrides):
     return resolve(CATALOG, task, model, overrides, preset).spec.settings
 
 
-def test_defaults_are_the_papers():
+def test_defaults_are_the_papers_values():
     defaults = settings()
     expected = {
         "sequence_length": 200,
@@ -32,35 +32,35 @@ def test_defaults_are_the_papers():
     assert settings(model="lstm")["forget_bias"] == 2
 
 
-def test_the_nearest_experiment_gives_the_defaults():
+def test_nearest_experiment_gives_the_defaults():
     assert settings(sequence_length="400")["negative_ones"] == 119
     assert settings(model="lstm", sequence_length="750")["forget_bias"] == 0
     assert settings("copying", sequence_length="2000")["output_bias"] == "glorot"
 
 
-def test_how_long_to_train_does_not_choose_the_experiment():
+def test_training_length_does_not_choose_the_experiment():
     config = resolve(Catalog(), "adding", "lstm", {"epochs": 1})  # as figure 5 has it, of 300 iterations
     assert (config.task_settings.sequence_length, config.training.max_iterations) == (200, None)
 
 
-def test_what_is_tied_to_a_changed_setting_falls_back_to_its_default():
+def test_setting_tied_to_a_changed_one_falls_back_to_its_default():
     assert settings(hidden_size="64")["negative_ones"] == 32
     assert settings(hidden_size="64", negative_ones="5")["negative_ones"] == 5
     assert settings(hidden_size="170")["negative_ones"] == 85
 
 
-def test_a_share_of_units_is_recorded_as_their_number():
+def test_share_of_units_is_recorded_as_a_number():
     assert settings(negative_ones="0.1")["negative_ones"] == 17
     assert settings(negative_ones="0")["negative_ones"] == 0
     assert settings(hidden_size="10", negative_ones="1.0")["negative_ones"] == 10
 
 
-def test_what_is_asked_for_wins_over_the_preset():
+def test_requested_setting_overrides_the_preset():
     assert settings(preset="quick")["sequence_length"] == 100
     assert settings(preset="quick", sequence_length="30")["sequence_length"] == 30
 
 
-def test_every_experiment_can_be_run_and_is_its_own_default():
+def test_every_experiment_is_valid_and_its_own_default():
     for paper in papers():
         for experiment in paper.experiments():
             written = {name: str(value) for name, value in experiment.settings.items()}
@@ -80,7 +80,7 @@ def test_one_value_in_two_notations_is_one_run(scientific, decimal):
     assert first == second
 
 
-def test_equal_runs_have_equal_keys_and_no_others():
+def test_keys_are_equal_exactly_for_equal_runs():
     def key(seed=0, **overrides):
         return resolve(CATALOG, "adding", "scornn", overrides, seed=seed).spec.key
 
@@ -90,7 +90,7 @@ def test_equal_runs_have_equal_keys_and_no_others():
 
 
 @pytest.mark.parametrize("model", ["ornn", "spectral_rnn"])
-def test_a_default_above_its_limit_is_resolved_again_in_another_process(model):
+def test_default_above_its_limit_is_resolved_again_in_another_process(model):
     """By default k = 16 reflections, of which a model of 8 units has 8."""
     config = resolve(CATALOG, "adding", model, {"hidden_size": "8"})
     assert resolve_again(CATALOG, config.spec) == config
@@ -98,7 +98,7 @@ def test_a_default_above_its_limit_is_resolved_again_in_another_process(model):
         resolve(CATALOG, "adding", model, {"hidden_size": "8", "reflections": "9"})
 
 
-def test_seeds_share_a_variant_and_models_a_condition():
+def test_variant_ignores_the_seed_and_condition_the_model():
     first, second = (resolve(CATALOG, "adding", "scornn", {}, seed=seed).spec for seed in (0, 1))
     lstm = resolve(CATALOG, "adding", "lstm", {}).spec
     assert first.variant == second.variant != lstm.variant
@@ -116,14 +116,14 @@ def test_seeds_share_a_variant_and_models_a_condition():
         ({"negative_ones": "171"}, "negative_ones=171 should be a whole number from 0 to hidden_size (170)"),
         ({"negative_ones": "-1"}, "negative_ones=-1 should be"),
         ({"optimizer": "rmsprob"}, "optimizer=rmsprob: should be 'adagrad_tf1'"),
-        ({"seed": "3"}, "the seed is no setting: give --seed 3"),
+        ({"seed": "3"}, "the seed is not a setting: give `seed=3`"),
         ({"lr": "1e-3"}, "unknown setting 'lr': did you mean learning_rate?"),
         ({"T": "100"}, "unknown setting 'T': did you mean sequence_length?"),
         ({"shuffle": "maybe"}, "shuffle=maybe: should be true or false"),
         ({"epochs": "1.5"}, "epochs=1.5: should be a whole number"),
     ],
 )
-def test_bad_settings_are_told_in_one_line(overrides, message):
+def test_invalid_settings_are_one_line(overrides, message):
     with pytest.raises(UsageError) as error:
         resolve(CATALOG, "adding", "scornn", overrides)
     assert message in str(error.value)
@@ -137,18 +137,18 @@ def test_bad_settings_are_told_in_one_line(overrides, message):
         (["a=1", "a=2"], r"a is given twice \(1 and 2\)"),
     ],
 )
-def test_bad_assignments_are_refused(texts, message):
+def test_invalid_assignments_are_refused(texts, message):
     with pytest.raises(UsageError, match=message):
         parse_assignments(texts)
 
 
 @pytest.mark.parametrize(("task", "near"), [("addin", "adding"), ("Copying", "copying")])
-def test_unknown_names_are_answered_with_the_nearest(task, near):
+def test_unknown_names_suggest_the_nearest(task, near):
     with pytest.raises(UsageError, match=f"did you mean {near}"):
         resolve(CATALOG, task, "lstm", {})
 
 
-def test_a_setting_at_its_neutral_value_leaves_the_key_alone():
+def test_setting_at_its_neutral_value_does_not_change_the_key():
     """So one that is added later changes no earlier run's key."""
 
     class Before(Settings):

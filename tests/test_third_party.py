@@ -14,6 +14,7 @@ from support.third_party import forget, installed
 
 from orthobench.errors import UsageError
 from orthobench.executors.job import Ending, Job, attempt
+from orthobench.location import Location
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
@@ -64,11 +65,11 @@ def edit(file: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "name"), [("model", "leaky"), ("model", "looped"), ("task", "modular_sum"), ("probe", "activity")]
 )
-def test_the_newcomers_plugins_meet_the_contract(kind, name):
+def test_plugins_of_a_new_package_meet_the_contract(kind, name):
     assert problems(kind, Catalog().load(kind, name)) == []
 
 
-def test_an_edit_of_an_installed_package_makes_its_results_stale(orthobench, newcomer, tiny_options, tmp_path):
+def test_edited_installed_package_makes_its_results_stale(orthobench, newcomer, tiny_options, tmp_path):
     options = [*tiny_options, "-s", "modulus=3", "-s", "probes=activity"]
     command = ("sweep", "modular_sum", "--models", "leaky,looped,rnn", *options)
     assert orthobench(*command).code == 0
@@ -97,7 +98,7 @@ def test_code_in_memory_keeps_its_hash_when_its_file_is_edited(newcomer, tiny):
     assert resolve(Catalog(), "adding", "leaky", tiny).spec.model_version != before.model_version
 
 
-def test_an_editable_project_is_hashed_as_well(newcomer, tiny):
+def test_editable_project_is_hashed(newcomer, tiny):
     """Its list of files has no modules."""
     information = next(newcomer.parent.glob("*.dist-info"))
     (information / "direct_url.json").write_text('{"url": "file:///here", "dir_info": {"editable": true}}')
@@ -111,7 +112,7 @@ def test_an_editable_project_is_hashed_as_well(newcomer, tiny):
     assert resolve(Catalog(), "modular_sum", "leaky", tiny).spec.key != config.spec.key
 
 
-def test_a_plugin_file_imports_the_modules_beside_it(plugin_file, tiny):
+def test_plugin_file_imports_modules_next_to_it(plugin_file, tiny):
     """The helper's number is in the weights: an edit is another run, and the run has the new number."""
     import torch
 
@@ -129,7 +130,7 @@ def test_a_plugin_file_imports_the_modules_beside_it(plugin_file, tiny):
     assert second == pytest.approx(4 * first)
 
 
-def test_a_package_beside_a_plugin_file_counts_with_all_its_modules(plugin_file, tiny):
+def test_package_next_to_a_plugin_file_is_hashed_with_all_modules(plugin_file, tiny):
     package = plugin_file.parent / "gains"
     (plugin_file.parent / "gains.py").unlink()
     package.mkdir()
@@ -141,19 +142,19 @@ def test_a_package_beside_a_plugin_file_counts_with_all_its_modules(plugin_file,
     assert resolve(Catalog([plugin_file]), "adding", "mine", tiny).spec.key != first.spec.key
 
 
-def test_a_file_without_imports_of_its_own_keeps_the_revision_of_earlier_runs(tmp_path, tiny):
+def test_revision_of_a_file_without_own_imports_is_its_hash(tmp_path, tiny):
     """The first 8 digits of the file's SHA-256, by `sha256sum`."""
     file = tmp_path / "plain.py"
     file.write_text("from orthobench.models.rnn import RNN\nclass Plain(RNN):\n    title = 'plain'\n")
     assert resolve(Catalog([file]), "adding", "plain", tiny).spec.model_version == "1+7f90fc37"
 
 
-def test_a_module_beside_the_file_and_elsewhere_is_refused(plugin_file, tmp_path, monkeypatch):
+def test_module_both_next_to_the_file_and_elsewhere_is_refused(plugin_file, tmp_path, monkeypatch):
     other = tmp_path / "elsewhere"
     other.mkdir()
     (other / "gains.py").write_text(HELPER)
     monkeypatch.syspath_prepend(other)
-    with pytest.raises(UsageError, match=r"mine.py imports gains, which is both beside it and in .*elsewhere"):
+    with pytest.raises(UsageError, match=r"mine.py imports gains, which is both next to it and in .*elsewhere"):
         Catalog([plugin_file])
 
 
@@ -166,10 +167,10 @@ def test_two_files_with_different_modules_of_one_name_are_refused(plugin_file, t
         Catalog([plugin_file, second])
 
 
-def test_a_worker_gets_the_text_of_the_plugin_and_needs_no_file(plugin_file, tmp_path, tiny):
+def test_worker_receives_the_text_of_the_plugin(plugin_file, tmp_path, tiny):
     """Another machine has no such files; and an edit while a sweep runs does not change its later runs."""
     config = resolve(Catalog([plugin_file]), "adding", "mine", tiny)
-    job = Job(config.spec, "a", str(tmp_path / "r.db"), plugins=config.catalog.files, config=config)
+    job = Job(config.spec, "a", Location(str(tmp_path / "r.db")), plugins=config.catalog.files, config=config)
     job = pickle.loads(pickle.dumps(job))
     assert job.config is None
     for file in (plugin_file, plugin_file.parent / "gains.py"):
@@ -182,17 +183,17 @@ def test_a_worker_gets_the_text_of_the_plugin_and_needs_no_file(plugin_file, tmp
     assert (plugin["path"], {*plugin["files"]}) == (str(plugin_file), {"mine.py", "gains.py"})
 
 
-def test_a_worker_with_another_package_refuses(newcomer, tmp_path, tiny):
+def test_worker_with_another_package_refuses(newcomer, tmp_path, tiny):
     config = resolve(Catalog(), "adding", "leaky", tiny)
     edit(newcomer / "starts.py", "0.1", "0.2")
     forget()
-    job = Job(config.spec, "a", str(tmp_path / "r.db"))
+    job = Job(config.spec, "a", Location(str(tmp_path / "r.db")))
     outcome = attempt(job, EventSink())
     assert outcome.ending == Ending.REFUSED
     assert "use the same code everywhere" in outcome.cause
 
 
-def test_the_command_of_a_run_names_its_plugin_file(orthobench, plugin_file, tmp_path, tiny_options):
+def test_command_of_a_run_names_its_plugin_file(orthobench, plugin_file, tmp_path, tiny_options):
     assert orthobench("run", "adding", "mine", "--plugin", "lib/mine.py", *tiny_options).code == 0
     (run,) = json.loads(orthobench("ls", "--json").out)
     shown = json.loads(orthobench("show", run["run"], "--json").out)
@@ -203,9 +204,7 @@ def test_the_command_of_a_run_names_its_plugin_file(orthobench, plugin_file, tmp
     assert len(json.loads(orthobench("ls", "--json").out)) == 1
 
 
-def test_the_text_of_a_plugin_is_kept_once_and_makes_the_same_run_again(
-    orthobench, plugin_file, tmp_path, tiny_options
-):
+def test_plugin_text_is_stored_once_and_reproduces_the_run(orthobench, plugin_file, tmp_path, tiny_options):
     for seed in ("0", "1"):
         run = orthobench("run", "adding", "mine", "--plugin", "lib/mine.py", "--seed", seed, *tiny_options)
         assert run.code == 0
@@ -230,7 +229,7 @@ def test_the_text_of_a_plugin_is_kept_once_and_makes_the_same_run_again(
     assert "gains.py exists with another content and is left as it is" in refused.err
 
 
-def test_a_merge_takes_the_text_along(orthobench, plugin_file, tmp_path, tiny_options):
+def test_merge_includes_the_text(orthobench, plugin_file, tmp_path, tiny_options):
     command = ("run", "adding", "mine", "--plugin", "lib/mine.py", *tiny_options)
     assert orthobench(*command, "--db", "there.db").code == 0
     for _ in range(2):

@@ -36,13 +36,13 @@ def commands(file: Path) -> list[list[str]]:
     return [shlex.split(line) for step in steps(file) for line in step.get("run", "").splitlines()]
 
 
-def test_there_are_workflows_for_lint_tests_documents_and_the_gate():
+def test_workflows_for_lint_tests_documents_and_check_exist():
     assert [file.name for file in WORKFLOWS] == ["check.yml", "tests.yml"]
     assert set(content(WORKFLOWS[1])["jobs"]) == {"lint", "tests", "documents"}
 
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
-def test_a_workflow_has_the_form_that_github_reads(file):
+def test_workflow_has_the_format_of_github(file):
     tree = content(file)
     assert set(tree) == {"name", True, "permissions", "jobs"}  # YAML reads `on` as true
     assert set(tree[True]) <= {"push", "pull_request"}
@@ -73,7 +73,7 @@ def test_every_command_exists(file):
         assert USED.fullmatch(step.get("uses", "./")), step
 
 
-def test_the_action_has_the_form_of_a_composite_action():
+def test_action_has_the_format_of_a_composite_action():
     tree = content(ACTION)
     assert set(tree) == {"name", "description", "author", "inputs", "outputs", "runs"}
     assert tree["runs"]["using"] == "composite"
@@ -89,14 +89,14 @@ def test_the_action_has_the_form_of_a_composite_action():
 
 
 @pytest.mark.parametrize("file", [ACTION, *WORKFLOWS], ids=lambda file: file.name)
-def test_scripts_are_valid_for_bash(file):
+def test_scripts_are_valid_bash(file):
     for step in steps(file):
         if "run" in step:
             done = subprocess.run(["bash", "-n"], input=step["run"], capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
 
 
-def test_the_action_checks_a_baseline_and_shows_its_table(tmp_path):
+def test_action_checks_a_baseline_and_shows_its_table(tmp_path):
     """The step of the check runs here, with the program's name on the path."""
     (check,) = [step for step in steps(ACTION) if step.get("id") == "check"]
     (tmp_path / "bin").mkdir()

@@ -21,20 +21,20 @@ def generated() -> dict[str, str]:
     return {
         "reference/index.md": page(
             "# Reference",
-            "These pages are made from the code at each build of the site.",
+            "These pages are generated from the code whenever the site is built.",
             "\n".join(
                 f"* [{title}](../{path}): {about}"
                 for title, path, about in (
                     ("Commands", "commands/index.md", "every command with its options"),
                     ("Models", "models/index.md", "equation, settings, paper and results of every model"),
                     ("Tasks", "tasks/index.md", "data, metrics, settings and results of every task"),
-                    ("Probes", "probes/index.md", "what can be measured beside training"),
+                    ("Probes", "probes/index.md", "what can be measured during training"),
                     ("Training", "reference/training.md", "the settings of every run"),
                     ("Python API", "api/index.md", "functions, layers, and the contract of plugins"),
                 )
             ),
         ),
-        "results/index.md": page("# Measured beside printed", VERDICTS, WHOLE, overview("../papers/")),
+        "results/index.md": page("# Measured versus published results", VERDICTS, WHOLE, overview("../papers/")),
         **command_pages(),
         **plugin_pages(),
         **api_pages(),

@@ -90,7 +90,7 @@ def _model(name: str, cls: Any) -> str:
     if cls.cost:
         facts.append(f"Cost: {escape(cls.cost)}.")
     if cls.waits:
-        facts.append(f"On CUDA a training step is no CUDA graph: {escape(cls.waits)}.")
+        facts.append(f"On CUDA a training step cannot be recorded as a CUDA graph: {escape(cls.waits)}.")
     layer = next(n for n in orthobench.nn.__all__ if getattr(getattr(orthobench.nn, n), "model", None) is cls)
     return page(
         f"# {escape(cls.title)}",
@@ -124,8 +124,8 @@ def _measured(model: str) -> list[str]:
         elif entry.claim:
             claims.append([link, escape(entry.claim.claim.text), entry.claim.verdict, escape(entry.claim.reason)])
     if numbers:
-        header = ["paper", "number", "printed", "measured [90 % interval]", "seeds", "verdict"]
-        parts += ["### Beside the papers' numbers", table(header, numbers)]
+        header = ["paper", "number", "published", "measured [90 % interval]", "seeds", "verdict"]
+        parts += ["### Compared with the papers", table(header, numbers)]
     if claims:
         parts += ["### The papers' claims", table(["paper", "claim", "here", "measured"], claims)]
     if rows := results.learned(model):

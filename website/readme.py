@@ -37,13 +37,13 @@ def headline_table() -> str:
             )
         if claims := [entry.claim for entry in entries if entry.claim]:
             rows.append([title, f"{len(claims)} claim{'s' * (len(claims) != 1)} checked", in_words(claims), ""])
-    return table(["paper and part", "printed", "measured [90 % interval]", "verdict"], rows)
+    return table(["paper and part", "published", "measured [90 % interval]", "verdict"], rows)
 
 
 def in_words(claims: Sequence[ClaimResult]) -> str:
     """Describe how many claims held and how many depend on the seed, with the share of each."""
-    confirmed = sum(claim.standing == "held" for claim in claims)
-    shares = [str(claim.share) for claim in claims if claim.standing == "depends on the seed"]
+    confirmed = sum(claim.conclusion == "held" for claim in claims)
+    shares = [str(claim.share) for claim in claims if claim.conclusion == "depends on the seed"]
     verb = "depends" if len(shares) == 1 else "depend"
     return f"{confirmed} held" + (f", {len(shares)} {verb} on the seed ({', '.join(shares)})" if shares else "")
 

@@ -151,7 +151,7 @@ def reason(
     if is_mean and (diverged := sum(map(math.isinf, values))):
         return f"{diverged} of {len(values)} runs diverged"
     if len(values) < FEWEST_SEEDS:
-        return f"fewer than {FEWEST_SEEDS} seeds decide nothing"
+        return f"fewer than {FEWEST_SEEDS} seeds: no verdict"
     if not number.interval:
         return "too few seeds for an interval of the median"
     if is_mean and how.seeds == 1:
@@ -159,7 +159,7 @@ def reason(
         return f"90 % prediction interval of one more run {number.interval} {where} {printed}"
     where = {"agrees": "lies within", "differs": "lies outside"}.get(agreement, "crosses")
     if is_mean and target.error:
-        return f"90 % interval, widened by the printed deviation, {number.interval} {where} {printed} {margin}"
+        return f"90 % interval, widened by the published deviation, {number.interval} {where} {printed} {margin}"
     of = {"best": f" of the best of {how.seeds}", "median": " of the median"}.get(how.over or "", "")
     return f"90 % interval{of} {number.interval} {where} {printed} {margin}"
 
@@ -179,4 +179,4 @@ def _words(how: Aggregation, seeds: int) -> str:
     if not how.words:
         return ""
     text = how.over_seeds(seeds) + (", scaled" if how.scaled else "")
-    return text if how.seeds in (None, seeds) else f"{text} (printed: {how.over_seeds(how.seeds)})"
+    return text if how.seeds in (None, seeds) else f"{text} (published: {how.over_seeds(how.seeds)})"

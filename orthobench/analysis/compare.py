@@ -88,7 +88,7 @@ def _select(
     conditions = parse_conditions([*([describe(shared)] if shared else []), text])
     runs = select_runs(stored(), conditions, status_of)
     if not runs:
-        raise UsageError("the database holds no runs yet: make one with `orthobench run`")
+        raise UsageError("the database holds no runs yet: train one with `orthobench run`")
     return Selection(text, runs)
 
 
@@ -149,7 +149,7 @@ def values_of(store: Store, runs: Sequence[Run], which: Value) -> dict[str, floa
             shown = "no value" if value is None else "the value NaN"
             raise UsageError(
                 f"run {run.key} is finished and has {shown} of {run.metric} ({which}): leave it out, for example with "
-                "seed=..., or train it again with --force"
+                "seed=..., or train it again with `force=True`"
             )
         values[run.key] = value
     return values
@@ -219,18 +219,18 @@ def _common_seeds(
             if pairing:
                 raise UsageError(
                     f"'{selection.text}' has several runs of seed {repeated[0]}, which cannot be paired: narrow it by "
-                    "key=value, or leave --paired out"
+                    "key=value, or leave `paired` out"
                 )
             return []
     if pairing and len(common) < 2:
-        raise UsageError(f"{len(common)} seeds are common to both sides: pairs need two; leave --paired out")
+        raise UsageError(f"{len(common)} seeds are common to both sides: pairs need two; leave `paired` out")
     return common if pairing or len(common) >= ENOUGH_PAIRS else []
 
 
 def _cautions(first: Selection, second: Selection) -> list[str]:
     """Describe what weakens the comparison."""
     conditions = {run.condition for run in (*first.runs, *second.runs)}
-    cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: these numbers are not of the same task"]
+    cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: the numbers are of different tasks"]
     for side in (first, second):
         if (mixed := len({run.variant for run in side.runs})) > 1:
             cautions.append(f"'{side.text}' mixes {mixed} settings of models or training: narrow it by key=value")

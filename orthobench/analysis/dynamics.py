@@ -45,11 +45,11 @@ SYSTEMS = (
 def trajectories(system: System, steps: int = STEPS) -> npt.NDArray[np.float64]:
     """Return h_0, ..., h_steps from every start, `[3, steps + 1, 2]`."""
     w, h = np.array(system.matrix), np.array(STARTS)
-    course = [h]
+    trajectory = [h]
     for _ in range(steps):
         h = h + STEP_SIZE * np.tanh(h @ w.T) if system.feedback else np.tanh(h @ w.T)
-        course.append(h)
-    return np.stack(course, axis=1)
+        trajectory.append(h)
+    return np.stack(trajectory, axis=1)
 
 
 def toy_dynamics() -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from orthobench.analysis.aggregates import Accuracy, chance_level, scaled
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.courses import Course, course_of_vectors, measured_at
+from orthobench.analysis.curves import Curve, curve_of_vectors, measured_at
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, by_length
 
 HELD = 0.9
@@ -35,7 +35,7 @@ def trained_range(variant: VariantData) -> tuple[float, float] | None:
     return (float(ranges.iloc[0][0]), float(ranges.iloc[0][1])) if len(ranges) else None
 
 
-def length_course(variant: VariantData, bin_size: int = 1) -> Course | None:
+def length_curve(variant: VariantData, bin_size: int = 1) -> Curve | None:
     """Return the metric of a variant's last evaluation over length, with the band over seeds; None without one.
 
     A seed does not count at a length that its test sequences lack.
@@ -50,7 +50,7 @@ def length_course(variant: VariantData, bin_size: int = 1) -> Course | None:
     if bin_size > 1:
         bins = np.arange(len(table)) // bin_size
         table = table.groupby(bins).mean().set_index(table.index.to_series().groupby(bins).mean())
-    return course_of_vectors(table.index.to_numpy(float), table.to_numpy(float).T, columns, variant.runs)
+    return curve_of_vectors(table.index.to_numpy(float), table.to_numpy(float).T, columns, variant.runs)
 
 
 def last_by_length(variant: VariantData) -> dict[int, pd.Series]:

@@ -329,7 +329,7 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
 def _verdict(printed: Printed, experiment: Experiment, agreement: Agreement) -> str:
     """Return the verdict, or why there is none."""
     if printed.value is None:
-        return "no number printed"
+        return "no published number"
     if printed.metric in TIMES:
         return "another machine"
     return "own settings" if experiment.own_settings else agreement

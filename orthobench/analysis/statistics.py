@@ -296,7 +296,7 @@ def within(low: float | None, high: float | None, target: float, margin: float) 
 
 MOST, FEWEST_OF_ALL = 0.8, 0.2
 """The shares of seeds, or of pairs of seeds, above which a statement holds and below which it does not."""
-Standing = Literal["held", "depends on the seed", "did not hold"]
+Conclusion = Literal["held", "depends on the seed", "did not hold"]
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ class Share:
     seeds: int
 
     @property
-    def standing(self) -> Standing:
+    def conclusion(self) -> Conclusion:
         """The verdict: "held" above 80 %, "did not hold" below 20 %, and otherwise "depends on the seed"."""
         if self.value > MOST:
             return "held"
@@ -324,7 +324,7 @@ class Share:
 
     @property
     def holds(self) -> bool:
-        return self.standing == "held"
+        return self.conclusion == "held"
 
     @property
     def is_hollow(self) -> bool:

@@ -21,8 +21,8 @@ from orthobench.arguments import (
     Kind,
     Preset,
     WhichWeights,
-    listed,
     location,
+    places,
     read,
     seeds,
     word,
@@ -38,10 +38,6 @@ def _mapping(value: Any) -> Any:
     if isinstance(value, Mapping):
         return value
     raise ValueError
-
-
-def _locations(value: Any) -> tuple[str, ...]:
-    return tuple(map(location, listed(value)))
 
 
 def _options(value: Any) -> Any:
@@ -60,7 +56,7 @@ ARGUMENTS: dict[str, Kind] = {
     "seeds": (seeds, f"a number of seeds of at least 1, or a list of whole numbers from 0 to {LARGEST_SEED}"),
     "preset": Preset,
     "db": (location, "a file or an SQLAlchemy URL"),
-    "databases": (_locations, "a database, or a list of them"),
+    "databases": (places, "a database, or a list of them"),
     "settings": A_MAPPING,
     "grid": (_mapping, "a dictionary of lists by setting, such as {'learning_rate': [1e-3, 1e-4]}"),
     "options": (_options, "SweepOptions(...), or RunOptions(...)"),

@@ -9,19 +9,20 @@ from pathlib import Path
 from orthobench.api.arguments import checked
 from orthobench.data.registry import datasets
 from orthobench.errors import UsageError, unknown
+from orthobench.location import Place
 from orthobench.papers.citations import keys_of, references
 from orthobench.planning.index import description
 from orthobench.plugins import Catalog, PluginKind
 from orthobench.settings import merged_settings
 from orthobench.store import Run, open_store
-from orthobench.store.location import named_or_default
+from orthobench.store.connect import named_or_default
 from orthobench.version import __version__
 
 KINDS: tuple[PluginKind, ...] = ("model", "task")
 
 
 @checked()
-def cite(*names: str, db: str | Path | None = None, plugins: Sequence[Path] = ()) -> list[str]:
+def cite(*names: str, db: Place | None = None, plugins: Sequence[Path] = ()) -> list[str]:
     """Return the BibTeX entries of the papers behind models, tasks and runs, each entry once.
 
     For a run, these are the papers of its model, task and data set, and an entry for the version of orthobench that
@@ -66,7 +67,7 @@ def _of_run(catalog: Catalog, run: Run) -> list[str]:
         try:
             entries += _of_plugin(catalog, kind, name)  # type: ignore[arg-type]
         except UsageError:
-            entries.append(f"% {kind} {name}: its plugin is not here, name its file with --plugin")
+            entries.append(f"% {kind} {name}: its plugin is not here, name its file with `plugins`")
     chosen, known = merged_settings(run.spec).get("dataset"), datasets()
     for data in (chosen, f"{chosen}_{run.task}"):  # the setting of task mnist calls Fashion-MNIST "fashion"
         if data in known:

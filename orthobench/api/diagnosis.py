@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from orthobench.api.arguments import checked
 from orthobench.data.folder import use_data_folder
+from orthobench.location import Place
 
 if TYPE_CHECKING:
     from orthobench.diagnosis import Diagnosis
 
 
 @checked()
-def doctor(db: str | Path | None = None, *, data_folder: Path | None = None, retest: bool = False) -> Diagnosis:
+def doctor(db: Place | None = None, *, data_folder: Path | None = None, retest: bool = False) -> Diagnosis:
     """Examine versions, devices, compilers, caches, back ends, kernels, the data folder and the database.
 
     Kernels that have not been compared with the reference yet are compared now, which takes seconds on the CPU and a
@@ -30,4 +31,4 @@ def doctor(db: str | Path | None = None, *, data_folder: Path | None = None, ret
     from orthobench.diagnosis import examine
 
     with use_data_folder(data_folder):
-        return examine(None if db is None else str(db), retest)
+        return examine(db, retest)

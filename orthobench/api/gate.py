@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orthobench.api.arguments import checked
 from orthobench.arguments import A_COUNT
 from orthobench.execution.display import Display
+from orthobench.location import Place
 from orthobench.options import RunOptions, SweepOptions
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def check(
     only: Sequence[str] = (),
     seeds: int | None = None,
     first_seed: int | None = None,
-    db: str | Path | None = None,
+    db: Place | None = None,
     db_only: bool = False,
     for_update: bool = False,
     fail_on_speed: bool = False,

@@ -16,6 +16,7 @@ from orthobench.execution.display import Display
 from orthobench.execution.session import SweepResult, open_session
 from orthobench.execution.study import train_study
 from orthobench.files.overwrite import refuse_other_kinds
+from orthobench.location import Location, Place
 from orthobench.options import RunOptions
 from orthobench.papers import Study, find_paper, find_study, papers
 from orthobench.planning.paper import resolve_experiments, restrict, small_runs, study_runs
@@ -23,7 +24,7 @@ from orthobench.planning.paper_file import runs_in
 from orthobench.planning.plan import with_seeds
 from orthobench.plugins import Catalog
 from orthobench.store import Run, open_store
-from orthobench.store.location import named_or_default
+from orthobench.store.connect import named_or_default
 from orthobench.store.open import DatabaseNotFoundError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def reproduce(
     where: Mapping[str, Any] | None = None,
     scale: float = 1.0,
     seeds: int | Sequence[int] = 1,
-    db: str | Path | None = None,
+    db: Place | None = None,
     jobs: int | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
@@ -72,7 +73,7 @@ def reproduce(
 def reproduce_file(
     path: Path,
     *,
-    db: str | Path | None = None,
+    db: Place | None = None,
     jobs: int | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
@@ -100,7 +101,7 @@ def reproduce_file(
             return result
 
 
-def _records(location: str, keys: Sequence[str]) -> list[Run]:
+def _records(location: Location, keys: Sequence[str]) -> list[Run]:
     """Return the records of the runs with these keys; an empty list if there is no database."""
     try:
         with open_store(location) as store:
@@ -134,7 +135,7 @@ class SmallResult:
     @property
     def claims_held(self) -> bool:
         """Whether all claims held for the seeds that were trained."""
-        return all(result.standing == "held" for result in self.claim_results)
+        return all(result.conclusion == "held" for result in self.claim_results)
 
 
 @checked()
@@ -142,7 +143,7 @@ def reproduce_small(
     paper: str | None = None,
     *,
     seeds: int | Sequence[int] = 1,
-    db: str | Path | None = None,
+    db: Place | None = None,
     jobs: int | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
@@ -202,7 +203,7 @@ def study(
     preset: Preset = "paper",
     seeds: int | Sequence[int] = 1,
     out: Path | None = None,
-    db: str | Path | None = None,
+    db: Place | None = None,
     jobs: int | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,

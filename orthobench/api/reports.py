@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from orthobench.api.arguments import checked
 from orthobench.api.results import Results
+from orthobench.location import Place
 from orthobench.training.locks import status_in
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @overload
 def report(
-    results: Results | str | Path,
+    results: Results | Place,
     out: str | Path | None = None,
     *,
     form: Literal["html"] = "html",
@@ -34,7 +35,7 @@ def report(
 
 @overload
 def report(
-    results: Results | str | Path,
+    results: Results | Place,
     out: str | Path | None = None,
     *,
     form: ReportFormat,
@@ -49,7 +50,7 @@ def report(
 
 @checked()
 def report(
-    results: Results | str | Path,
+    results: Results | Place,
     out: str | Path | None = None,
     *,
     form: ReportFormat = "html",
@@ -101,7 +102,7 @@ def report(
 
 @checked()
 def compare(
-    results: Results | str | Path,
+    results: Results | Place,
     *selections: str,
     value: Literal["end", "final", "best"] = "end",
     paired: bool | None = None,
@@ -136,10 +137,10 @@ def compare(
 
 
 @contextmanager
-def _opened(results: Results | str | Path) -> Iterator[Results]:
+def _opened(results: Results | Place) -> Iterator[Results]:
     """Open a database if only its name is given."""
     if isinstance(results, Results):
         yield results
     else:
-        with Results(str(results)) as opened:
+        with Results(results) as opened:
             yield opened

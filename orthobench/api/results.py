@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.api.arguments import checked
 from orthobench.errors import UsageError, unknown
+from orthobench.location import Location, Place
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Weights, open_store
-from orthobench.store.backup import back_up_beside
+from orthobench.store.backup import back_up_alongside
 from orthobench.store.by_length import read_by_length
-from orthobench.store.location import named_or_default, sqlite_file
+from orthobench.store.connect import named_or_default
 from orthobench.store.tables import utc_now
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, remove_checkpoints
 from orthobench.training.locks import lock, status_in
@@ -58,7 +59,7 @@ METRIC_COLUMNS = ("run", "split", "name", "epoch", "iteration", "value")
 
 
 @checked()
-def open_results(db: str | Path | None = None) -> Results:
+def open_results(db: Place | None = None) -> Results:
     """Open a database of runs to read.
 
     Args:
@@ -71,7 +72,7 @@ def open_results(db: str | Path | None = None) -> Results:
 
 
 @checked()
-def repair(db: str | Path | None = None, *, dry_run: bool = False) -> Repaired:
+def repair(db: Place | None = None, *, dry_run: bool = False) -> Repaired:
     """Copy a database, then mend or remove the rows that cannot be read; all other rows stay as they are.
 
     Without a repair, readers leave such rows out with a warning. `Repaired.rows` has a line for each broken row, and
@@ -97,8 +98,8 @@ class Results:
     runs. A key may be shortened to its first digits.
     """
 
-    def __init__(self, db: str) -> None:
-        self.db = db
+    def __init__(self, db: Place) -> None:
+        self.db = Location.of(db)
         self.store = open_store(db)
 
     def __enter__(self) -> Self:
@@ -227,7 +228,7 @@ class Results:
         table.attrs = {"metric": measured.metric, "trained": measured.trained}
         return table
 
-    def delete(self, runs: Runs, *, weights_at: str | None = None) -> Path | None:
+    def delete(self, runs: Runs, *, weights_at: Place | None = None) -> Path | None:
         """Copy the database, then delete runs with all their rows, checkpoints and weights; return the copy's path.
 
         The copy does not contain the weights. Weights outside the folder next to the database stay, because another
@@ -248,13 +249,13 @@ class Results:
         if runs is None:
             raise UsageError("name the runs to delete: None would be all of them")
         keys = self._keys(runs)
-        root, file = checkpoint_root(self.db), sqlite_file(self.db)
+        root, file = checkpoint_root(self.db), self.db.file
         copy = None
         with ExitStack() as locks:
             for key in keys.values():
                 locks.enter_context(lock(self.store, checkpoints_at(root, key)))
             if file is not None:
-                copy = back_up_beside(file)
+                copy = back_up_alongside(file)
             for number, key in keys.items():
                 weights = self.store.weights([number])
                 self.store.delete(number)
@@ -311,7 +312,7 @@ class Results:
             if row.run_id in by_id and (kinds is None or row.kind in kinds)
         ]
 
-    def drop_weights(self, chosen: Sequence[tuple[Run, Weights]], *, weights_at: str | None = None) -> None:
+    def drop_weights(self, chosen: Sequence[tuple[Run, Weights]], *, weights_at: Place | None = None) -> None:
         """Remove weights files, for example the result of `weights`, and their records; the results of the runs stay.
 
         Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from orthobench.api.arguments import checked
@@ -11,8 +10,9 @@ from orthobench.arguments import Preset
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.single import train_one
+from orthobench.location import Place
 from orthobench.options import OPTIONS, RunOptions, names_of
-from orthobench.planning.index import Resolver
+from orthobench.planning.index import recall
 from orthobench.plugins import Catalog
 from orthobench.store import Run
 
@@ -24,7 +24,7 @@ def run(
     *,
     preset: Preset = "paper",
     seed: int = 0,
-    db: str | Path | None = None,
+    db: Place | None = None,
     force: bool = False,
     extend: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -57,7 +57,7 @@ def run(
     """
     settings = _merge(settings, overrides)
     options = options or RunOptions()
-    config = Resolver(Catalog(options.plugins))(task, model, settings, preset, seed)
+    config = recall(Catalog(options.plugins), task, model, settings, preset, seed)
     return train_one(config, db, options, display or Display(), force, extend)
 
 

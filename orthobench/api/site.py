@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from orthobench.api.arguments import checked
 from orthobench.errors import UsageError
-from orthobench.store.location import is_same, named_or_default
+from orthobench.location import Location, Place
+from orthobench.store.connect import named_or_default
 from orthobench.store.merge import reading
 from orthobench.store.open import open_read_only
 from orthobench.training.locks import status_in
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @checked()
 def publish(
-    folder: str | Path, databases: Sequence[str], *, where: Sequence[str] = (), **conditions: Any
+    folder: str | Path, databases: Sequence[Place], *, where: Sequence[str] = (), **conditions: Any
 ) -> list[Path]:
     """Write or renew a static site with a page for each database, and return its files, the index first.
 
@@ -42,13 +43,14 @@ def publish(
 
     if not databases:
         raise UsageError("name a database, such as orthobench publish site results.db")
-    for number, location in enumerate(databases):
-        if any(is_same(location, earlier) for earlier in databases[:number]):
+    locations = list(map(Location.of, databases))
+    for number, location in enumerate(locations):
+        if any(location.is_same(earlier) for earlier in locations[:number]):
             raise UsageError(f"{location} is named twice: name each database once")
     check_folder(Path(folder))
     keys = index()["variants"]
     pages = []
-    for name, location in zip(page_names(databases), databases, strict=True):
+    for name, location in zip(page_names(locations), locations, strict=True):
         with reading(location) as store:
             scope = Scope(make_conditions(where, **conditions), status_of=status_in(store, location))
             pages.append(SitePage(name, *make_page(store, scope, keys)))
@@ -58,7 +60,7 @@ def publish(
 @checked()
 @contextmanager
 def serve(
-    db: str | Path | None = None, *, port: int = 8765, where: Sequence[str] = (), **conditions: Any
+    db: Place | None = None, *, port: int = 8765, where: Sequence[str] = (), **conditions: Any
 ) -> Iterator[Server]:
     """Open a server for the page of a database on 127.0.0.1; call its `serve_forever()`. The database is only read.
 

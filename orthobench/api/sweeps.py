@@ -14,6 +14,7 @@ from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.session import SweepResult, open_session
 from orthobench.execution.tuner import check_optuna, train_trials
+from orthobench.location import Place
 from orthobench.options import RunOptions, SweepOptions
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import Axis, read_grid
@@ -42,7 +43,7 @@ def sweep(
     settings: Mapping[str, Any] | None = None,
     match_parameters: int | str | None = None,
     preset: Preset = "paper",
-    db: str | Path | None = None,
+    db: Place | None = None,
     jobs: int | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
@@ -81,7 +82,7 @@ def sweep_file(
     path: Path,
     *,
     seeds: int | None = None,
-    db: str | Path | None = None,
+    db: Place | None = None,
     jobs: int | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
@@ -122,7 +123,7 @@ def tune(
     settings: Mapping[str, Any] | None = None,
     match_parameters: int | str | None = None,
     preset: Preset = "paper",
-    db: str | Path | None = None,
+    db: Place | None = None,
     jobs: int | None = None,
     options: RunOptions | None = None,
     dry_run: bool = False,
@@ -167,7 +168,7 @@ def tune(
 
 def train(
     runs: Sequence[SweepRun],
-    db: str | Path | None,
+    db: Place | None,
     options: SweepOptions,
     dry_run: bool,
     display: Display | None,

@@ -12,8 +12,9 @@ from orthobench.api.results import Results
 from orthobench.arguments import BackendName, DeviceName
 from orthobench.data.folder import use_data_folder
 from orthobench.errors import UsageError
+from orthobench.location import Place
 from orthobench.store import Run
-from orthobench.store.location import named_or_default
+from orthobench.store.connect import named_or_default
 from orthobench.training.devices import pick_device, plain_torch
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 @plain_torch()
 def load_model(
     run: Run | str | Path,
-    db: str | Path | None = None,
+    db: Place | None = None,
     *,
     weights: WhichWeights | None = None,
-    weights_at: str | None = None,
+    weights_at: Place | None = None,
     device: DeviceName = "cpu",
     plugins: Sequence[Path] = (),
 ) -> TrainedModel:
@@ -59,9 +60,9 @@ def evaluate(
     settings: Mapping[str, Any] | None = None,
     *,
     seed: int | None = None,
-    db: str | Path | None = None,
+    db: Place | None = None,
     weights: WhichWeights | None = None,
-    weights_at: str | None = None,
+    weights_at: Place | None = None,
     device: DeviceName = "cpu",
     backend: BackendName = "auto",
     plugins: Sequence[Path] = (),
@@ -101,9 +102,9 @@ def export(
     *,
     steps: int | None = None,
     batch: int | None = None,
-    db: str | Path | None = None,
+    db: Place | None = None,
     weights: WhichWeights | None = None,
-    weights_at: str | None = None,
+    weights_at: Place | None = None,
     plugins: Sequence[Path] = (),
     data_folder: Path | None = None,
 ) -> Exported:
@@ -131,9 +132,9 @@ def export(
 @contextmanager
 def _loaded(
     run: Run | str | Path,
-    db: str | Path | None,
+    db: Place | None,
     weights: WhichWeights | None,
-    weights_at: str | None,
+    weights_at: Place | None,
     device: DeviceName,
     plugins: Sequence[Path],
 ) -> Iterator[tuple[TrainedModel, tuple[Results, Run] | None]]:

@@ -17,8 +17,8 @@ from orthobench.errors import UsageError
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.runtime import BACKWARD, FORWARD, PROJECTION, READOUT, WEIGHT_GRADIENT, part, record_times
 
-MAKING_W, OPTIMISER, REST, WHOLE = "making W", "optimiser", "rest", "whole step"
-PARTS = (FORWARD, BACKWARD, WEIGHT_GRADIENT, PROJECTION, READOUT, MAKING_W, OPTIMISER, REST)
+COMPUTING_W, OPTIMISER, REST, WHOLE = "computing W", "optimiser", "rest", "whole step"
+PARTS = (FORWARD, BACKWARD, WEIGHT_GRADIENT, PROJECTION, READOUT, COMPUTING_W, OPTIMISER, REST)
 
 
 class TimedStep:
@@ -45,7 +45,7 @@ class TimedStep:
         network = self.step.network
         if isinstance(network, ScoRNN):
             make = network.recurrent_weight
-            with part(MAKING_W):
+            with part(COMPUTING_W):
                 weight = make(network.parameter)
             leaf = weight.detach().requires_grad_()
             network.recurrent_weight = lambda parameter: leaf
@@ -53,7 +53,7 @@ class TimedStep:
                 self.step.gradients()
             finally:
                 network.recurrent_weight = make
-            with part(MAKING_W):
+            with part(COMPUTING_W):
                 weight.backward(leaf.grad)
         else:
             self.step.gradients()
@@ -72,9 +72,9 @@ def measure_breakdown(shapes: Sequence[Shape], setup: Setup) -> dict[str, Any]:
         UsageError: the device is not a CPU, or the machine has no C kernels.
     """
     if setup.device.type != "cpu":
-        raise UsageError("--breakdown times the CPU kernels: add --device cpu")
+        raise UsageError("`breakdown` times the CPU kernels: add `device='cpu'`")
     if reason := native.missing():
-        raise UsageError(f"--breakdown times the CPU kernels: {reason}")
+        raise UsageError(f"`breakdown` times the CPU kernels: {reason}")
     return setup.results(lambda: [_breakdown(setup.size(shape), setup) for shape in shapes])
 
 

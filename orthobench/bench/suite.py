@@ -148,7 +148,7 @@ def measure_constraints(shapes: Sequence[Shape], setup: Setup) -> dict[str, Any]
     """
     for shape in shapes:
         if shape.cell != "scornn":
-            raise UsageError(f"{shape.name} has no constrained matrix: --constraints needs scoRNN's shapes")
+            raise UsageError(f"{shape.name} has no constrained matrix: `constraints` needs scoRNN's shapes")
     return setup.results(lambda: [_constraints(setup.size(shape), setup) for shape in shapes])
 
 

@@ -56,7 +56,7 @@ def _measure_all(catalog: Catalog, setup: Setup) -> dict[str, Any]:
                 rows.append({"task": name, **_measure(catalog, entry.name, overrides, setup)})
             except UsageError as error:
                 left_out[name] = str(error)
-    return {"shape": {"name": f"beside {MODEL}"}, "rows": rows, "left_out": left_out}
+    return {"shape": {"name": f"next to {MODEL}"}, "rows": rows, "left_out": left_out}
 
 
 def _measure(catalog: Catalog, task_name: str, overrides: dict[str, str], setup: Setup) -> dict[str, Any]:

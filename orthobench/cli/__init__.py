@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from orthobench.cli.options import spelled
 from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
 from orthobench.process.output import harmless_output
 from orthobench.process.signals import stop_while_torch_is_loaded
@@ -167,6 +168,13 @@ def _options(
         typer.echo(context.get_help())
 
 
+class Spelled(logging.Formatter):
+    """Writes a warning with the flags of the command line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return spelled(super().format(record))
+
+
 def main() -> None:
     """Run the command line: bad input gets one line and exit code 2, an interrupted run exit code 130."""
     # Idle threads that spin occupy cores: OpenMP threads after each operation of torch, and OpenBLAS threads in NumPy
@@ -181,7 +189,9 @@ def main() -> None:
 
 
 def _run_command() -> None:
-    logging.basicConfig(format="%(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(Spelled())
+    logging.basicConfig(handlers=[handler])
     logging.getLogger("orthobench").setLevel(logging.INFO)
     stop_while_torch_is_loaded()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
@@ -219,7 +229,7 @@ def _takes_settings(context: Any) -> bool:
 
 def _fail(message: str, verbose: bool) -> None:
     _print_traceback(verbose)
-    typer.echo("error: " + without_passwords(" ".join(message.split())), err=True)
+    typer.echo("error: " + without_passwords(spelled(" ".join(message.split()))), err=True)
     sys.exit(2)
 
 

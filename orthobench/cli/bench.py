@@ -21,7 +21,7 @@ def command(
         bool, typer.Option("--constraints", help="Time the constraints on W, and their share of a step.")
     ] = False,
     models: Annotated[
-        bool, typer.Option("--models", help="Time every model, beside the minutes of the scoRNN paper's table 3.")
+        bool, typer.Option("--models", help="Time every model, and compare it with the scoRNN paper's table 3.")
     ] = False,
     tasks: Annotated[
         bool, typer.Option("--tasks", help="Time the data of every task, and its share of a step.")
@@ -34,7 +34,7 @@ def command(
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Number of CPU threads.")] = None,
     device: Device = "auto",
     quick: Annotated[
-        bool, typer.Option("--quick", help="Use toy sizes, as a test of the command; the times mean nothing.")
+        bool, typer.Option("--quick", help="Use toy sizes to test the command; its times are not meaningful.")
     ] = False,
     db: WrittenDatabase = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """Time a training step at the papers' shapes.
 
-    Every back end is timed beside the eager loop, nn.RNN, nn.LSTM and the machine's matrix product, in alternation.
+    Every back end is timed next to the eager loop, nn.RNN, nn.LSTM and the machine's matrix product, in alternation.
     A CPU's row "FMA peak" is the rate of fused multiply-adds on registers, which no kernel exceeds.
     Slow implementations have fewer rounds. The command takes minutes and stores its results in the database.
     """
@@ -61,9 +61,9 @@ def command(
 
     for option, is_given in (("--models", models), ("--tasks", tasks)):
         if is_given and (constraints or shape or (models and tasks)):
-            raise UsageError(f"{option} has shapes of its own: give it alone")
+            raise UsageError(f"{option} has its own shapes: leave the other benchmarks and --shape out")
     if breakdown and (constraints or models or tasks):
-        raise UsageError("--breakdown is another benchmark than --constraints, --models and --tasks: give one of them")
+        raise UsageError("--breakdown, --constraints, --models and --tasks are different benchmarks: give one of them")
     selected = shapes.select(shape or ())
     torch_device = pick_device(device)
     if threads is not None:
@@ -172,7 +172,7 @@ def models_table(results: dict[str, Any]) -> Any:
     from rich.table import Table
 
     table = Table("shape", "model", box=None)
-    for heading in ("n", "s/step", "x scornn", "min/epoch", "printed"):
+    for heading in ("n", "s/step", "x scornn", "min/epoch", "published"):
         table.add_column(heading, justify="right")
     table.add_column("why")
     for group in results["shapes"]:
@@ -222,7 +222,7 @@ def notes(results: dict[str, Any]) -> list[str]:
         if memory:
             lines.append(f"{name}: peak memory of a step above model and data: {', '.join(memory)}")
     if results["quick"]:
-        return [*lines, "toy sizes (--quick): the times mean nothing"]
+        return [*lines, "toy sizes (--quick): the times are not meaningful"]
     rows = [[group["step"]] if "step" in group else group["rows"] for group in results["shapes"]]
     foreign = [sample["foreign"] for row in chain.from_iterable(rows) for sample in row["samples"]]
     share, worst = sum(foreign) / len(foreign), max(foreign)

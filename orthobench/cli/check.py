@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from orthobench.arguments import LARGEST_SEED
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
-from orthobench.cli.options import Json, with_options
+from orthobench.cli.options import Json, spelled, with_options
 from orthobench.options import RunOptions
 from orthobench.planning import MAX_SEEDS
 
@@ -106,9 +107,9 @@ def command(
             options=options,
             display=display,
         )
-    findings = result.findings
+    findings = [replace(finding, reason=spelled(finding.reason)) for finding in result.findings]
     if update:
-        typer.echo("beside the baseline as it was:", err=True)
+        typer.echo("compared with the previous baseline:", err=True)
     if json:
         records.print_json(render.as_json(findings))
     else:
@@ -122,7 +123,7 @@ def command(
     try:
         lines = result.update_baseline(str(reason))
     except UpdateRefusedError as error:
-        typer.echo(f"{error}; {baseline} is as it was", err=True)
+        typer.echo(f"{error}; {baseline} is unchanged", err=True)
         raise typer.Exit(3) from None
     typer.echo(f"{measured_file(baseline)}: {len(result.runs)} run{'s' * (len(result.runs) != 1)} written", err=True)
     for line in lines:

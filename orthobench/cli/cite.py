@@ -15,7 +15,7 @@ def command(
         list[str],
         typer.Argument(
             metavar="RUN|MODEL|TASK...",
-            help="Models, tasks, or keys of runs; model/lstm also.",
+            help="Models, tasks or keys of runs; model/lstm names the kind as well.",
             autocompletion=completion.cited,
         ),
     ],

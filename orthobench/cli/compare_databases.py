@@ -48,7 +48,7 @@ def are_databases(selections: Sequence[str]) -> bool:
 
 
 def compare_two(
-    locations: Sequence[str], filters: Filters, value: Value, paired: bool | None, json: bool, as_csv: bool
+    words: Sequence[str], filters: Filters, value: Value, paired: bool | None, json: bool, as_csv: bool
 ) -> None:
     """Compare two databases, and print the result as text, JSON or CSV.
 
@@ -57,20 +57,21 @@ def compare_two(
     """
     from orthobench.analysis.compare_databases import Side, compare_databases
     from orthobench.cli import records
-    from orthobench.errors import UsageError, without_passwords
-    from orthobench.store.location import is_same
+    from orthobench.errors import UsageError
+    from orthobench.location import Location
     from orthobench.store.merge import reading
     from orthobench.training.locks import status_in
 
     if json and as_csv:
         raise UsageError("--json and --csv are different outputs: give one of them")
-    if is_same(*locations):
-        raise UsageError(f"{locations[0]} and {locations[1]} are the same database: name two")
+    first, second = map(Location, words)
+    if first.is_same(second):
+        raise UsageError(f"{first} and {second} are the same database: name two")
     with ExitStack() as opened:
         sides = []
-        for location in locations:
+        for location in (first, second):
             store = opened.enter_context(reading(location))
-            sides.append(Side(without_passwords(location), store, status_in(store, location)))
+            sides.append(Side(str(location), store, status_in(store, location)))
         compared = compare_databases(sides[0], sides[1], filters.conditions(), value, paired)
     names = [side.name for side in sides]
     if json:

@@ -65,14 +65,15 @@ def runs(context: typer.Context, incomplete: str) -> list[Choice]:
 
     A database on a server is not queried, because its driver and the network are too slow for completion.
     """
+    from orthobench.location import Location
     from orthobench.store.connect import connect
 
-    database = str(context.params.get("db") or "results.db")
-    if "://" in database or not Path(database).is_file():
+    database = Location.of(context.params.get("db") or "results.db")
+    if database.is_url or not Path(database.real).is_file():
         return []
     columns = "key, task, model, seed, status"
     query = f"SELECT {columns} FROM run WHERE substr(key, 1, ?) = ? ORDER BY created_at DESC LIMIT ?"
-    with suppress(sqlite3.Error, OSError), connect(Path(database), mode="ro") as connection:
+    with suppress(sqlite3.Error, OSError), connect(Path(database.real), mode="ro") as connection:
         rows = connection.execute(query, (len(incomplete), incomplete, NEWEST))
         return [(key, f"{task} {model} seed {seed} {status}") for key, task, model, seed, status in rows]
     return []

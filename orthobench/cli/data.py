@@ -93,7 +93,7 @@ def import_(
 
 @app.command(cls=Command)
 def verify(
-    name: Annotated[str | None, typer.Argument(help="The data set; default: all data sets that are here.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The data set; default: all that are installed.")] = None,
     data_dir: DataFolder = None,
     json: Json = False,
 ) -> None:
@@ -111,10 +111,10 @@ def verify(
     if json:
         records.print_json([{"name": each, "problems": lines} for each, lines in problems.items()])
     elif not problems:
-        typer.echo("no data set is here: orthobench data get NAME")
+        typer.echo("no data set is installed: orthobench data get NAME")
     else:
         for each_name, lines in problems.items():
-            typer.echo(f"{each_name}: {'; '.join(lines) or 'as it should be'}")
+            typer.echo(f"{each_name}: {'; '.join(lines) or 'complete and unchanged'}")
     if any(problems.values()):
         raise typer.Exit(1)
 

@@ -12,6 +12,7 @@ import typer
 from orthobench.cli import Command, Group
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, print_help
+from orthobench.location import Location
 
 app = typer.Typer(
     add_completion=False,
@@ -34,11 +35,10 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from rich.filesize import decimal
 
     from orthobench.cli import records
-    from orthobench.errors import without_passwords
     from orthobench.store import Store
+    from orthobench.store.connect import is_protected
     from orthobench.store.describe import describe
     from orthobench.store.keys import is_key
-    from orthobench.store.location import is_protected, sqlite_file
     from orthobench.store.open import HEAD, make_engine
     from orthobench.store.sqlite import summary
     from orthobench.training.checkpoint import checkpoint_root
@@ -46,31 +46,26 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from orthobench.weights.copy import is_elsewhere
     from orthobench.weights.folder import weights_folder
 
-    content, shown = describe(db), without_passwords(db)
+    content = describe(db)
     root = checkpoint_root(db)
     with Store(make_engine(db)) as store:
         states = Counter(
             str(current_status(store, root, key, status) if is_key(key) else status) for key, status in content.runs
         )
         weights = store.weights() if "weights" in content.rows else []
-    folders = sorted(
-        {
-            without_passwords(row.path.rpartition("/")[0] if is_elsewhere(row) else weights_folder(db).root)
-            for row in weights
-        }
-    )
+    folders = sorted({str(row.path.parent if is_elsewhere(row) else weights_folder(db).root) for row in weights})
     records.echo_log(db)
     if json:
         files = {"files": len(weights), "bytes": sum(row.bytes for row in weights), "folders": folders}
         records.print_json(
-            {**asdict(content), "database": shown, "newest_schema": HEAD, "runs": dict(states), "weights": files}
+            {**asdict(content), "database": str(db), "newest_schema": HEAD, "runs": dict(states), "weights": files}
         )
     else:
         age = {-1: ", older than this program's: `orthobench db upgrade`", 0: "", 1: ", newer than this program's"}
         order = (content.schema > HEAD) - (content.schema < HEAD)
-        file = sqlite_file(db)
+        file = db.file
         protection = ", protected" if file is not None and is_protected(file) else ""
-        typer.echo(f"{shown}: {content.kind}, schema {content.schema}{age[order]}{protection}")
+        typer.echo(f"{db}: {content.kind}, schema {content.schema}{age[order]}{protection}")
         if content.bytes is not None:
             typer.echo(f"size: {decimal(content.bytes)}")
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
@@ -91,12 +86,10 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
 
 @app.command(cls=Command)
 def upgrade(db: Database = DEFAULT_DATABASE) -> None:
-    """Upgrade the schema to the newest version. The old file is kept as a backup beside it."""
-    from orthobench.errors import without_passwords
+    """Upgrade the schema to the newest version. The old file is kept as a backup next to it."""
     from orthobench.store import Store, open_store
     from orthobench.store.damage import refuse
     from orthobench.store.describe import describe
-    from orthobench.store.location import sqlite_file
     from orthobench.store.open import HEAD, backup_of, make_engine
 
     content = describe(db)
@@ -104,11 +97,11 @@ def upgrade(db: Database = DEFAULT_DATABASE) -> None:
         refuse(store.engine)
     open_store(db).close()
     if content.schema == HEAD:
-        typer.echo(f"{without_passwords(db)} has schema {HEAD} already")
+        typer.echo(f"{db} has schema {HEAD} already")
     else:
-        file = sqlite_file(db)
-        old = f"; the old one is {backup_of(file, content.schema)}" if file else ""
-        typer.echo(f"{without_passwords(db)}: schema {content.schema} -> {HEAD}{old}")
+        file = db.file
+        old = f"; the old file is kept as {backup_of(file, content.schema)}" if file else ""
+        typer.echo(f"{db}: schema {content.schema} -> {HEAD}{old}")
 
 
 @app.command(cls=Command)
@@ -116,24 +109,23 @@ def repair(
     db: Database = DEFAULT_DATABASE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the rows, and change nothing.")] = False,
 ) -> None:
-    """Mend or remove rows that cannot be read. The old file is kept as a backup beside it.
+    """Mend or remove rows that cannot be read. The old file is kept as a backup next to it.
 
     A row is mended where its right values follow from others. A run that cannot be mended is removed with its rows, and
     the same command trains it again.
     """
     from orthobench.api import repair as repair_rows
-    from orthobench.errors import without_passwords
 
-    repaired, shown = repair_rows(db, dry_run=dry_run), without_passwords(db)
+    repaired = repair_rows(db, dry_run=dry_run)
     for row in repaired.rows:
         typer.echo(row)
     if not repaired.rows:
-        typer.echo(f"{shown} has no broken rows: nothing is changed")
+        typer.echo(f"{db} has no broken rows: nothing is changed")
         return
     mended = sum(row.changes is not None for row in repaired.rows)
     would = "would be " if dry_run else ""
-    copy = f"; {repaired.copy} is the database before" if repaired.copy else ""
-    typer.echo(f"{shown}: {would}mended: {mended} rows, {would}removed: {len(repaired.rows) - mended}{copy}")
+    copy = f"; {repaired.copy} is the backup" if repaired.copy else ""
+    typer.echo(f"{db}: {would}mended: {mended} rows, {would}removed: {len(repaired.rows) - mended}{copy}")
 
 
 @app.command(cls=Command)
@@ -144,10 +136,9 @@ def protect(
     """Protect reference results. Commands without --db then add their runs to runs.db and not to results.db."""
     from orthobench.errors import UsageError
     from orthobench.store import open_store
-    from orthobench.store.location import protect as set_protection
-    from orthobench.store.location import sqlite_file
+    from orthobench.store.connect import protect as set_protection
 
-    file = sqlite_file(db)
+    file = db.file
     if file is None:
         raise UsageError("a server's database is never a default: protection is for SQLite files")
     open_store(db).close()
@@ -158,24 +149,25 @@ def protect(
 @app.command(cls=Command)
 def backup(
     file: Annotated[Path, typer.Argument(help="The new file.")],
-    weights: Annotated[bool, typer.Option("--weights", help="Copy the kept weights beside the database, too.")] = False,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Copy the kept weights as well, next to the new file.")
+    ] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Copy the database to a new SQLite file. The copy is consistent, also while runs are training."""
-    from orthobench.errors import without_passwords
     from orthobench.store import open_store
     from orthobench.store.merge import copy_to_file, reading
     from orthobench.weights.copy import copy_weights, is_elsewhere
     from orthobench.weights.folder import weights_folder
 
     copy_to_file(db, file)
-    typer.echo(f"{without_passwords(db)} is copied to {file}")
+    typer.echo(f"{db} is copied to {file}")
     if weights:
-        with open_store(str(file)) as store:
-            copied, missing = copy_weights(db, str(file), store, [run.key for run in store.runs(brief=True)])
+        with open_store(file) as store:
+            copied, missing = copy_weights(db, Location.of(file), store, [run.key for run in store.runs(brief=True)])
         typer.echo(_copied_weights(copied, missing))
         return
-    with reading(str(file)) as store:
+    with reading(file) as store:
         count = sum(not is_elsewhere(record) for record in store.weights())
     if count:
         typer.echo(f"{count} files of weights stay in {weights_folder(db).root}: --weights copies them, too")
@@ -184,20 +176,20 @@ def backup(
 @app.command(cls=Command)
 def merge(
     sources: Annotated[
-        list[str], typer.Argument(metavar="FROM...", help="Databases to read: files or SQLAlchemy URLs.")
+        list[Location],
+        typer.Argument(metavar="FROM...", parser=Location.of, help="Databases to read: files or SQLAlchemy URLs."),
     ],
     db: WrittenDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Add the runs of other databases to this one. The other databases do not change.
 
     Each run is added once. If both databases have a run, the more advanced copy is kept. Finished copies come first,
-    then diverged ones, then those with more iterations, then the copy in this database. The files of weights beside
+    then diverged ones, then those with more iterations, then the copy in this database. The files of weights next to
     the other databases are copied.
     """
-    from orthobench.errors import UsageError, without_passwords
+    from orthobench.errors import UsageError
     from orthobench.store import open_store
     from orthobench.store.damage import refuse
-    from orthobench.store.location import is_same
     from orthobench.store.merge import merge as merge_store
     from orthobench.store.merge import reading
     from orthobench.store.open import check_writable
@@ -206,7 +198,7 @@ def merge(
     from orthobench.weights.copy import copy_weights
 
     for location in sources:
-        if is_same(location, db):
+        if location.is_same(db):
             raise UsageError(f"{location} is the database to merge into: name another database as source")
     check_writable(db)
     root = checkpoint_root(db)
@@ -219,14 +211,13 @@ def merge(
         for location, source in zip(sources, stores, strict=True):
             result = merge_store(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
             rows = ", ".join(f"{count} {name}" for name, count in result.rows.items() if count)
-            shown = without_passwords(location)
             typer.echo(
-                f"{shown}: {len(result.added)} runs added, {len(result.replaced)} replaced by one that got "
+                f"{location}: {len(result.added)} runs added, {len(result.replaced)} replaced by one that got "
                 f"further, {len(result.unchanged)} known" + (f"; rows: {rows}" if rows else "")
             )
             copied, missing = copy_weights(location, db, store, [*result.added, *result.replaced])
             if copied or missing:
-                typer.echo(f"{shown}: {_copied_weights(copied, missing)}")
+                typer.echo(f"{location}: {_copied_weights(copied, missing)}")
 
 
 def _copied_weights(copied: int, missing: int) -> str:
@@ -243,10 +234,11 @@ def drop_weights(
         typer.Option("--kind", metavar="best|last|state", help="Restrict to these files; may be repeated."),
     ] = None,
     older_than: Annotated[
-        int | None, typer.Option("--older-than", min=0, metavar="DAYS", help="Restrict to runs without change since.")
+        int | None,
+        typer.Option("--older-than", min=0, metavar="DAYS", help="Restrict to runs unchanged since this date."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, and remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
     weights_at: WeightsPlace = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -254,23 +246,19 @@ def drop_weights(
 
     Runs are selected by the filters. Their results stay.
 
-    Files elsewhere than beside the database stay, too, unless --weights-at names their place.
+    Files that are not next to the database stay, too, unless --weights-at names their place.
     `orthobench ls --help` explains the filters.
     """
     from rich.filesize import decimal
 
     from orthobench.api import open_results
     from orthobench.cli import records
-    from orthobench.errors import without_passwords
 
     with open_results(db) as results:
         chosen = results.weights(filters.texts(), kinds=kind, older_than=older_than)
         headings = ("run", "kind", "iteration", "bytes", "path")
         if chosen:
-            rows = [
-                [run.key, row.kind, str(row.iteration), str(row.bytes), without_passwords(row.path)]
-                for run, row in chosen
-            ]
+            rows = [[run.key, row.kind, str(row.iteration), str(row.bytes), str(row.path)] for run, row in chosen]
             records.print_columns(headings, rows)
         total = f"{len(chosen)} files, {decimal(sum(row.bytes for _, row in chosen))}"
         if dry_run or not chosen:
@@ -294,7 +282,7 @@ def export(
         typer.Option(
             "--to",
             metavar="DESTINATION",
-            help="In place of DIR: tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]; may be repeated.",
+            help="Instead of DIR: tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]; may be repeated.",
         ),
     ] = None,
     filters: Filters = NO_FILTERS,
@@ -322,7 +310,7 @@ def export(
         status_of = status_in(store, db)
         runs = select_runs(store.runs(), selected, status_of)
         if not runs:
-            raise UsageError(f"{db} holds no runs to export: make one with `orthobench run`")
+            raise UsageError(f"{db} holds no runs to export: train one with `orthobench run`")
         for target in targets:
             typer.echo(send(store, runs, target, status_of))
         if targets:

@@ -19,13 +19,13 @@ def command(
     ] = None,
     filters: Filters = NO_FILTERS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs, and delete nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
     weights_at: WeightsPlace = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Delete runs with all their rows, checkpoints and weights. Name the runs, or give filters that they must meet.
 
-    Weights elsewhere than beside the database stay, unless --weights-at names their place.
+    Weights that are not next to the database stay, unless --weights-at names their place.
     A SQLite database is copied before; `orthobench ls --help` explains the filters.
     """
     from orthobench.analysis.selection import select_runs
@@ -37,7 +37,7 @@ def command(
 
     selected = filters.conditions()
     if bool(runs) == bool(selected):
-        raise UsageError("say which runs to delete: name their keys, or give filters such as --status failed")
+        raise UsageError("no runs named: give their keys, or filters such as --status failed")
     with open_results(db) as results:
         status_of = status_in(results.store, db)
         if runs:
@@ -57,4 +57,4 @@ def command(
         if not yes:
             typer.confirm(f"Delete these {len(chosen)} runs?", abort=True)
         copy = results.delete(chosen, weights_at=weights_at)
-    typer.echo(f"{len(chosen)} runs deleted" + (f"; {copy} is the database before" if copy else ""))
+    typer.echo(f"{len(chosen)} runs deleted" + (f"; {copy} is the backup" if copy else ""))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from orthobench.cli.options import spelled
 from orthobench.cli.progress import Progress, SideBySide
 from orthobench.cli.records import RunState, cell, console, print_columns, print_states
 from orthobench.execution.display import Display, JobsDisplay
@@ -50,7 +51,7 @@ class JobLines(JobsDisplay):
             self.print_line(f"{label} {outcome.ending}: {cause}")
         elif outcome.ending == Ending.REFUSED:
             if cause not in self.refusals:  # a full disk affects every run, but is reported once
-                self.print_line(f"{label} cannot be started: {cause}")
+                self.print_line(f"{label} cannot be started: {spelled(cause)}")
             self.refusals.add(cause)
         elif outcome.ending == Ending.PRUNED:
             self.print_line(f"{label} {cause}")
@@ -111,13 +112,13 @@ class TerminalDisplay(Display):
             typer.echo(f"to train: {_in_words(plan.totals())}")
 
     def print_line(self, text: str) -> None:
-        typer.echo(text, err=True)
+        typer.echo(spelled(text), err=True)
 
     def on_budget_spent(self, not_started: int) -> None:
         typer.echo(f"the budget is spent: {not_started} runs are left for another time", err=True)
 
     def on_stop_request(self) -> None:
-        typer.echo("stopping after this iteration; once more stops at once", err=True)
+        typer.echo("stopping after this iteration; a second signal stops at once", err=True)
 
 
 @contextmanager
@@ -206,16 +207,16 @@ def print_trials(result: TuningResult, command: str) -> None:
     if len(trials) > SHOWN_TRIALS:
         typer.echo(f"and {len(trials) - SHOWN_TRIALS} more")
     if result.is_exhausted:
-        typer.echo(f"the space has no more than these {len(trials)} points")
+        typer.echo(f"the space has only these {len(trials)} points")
     if result.best is None:
         typer.echo("no trial has finished")
         return
     if result.best.split == "test":
         typer.echo(
             f"{search.task} has no validation split: the best was selected on the test set, as the papers "
-            "did, so its value here flatters it"
+            "did, so its value is optimistic"
         )
-    typer.echo(f"the best with more seeds:\n    {command}")
+    typer.echo(f"to train the best with more seeds:\n    {command}")
 
 
 def _estimate_cells(estimate: Estimate | None) -> list[str]:
@@ -241,7 +242,7 @@ def _in_words(totals: Totals) -> str:
 
     runs = f"{totals.runs} run{'s' if totals.runs != 1 else ''}"
     if totals.seconds is None:
-        return runs if not totals.runs else f"{runs}, of which nothing is known"
+        return runs if not totals.runs else f"{runs} without an estimate"
     parts = [runs, f"about {_range(totals.seconds, totals.slowest)} one after the other"]
     if totals.at_once > 1:
         parts.append(f"{show_duration(totals.seconds_at_once)} with {totals.at_once} at once")
@@ -254,5 +255,5 @@ def _in_words(totals: Totals) -> str:
     if totals.weights:
         parts.append(f"about {decimal(totals.weights)} of weights to keep")
     if totals.unknown:
-        parts.append(f"and {totals.unknown} more of which nothing is known")
+        parts.append(f"and {totals.unknown} more without an estimate")
     return ", ".join(parts)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, Json
+from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, Json, spelled
 
 
 def command(
@@ -35,9 +35,9 @@ def command(
             section = finding.section
             typer.echo(section)
         mark = {"ok": " ", "note": "-", "action": "!"}[finding.level]
-        typer.echo(f"  {mark} {finding.subject}: {finding.text}")
+        typer.echo(f"  {mark} {finding.subject}: {spelled(finding.text)}")
         if finding.fix:
-            typer.echo(f"      -> {finding.fix}")
+            typer.echo(f"      -> {spelled(finding.fix)}")
     count = len(diagnosis.actions)
     typer.echo("")
     if count:

@@ -38,7 +38,7 @@ def command(
     plugin: PluginFiles = None,
     json: Json = False,
 ) -> None:
-    """Test the kept weights of a run again. The values are shown beside the stored ones.
+    """Test the kept weights of a run again. The values are shown next to the stored ones.
 
     -s and --seed choose other data of the run's task, such as longer sequences.
     """

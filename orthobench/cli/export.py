@@ -46,7 +46,7 @@ def command(
         weights_at=weights_at,
         plugins=tuple(plugin or ()),
     )
-    typer.echo(f"{file} has the weights" if written.inputs is None else f"{file} has the program")
+    typer.echo(f"{'weights' if written.inputs is None else 'program'} written to {file}")
     if written.inputs is not None and written.outputs is not None:
         names = "[time, features]" if len(written.inputs) == 2 else "[time, batch, features]"
         typer.echo(f'its input "inputs" is float32 {list(written.inputs)}: {names}, preprocessed as the task does')

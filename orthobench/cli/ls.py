@@ -32,7 +32,6 @@ def command(
     from orthobench.analysis.variants import differing_settings
     from orthobench.assignments import NoMatchError
     from orthobench.cli import records
-    from orthobench.errors import without_passwords
     from orthobench.store import open_store
     from orthobench.training.locks import status_in
 
@@ -55,7 +54,7 @@ def command(
     if json:
         records.print_json(listed)
     elif not listed:
-        empty = f"{without_passwords(db)} holds no runs yet. Make one: orthobench run adding scornn --preset quick"
+        empty = f"{db} holds no runs yet. Train one: orthobench run adding scornn --preset quick"
         typer.echo(remark or empty)
     else:
         headings = [

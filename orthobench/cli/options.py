@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
+import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -12,25 +16,26 @@ import typer
 
 from orthobench.arguments import BackendName, DeviceName, Preset, WhichWeights
 from orthobench.cli import completion
+from orthobench.location import Location
 from orthobench.options import OPTIONS, RunOptions, names_of
 
-DEFAULT_DATABASE = "results.db"
+DEFAULT_DATABASE = Location("results.db")
 
 
-def _read_default(context: typer.Context, parameter: typer.CallbackParam, db: str) -> str:
+def _read_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
     return _default(context, parameter, db, writes=False)
 
 
-def _write_default(context: typer.Context, parameter: typer.CallbackParam, db: str) -> str:
+def _write_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
     return _default(context, parameter, db, writes=True)
 
 
-def _default(context: typer.Context, parameter: typer.CallbackParam, db: str, writes: bool) -> str:
+def _default(context: typer.Context, parameter: typer.CallbackParam, db: Location, writes: bool) -> Location:
     """Return the value of --db, or the default database."""
     source = context.get_parameter_source(str(parameter.name))
     if source is None or source.name != "DEFAULT":
         return db
-    from orthobench.store.location import default_database
+    from orthobench.store.connect import default_database
 
     chosen = default_database(writes)
     if chosen != db:
@@ -39,8 +44,9 @@ def _default(context: typer.Context, parameter: typer.CallbackParam, db: str, wr
 
 
 DATABASE_HELP = "Database of runs: a file or an SQLAlchemy URL."
-Database = Annotated[str, typer.Option("--db", callback=_read_default, help=DATABASE_HELP)]
-WrittenDatabase = Annotated[str, typer.Option("--db", callback=_write_default, help=DATABASE_HELP)]
+A_LOCATION: dict[str, Any] = {"parser": Location.of, "metavar": "TEXT"}
+Database = Annotated[Location, typer.Option("--db", callback=_read_default, help=DATABASE_HELP, **A_LOCATION)]
+WrittenDatabase = Annotated[Location, typer.Option("--db", callback=_write_default, help=DATABASE_HELP, **A_LOCATION)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Given = Annotated[
     list[str] | None,
@@ -56,11 +62,12 @@ PresetName = Annotated[
     Preset, typer.Option("--preset", help="paper: the paper's settings; quick: a small version for a minute or two.")
 ]
 WeightsPlace = Annotated[
-    str | None,
+    Location | None,
     typer.Option(
         "--weights-at",
+        parser=Location.of,
         metavar="PLACE",
-        help="Folder or URL of the weights, if it is not the folder beside the database.",
+        help="Folder or URL of the weights, if it is not the folder next to the database.",
     ),
 ]
 TrainedRun = Annotated[
@@ -110,11 +117,36 @@ CALLBACKS: dict[str, Callable[..., Any]] = {"data_folder": _use_data_folder, "lo
 """Functions that the command line calls as soon as it has read an option."""
 
 
+_ARGUMENT = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
+"""An argument of the Python API in a message, such as `jobs` or `device='cpu'`."""
+
+
+def spelled(message: str) -> str:
+    """Return a message with the flag of each argument that it names in backquotes, such as `device='cpu'`."""
+    return _ARGUMENT.sub(_as_flag, message)
+
+
+def _as_flag(argument: re.Match[str]) -> str:
+    name, value = argument.groups()
+    flag = _flags(name)[0]
+    if value is None or value == "True":
+        return flag
+    with suppress(ValueError, SyntaxError):  # a text that was shortened keeps its quote
+        value = str(ast.literal_eval(value))
+    return f"{flag} {shlex.quote(value)}"
+
+
+def _flags(name: str) -> tuple[str, ...]:
+    """Return the flags of an argument: those of its record's field, or else its own name."""
+    flags = OPTIONS[name][1].flags if name in OPTIONS else ()
+    return flags or (f"--{name.replace('_', '-')}",)
+
+
 def flag(name: str) -> Any:
     """Return an option of the records in the form that typer expects, as metadata of a parameter's type."""
     option = OPTIONS[name][1]
     return typer.Option(
-        *(option.flags or (f"--{name.replace('_', '-')}",)),
+        *_flags(name),
         metavar=option.metavar,
         help=option.help,
         min=option.least,
@@ -140,7 +172,7 @@ def with_options(record: type[RunOptions], *names: str) -> Callable[[Callable[..
         values, option = OPTIONS[name]
         default = getattr(record, name)
         if get_origin(values) is tuple:
-            values, default = list[get_args(values)[0]] | None, None  # type: ignore[misc]
+            values, default = list[get_args(values)[0] if option.parse is None else str] | None, None  # type: ignore[misc]
         elif option.parse is not None:
             values = str | None
         annotation: Any = Annotated[values, flag(name)]
@@ -165,7 +197,7 @@ def _read(record: type[RunOptions], texts: Mapping[str, Any]) -> RunOptions:
             try:
                 values[name] = list(map(option.parse, value)) if isinstance(value, list) else option.parse(value)
             except ValueError as error:
-                raise UsageError(f"{option.flags[0] if option.flags else '--' + name} {error}") from error
+                raise UsageError(f"{_flags(name)[0]} {error}") from error
     return record(**values)
 
 

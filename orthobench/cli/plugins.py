@@ -30,7 +30,7 @@ def command(
         bool, typer.Option("--check", help="Test every plugin against the contract. Exit code 1: one fails.")
     ] = False,
     params: Annotated[
-        bool, typer.Option("--params", help="Show the models' parameter counts beside the papers'.")
+        bool, typer.Option("--params", help="Show the models' parameter counts next to the papers'.")
     ] = False,
     plugin: PluginFiles = None,
     data_dir: DataFolder = None,
@@ -205,7 +205,7 @@ def _print_counts(counts: list[dict[str, Any]]) -> None:
     from orthobench.cli.records import console
 
     table = Table("source", "task", "model", "settings", box=None)
-    for heading in ("counted", "printed"):
+    for heading in ("counted", "published"):
         table.add_column(heading, justify="right")
     table.add_column("note")
     for row in counts:

@@ -13,7 +13,10 @@ from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 @filtered()
 def command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the site.")],
-    databases: Annotated[list[str], typer.Argument(metavar="DB...", help="Databases: files or SQLAlchemy URLs.")],
+    databases: Annotated[
+        list[str],
+        typer.Argument(metavar="DB...", help="Databases: files or SQLAlchemy URLs."),
+    ],
     filters: Filters = NO_FILTERS,
 ) -> None:
     """Write a static site for GitHub Pages. Each database has a page, and an index lists them.

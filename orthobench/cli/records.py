@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from orthobench.files.strict_json import dumps
+from orthobench.files.strict_json import dump_json
+from orthobench.location import Location
 from orthobench.settings import text
 from orthobench.store import Status
 
@@ -73,16 +74,15 @@ def _harmless(text: str) -> str:
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def echo_log(location: str) -> None:
+def echo_log(location: Location) -> None:
     """Warn on stderr that a copy of the SQLite file may lack rows if its write-ahead log contains some."""
     import typer
     from rich.filesize import decimal
 
     from orthobench.errors import shell_command
     from orthobench.store.connect import log_of, log_size
-    from orthobench.store.location import sqlite_file
 
-    file = sqlite_file(location)
+    file = location.file
     if file is not None and (size := log_size(file)):
         command = shell_command("db", "backup", "COPY", "--db", location)
         typer.echo(
@@ -94,7 +94,7 @@ def echo_log(location: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print strict JSON, in which numbers that are not finite become null."""
-    print(dumps(value, indent=2, default=str))
+    print(dump_json(value, indent=2, default=str))
 
 
 if TYPE_CHECKING:

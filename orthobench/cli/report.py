@@ -18,7 +18,7 @@ def command(
         typer.Option(
             "--format",
             help="html: one page; csv, json, markdown, latex: tables, and a figure's curves; svg, png, pdf: figures, "
-            "3.25 and 6.75 inches wide; reproduction: REPRODUCTION.md with printed and measured results, claims, "
+            "3.25 and 6.75 inches wide; reproduction: REPRODUCTION.md with published and measured results, claims, "
             "machines and hours.",
         ),
     ] = None,
@@ -38,14 +38,12 @@ def command(
     ] = None,
     account: Annotated[
         Path | None,
-        typer.Option(
-            "--account", metavar="FILE", help="Show your Markdown account of what was reproduced in the page."
-        ),
+        typer.Option("--account", metavar="FILE", help="Show your Markdown text about the reproduction on the page."),
     ] = None,
     filters: Filters = NO_FILTERS,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Write measured results beside the papers' printed results.
+    """Write measured results next to the published ones.
 
     --html writes reports/report.html: one page that needs no network, with the papers' tables and figures,
     leaderboards and every run. Tables and figures are those of --paper, or else of all measured tasks; tables go to
@@ -62,8 +60,8 @@ def command(
     if form is None:
         paper_hint = "; --table and --figure belong to a paper: add --paper" if (table or figure) and not paper else ""
         raise UsageError(
-            "say which kind of report: --html for the page, or --format csv, json, markdown, latex, svg, png, pdf or "
-            f"reproduction{paper_hint}"
+            "missing kind of report: give --html for the page, or --format csv, json, markdown, latex, svg, png, pdf "
+            f"or reproduction{paper_hint}"
         )
     written = api.report(
         db,

@@ -41,15 +41,21 @@ def command(
     ] = None,
     scale: Annotated[
         float,
-        typer.Option("--scale", metavar="F", help="Factor on epochs, lengths and data; never shown as the paper's."),
+        typer.Option(
+            "--scale",
+            metavar="F",
+            help="Scale epochs, lengths and data by this factor; such runs do not count as the paper's.",
+        ),
     ] = 1.0,
     small: Annotated[
         bool,
-        typer.Option("--small", help="Train small versions of the figures and check their claims: five minutes."),
+        typer.Option(
+            "--small", help="Train small versions of the figures and check their claims; takes about five minutes."
+        ),
     ] = False,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", help="A TOML file with runs of papers, in place of PAPER."),
+        typer.Option("--file", metavar="FILE", help="A TOML file with runs of papers, instead of PAPER."),
     ] = None,
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds: 0, 1, 2, ... [1].")
@@ -78,9 +84,9 @@ def command(
 
     restricted = table or figure or models or where or scale != 1
     if small and restricted:
-        raise UsageError("--small has sizes of its own: leave --table, --figure, --models, --where and --scale out")
+        raise UsageError("--small has its own sizes: leave --table, --figure, --models, --where and --scale out")
     if file is not None and (paper or small or seeds or restricted):
-        raise UsageError("--file says what to run: leave PAPER and its restrictions out, or leave --file out")
+        raise UsageError("--file names the runs already: leave PAPER and its restrictions out, or leave --file out")
     if paper is None and not small and file is None:
         raise UsageError(
             "name a paper, for example `orthobench reproduce helfrich2018`; "

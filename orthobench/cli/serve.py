@@ -26,14 +26,13 @@ def command(
     """
     from orthobench import api
     from orthobench.cli.records import echo_log
-    from orthobench.errors import without_passwords
     from orthobench.process.output import lasting_output
     from orthobench.process.signals import handled
 
     with handled(), lasting_output(), api.serve(db, port=port, where=filters.texts()) as server:
         try:
-            typer.echo(f"{server.address} shows {without_passwords(db)}; Ctrl-C ends it")
+            typer.echo(f"{server.address} shows {db}; Ctrl-C ends it")
             echo_log(db)
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
-            typer.echo("the server has ended", err=True)
+            typer.echo("the server has stopped", err=True)

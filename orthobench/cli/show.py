@@ -10,6 +10,7 @@ import typer
 
 from orthobench.cli import completion
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
+from orthobench.location import Location
 
 if TYPE_CHECKING:
     from orthobench.store import Segment, Store, Weights
@@ -121,18 +122,18 @@ def _length_lines(measured: ByLength) -> Iterator[str]:
         yield f"    {length:<28} {values[length]:.4g}"
 
 
-def _weights_record(db: str, key: str, row: Weights) -> dict[str, Any]:
+def _weights_record(db: Location, key: str, row: Weights) -> dict[str, Any]:
     """Return the record of a weights file, with its full path or URL and whether it exists (None for a URL)."""
-    from orthobench.errors import UsageError, without_passwords
+    from orthobench.errors import UsageError
     from orthobench.weights.folder import exists, find
 
     try:
         folder, name = find(db, key, row)
-        file = folder.shown(name)
+        file = folder.root / name
     except UsageError:
-        file = without_passwords(row.path)
+        file = row.path
     names = ("kind", "iteration", "bytes", "sha256")
-    return {"file": file, "exists": exists(db, key, row)} | {name: getattr(row, name) for name in names}
+    return {"file": str(file), "exists": exists(db, key, row)} | {name: getattr(row, name) for name in names}
 
 
 def _segment(segment: Segment) -> dict[str, Any]:

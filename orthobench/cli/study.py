@@ -41,7 +41,7 @@ def command(
         _print_list(studies(), json)
         return
     if name is None:
-        raise UsageError("name a study, or ask for --list")
+        raise UsageError("missing argument: name a study, or list them with --list")
     from orthobench import api
     from orthobench.cli.display import report_sweep, resumable
 

@@ -44,7 +44,7 @@ def command(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", help="A TOML file with the sweep, in place of TASK; see docs/sweep.md."),
+        typer.Option("--file", metavar="FILE", help="A TOML file with the sweep, instead of TASK; see docs/sweep.md."),
     ] = None,
     grid: Annotated[
         list[str] | None,
@@ -89,11 +89,13 @@ def command(
     with resumable() as display:
         if file is not None:
             if task or models or grid or set_ or match_parameters or preset != "paper":
-                raise UsageError("--file says what to run: leave everything else but --seeds out, or leave --file out")
+                raise UsageError(
+                    "--file names the runs already: leave everything else but --seeds out, or leave --file out"
+                )
             result = api.sweep_file(file, seeds=seeds, db=db, options=options, dry_run=dry_run, display=display)
         else:
             if task is None or not models:
-                raise UsageError("say what to run: a task and --models scornn,lstm, or --file sweep.toml")
+                raise UsageError("missing arguments: give a TASK and --models scornn,lstm, or --file sweep.toml")
             result = api.sweep(
                 task,
                 names,

@@ -18,6 +18,7 @@ from orthobench.cli.options import (
     split_names,
     with_options,
 )
+from orthobench.location import Location
 from orthobench.options import SweepOptions
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def command(
     from orthobench.errors import UsageError
 
     if task is None or not models:
-        raise UsageError("say what to run: a task and --models scornn,lstm")
+        raise UsageError("missing arguments: give a TASK and --models scornn,lstm")
 
     class TuneDisplay(TerminalDisplay):
         def on_search_end(self, result: TuningResult) -> None:
@@ -100,10 +101,10 @@ def command(
         report_failures(sum(len(result.failed) for result in results), sum(len(result.trials) for result in results))
 
 
-def _best_command(result: TuningResult, options: SweepOptions, db: str) -> str:
+def _best_command(result: TuningResult, options: SweepOptions, db: Location) -> str:
     """Return the command that trains the best trial with more seeds; "" without a finished trial."""
-    from orthobench.errors import shell_command, without_passwords
-    from orthobench.store.location import default_database
+    from orthobench.errors import shell_command
+    from orthobench.store.connect import default_database
 
     if result.best is None:
         return ""
@@ -113,5 +114,5 @@ def _best_command(result: TuningResult, options: SweepOptions, db: str) -> str:
     words += [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     words += ["--preset", search.preset] if search.preset != "paper" else []
     words += [word for plugin in options.plugins for word in ("--plugin", str(plugin))]
-    words += ["--db", without_passwords(db)] if db != default_database(writes=True) else []
+    words += ["--db", str(db)] if db != default_database(writes=True) else []
     return shell_command(*words, "--seeds", SEEDS)

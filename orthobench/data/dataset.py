@@ -103,7 +103,7 @@ class DataSet(ABC):
         fix = f"it needs a licence ({self.home}); then {command}"
         if self.downloads:
             fix = f"orthobench data get {self.name} (files you have: {command})"
-        raise MissingDataError(f"{self.name} is not here: {fix}; looked in {self.folder()}")
+        raise MissingDataError(f"{self.name} is not installed: {fix}; looked in {self.folder()}")
 
     def get(self, report: Report) -> None:
         """Download the data set and check it; an interrupted download resumes.

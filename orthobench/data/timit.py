@@ -76,7 +76,7 @@ class SpeechSet(DataSet):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     total += copy_member(stream, target, self.largest, f"{name} in {path}")
             if total > 2 * self.size:
-                raise UsageError(f"{path} has more than {2 * self.size} bytes of speech: name the original files alone")
+                raise UsageError(f"{path} has more than {2 * self.size} bytes of speech: name only the original files")
         if not matches:
             raise UsageError(f"{path} holds no files of {self.title}: name the folder that contains the original files")
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from orthobench.diagnosis import kernels, machine, storage
 from orthobench.diagnosis.findings import Diagnosis, Finding, Level
 from orthobench.errors import one_line
+from orthobench.location import Place
 
 Check = Callable[[], Iterator[Finding]]
 
 
-def examine(db: str | None = None, retest: bool = False) -> Diagnosis:
+def examine(db: Place | None = None, retest: bool = False) -> Diagnosis:
     """Examine this installation.
 
     Args:
@@ -37,5 +38,5 @@ def _findings(checks: Sequence[tuple[str, Check]]) -> Iterator[Finding]:
         try:
             yield from check()
         except Exception as error:
-            fix = "report this error with the output of orthobench -v doctor"
+            fix = "report this error with the output of `orthobench -v doctor`"
             yield Finding(section, "examination", f"failed: {one_line(error)}", Level.ACTION, fix)

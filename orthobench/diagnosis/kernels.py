@@ -106,5 +106,5 @@ def _finding(section: str, where: str, verdict: Verdict) -> Finding:
     if verdict.passed:
         worst = max(verdict.errors.values(), default=0.0)
         return Finding(section, subject, f"passed, largest error {worst:.1e}")
-    fix = "PyTorch is used instead, which is slower; update the driver, then orthobench doctor --retest"
+    fix = "PyTorch is used instead, which is slower; update the driver, then `orthobench doctor --retest`"
     return Finding(section, subject, f"failed: {verdict.reason}", Level.ACTION, fix)

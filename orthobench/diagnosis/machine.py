@@ -36,15 +36,15 @@ EXTRAS = {
 """The packages of each extra in pyproject.toml."""
 USES = {
     "audio": "the task timit",
-    "figures": "report --format png",
-    "mlflow": "--log-to mlflow",
+    "figures": "`orthobench report --format png`",
+    "mlflow": "`log_to='mlflow'`",
     "onnx": "the export of a model to ONNX",
     "postgresql": "a PostgreSQL server as database",
-    "ray": "--executor ray",
+    "ray": "`executor='ray'`",
     "search": "orthobench tune",
-    "slurm": "--executor slurm",
-    "tensorboard": "--log-to tensorboard",
-    "wandb": "--log-to wandb",
+    "slurm": "`executor='slurm'`",
+    "tensorboard": "`log_to='tensorboard'`",
+    "wandb": "`log_to='wandb'`",
 }
 """What each extra is for."""
 OLDEST_CAPABILITY = (8, 0)
@@ -83,7 +83,7 @@ def devices() -> Iterator[Finding]:
     small = memory.available < SMALL_MEMORY
     yield Finding(
         section, "memory", f"{memory.total / 1e9:.0f} GB, {memory.available / 1e9:.1f} GB of them free",
-        Level.NOTE if small else Level.OK, "close other programs, or train fewer runs at once (-j)" if small else "",
+        Level.NOTE if small else Level.OK, "close other programs, or run fewer `jobs` at once" if small else "",
     )  # fmt: skip
     yield from _gpus(section)
 
@@ -108,10 +108,10 @@ def _gpus(section: str) -> Iterator[Finding]:
         yield Finding(section, "GPU", "no NVIDIA GPU: runs train on the CPU")
         return
     if torch.version.cuda is None:
-        text = f"a driver of NVIDIA is here ({driver}), but this torch is built for the CPU alone"
+        text = f"an NVIDIA driver is installed ({driver}), but this torch is built for the CPU alone"
         fix = "install torch with CUDA: https://pytorch.org/get-started/locally"
     else:
-        text = f"a driver of NVIDIA is here ({driver}), but torch {torch.__version__} sees no GPU"
+        text = f"an NVIDIA driver is installed ({driver}), but torch {torch.__version__} sees no GPU"
         fix = f"see nvidia-smi and $CUDA_VISIBLE_DEVICES; CUDA {torch.version.cuda} may need a newer driver"
     yield Finding(section, "GPU", text, Level.ACTION, fix)
 
@@ -143,4 +143,4 @@ def _first_line(*command: str) -> str:
         run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=30)
     except (OSError, subprocess.SubprocessError) as error:
         return f"it cannot be run ({error})"
-    return next(iter((run.stdout or run.stderr).splitlines()), "it says nothing")
+    return next(iter((run.stdout or run.stderr).splitlines()), "it printed no message")

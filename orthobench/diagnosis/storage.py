@@ -10,9 +10,10 @@ from pathlib import Path
 from orthobench.data.folder import data_folder
 from orthobench.data.registry import datasets
 from orthobench.diagnosis.findings import Finding, Level
-from orthobench.errors import OrthobenchError, without_passwords
+from orthobench.errors import OrthobenchError
+from orthobench.location import Location, Place
+from orthobench.store.connect import is_protected, named_or_default
 from orthobench.store.describe import describe
-from orthobench.store.location import is_protected, named_or_default, sqlite_file
 from orthobench.store.open import HEAD, DatabaseNotFoundError, open_store
 from orthobench.weights.folder import exists, weights_folder
 
@@ -22,7 +23,7 @@ LITTLE_ROOM = 1 << 30
 def data() -> Iterator[Finding]:
     """Yield findings on the data folder and its data sets."""
     section, folder = "data", data_folder()
-    yield folder_finding(section, "folder", folder, "set $ORTHOBENCH_DATA, or give --data-dir")
+    yield folder_finding(section, "folder", folder, "set $ORTHOBENCH_DATA, or give `data_folder`")
     for name, each in datasets().items():
         if each.present():
             yield Finding(section, name, f"in {each.folder()}")
@@ -32,19 +33,19 @@ def data() -> Iterator[Finding]:
             yield Finding(section, name, "not installed", Level.NOTE, f"to train on it: {fix}")
 
 
-def database(db: str | None) -> Iterator[Finding]:
+def database(db: Place | None) -> Iterator[Finding]:
     """Yield findings on a database; None is the default one."""
     section, location = "database", named_or_default(db, writes=False)
-    shown, file = without_passwords(location), sqlite_file(location)
+    shown, file = str(location), location.file
     if file is not None:
-        yield folder_finding(section, "folder", file.absolute().parent, "name a database in another folder with --db")
+        yield folder_finding(section, "folder", file.absolute().parent, "name a database in another folder with `db`")
     try:
         description = describe(location)
     except DatabaseNotFoundError:
         yield Finding(section, shown, "does not exist yet: the first run creates it")
         return
     except OrthobenchError as error:
-        yield Finding(section, shown, str(error), Level.ACTION, "restore a backup, or name another one with --db")
+        yield Finding(section, shown, str(error), Level.ACTION, "restore a backup, or name another one with `db`")
         return
     size = "" if description.bytes is None else f", {description.bytes / 1e6:.1f} MB"
     text = f"{len(description.runs)} runs, {description.kind}, schema {description.schema}{size}"
@@ -57,21 +58,21 @@ def database(db: str | None) -> Iterator[Finding]:
     elif not description.problems:
         yield from _weights(location)
     for problem in description.problems:
-        yield Finding(section, "damage", problem, Level.ACTION, "restore a backup; orthobench db --help")
+        yield Finding(section, "damage", problem, Level.ACTION, "restore a backup; see `orthobench db --help`")
 
 
-def _weights(location: str) -> Iterator[Finding]:
+def _weights(location: Location) -> Iterator[Finding]:
     """Yield findings on the kept weights: their place, size and missing files."""
     with open_store(location) as store:
         rows, keys = store.weights(), {run.id: run.key for run in store.runs(brief=True)}
     if not rows:
         return
-    folder = without_passwords(weights_folder(location).root)
+    folder = weights_folder(location).root
     megabytes = sum(row.bytes for row in rows) / 1e6
     yield Finding("database", "weights", f"{len(rows)} files, {megabytes:.1f} MB, by default in {folder}")
     missing = [row.path for row in rows if exists(location, keys[row.run_id], row) is False]
     if missing:
-        text = f"missing files: {len(missing)}, such as {without_passwords(missing[0])}"
+        text = f"missing files: {len(missing)}, such as {missing[0]}"
         fix = "move them back, or remove their records with orthobench db drop-weights"
         yield Finding("database", "weights", text, Level.NOTE, fix)
 

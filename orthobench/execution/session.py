@@ -22,6 +22,7 @@ from orthobench.executors.job import Ending, Executor, Job, Outcome, SinkFactory
 from orthobench.executors.processes import ProcessExecutor, worker_slots
 from orthobench.executors.profile import profile_job
 from orthobench.executors.serial import SerialExecutor
+from orthobench.location import Location, Place
 from orthobench.options import RunOptions, SweepOptions
 from orthobench.planning.budget import Budget, by_priority
 from orthobench.planning.estimate import Estimate, Estimator
@@ -31,7 +32,7 @@ from orthobench.planning.sweep_plan import SweepPlan, make_plan
 from orthobench.process.signals import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.location import named_or_default, sqlite_file
+from orthobench.store.connect import named_or_default
 from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.training.checkpoint import checkpoint_root
 from orthobench.training.devices import check_fit, pick_device, plain_torch
@@ -86,7 +87,7 @@ class Session:
     """
 
     store: Store | None
-    database: str = field(repr=False)
+    database: Location
     options: SweepOptions
     device: torch.device
     at_once: int
@@ -111,7 +112,7 @@ class Session:
         return self.cluster is not None and self.options.executor == "slurm"
 
     @property
-    def checkpoints(self) -> Path | str:
+    def checkpoints(self) -> Path | Location:
         """The folder or URL of all checkpoints."""
         return checkpoint_root(self.database, self.options.checkpoints)
 
@@ -180,7 +181,7 @@ class Session:
             log_to=(),  # the session itself sends the events
             checkpoints=self._absolute_checkpoints,
         )
-        database = self.database if "://" in self.database else str(Path(self.database).absolute())
+        database = self.database.absolute()
         return Job(config.spec, label, database, options, config.catalog.files, preset=config.preset, config=config)
 
     def train_jobs(self, jobs: Sequence[Job], at_once: int | None = None) -> list[Outcome]:
@@ -264,11 +265,9 @@ class Session:
             self.open_store.tag(keys, tags)
 
     @property
-    def _absolute_checkpoints(self) -> str | None:
+    def _absolute_checkpoints(self) -> Location | None:
         """Where every process finds the checkpoints of a server's database; None if they are next to a file."""
-        if sqlite_file(self.database) is not None:
-            return None
-        return self.checkpoints if isinstance(self.checkpoints, str) else str(self.checkpoints.absolute())
+        return None if self.database.file is not None else Location.of(self.checkpoints).absolute()
 
     def _records(self, runs: Sequence[SweepRun]) -> list[Run]:
         return self.store.runs(keys=[config.spec.key for config, _ in runs]) if self.store else []
@@ -290,7 +289,7 @@ class Session:
 
 @contextmanager
 def open_session(
-    database: str | Path | None,
+    database: Place | None,
     options: RunOptions,
     display: Display | None = None,
     dry_run: bool = False,

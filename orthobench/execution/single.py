@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orthobench.data.folder import use_data_folder
-from orthobench.errors import shell_command, without_passwords
+from orthobench.errors import shell_command
 from orthobench.execution.display import Display
+from orthobench.location import Location, Place
 from orthobench.options import RunOptions
 from orthobench.process.signals import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Store, open_store
-from orthobench.store.location import named_or_default, sqlite_file
+from orthobench.store.connect import named_or_default
 from orthobench.store.open import check_writable
 from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
 from orthobench.training.locks import lock, settled_run
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def train_one(
     config: RunConfig,
-    database: str | Path | None,
+    database: Place | None,
     options: RunOptions,
     display: Display,
     force: bool = False,
@@ -62,8 +62,7 @@ def train_one(
         if run := settled_run(store, checkpoints, options.on_divergence):
             for destination in options.log_to:
                 command = shell_command("db", "export", "--to", destination, "--where", f"key={key}", "--db", database)
-                line = f"run {key} is {run.status}, so nothing is sent to {destination}: {command}"
-                display.print_line(without_passwords(line))
+                display.print_line(f"run {key} is {run.status}, so nothing is sent to {destination}: {command}")
             return run
         return _train(config, store, database, options, display, extend, trainer)
 
@@ -79,7 +78,7 @@ def _first_trainer(config: RunConfig, options: RunOptions) -> Trainer | None:
 def _train(
     config: RunConfig,
     store: Store,
-    database: str,
+    database: Location,
     options: RunOptions,
     display: Display,
     extend: bool,
@@ -106,7 +105,7 @@ def _train(
             raise Stopped from None
 
 
-def _forget(store: Store, database: str, options: RunOptions, key: str) -> None:
+def _forget(store: Store, database: Location, options: RunOptions, key: str) -> None:
     """Delete a run with its checkpoints and weights."""
     from orthobench.weights.folder import remove
 
@@ -119,7 +118,7 @@ def _forget(store: Store, database: str, options: RunOptions, key: str) -> None:
             remove(database, key, weights, place)
 
 
-def _begin_longer(config: RunConfig, store: Store, database: str, options: RunOptions) -> str:
+def _begin_longer(config: RunConfig, store: Store, database: Location, options: RunOptions) -> str:
     """Start from the training state of a shorter run, if one has kept it; return a line that says which, or why not."""
     from orthobench.training.longer import begin_longer, why_not_longer
 
@@ -131,11 +130,11 @@ def _begin_longer(config: RunConfig, store: Store, database: str, options: RunOp
         return f"run {key} continues run {shorter.key} from epoch {shorter.epochs:g}"
     why = why_not_longer(config)
     return f"run {key} starts at the beginning: " + (
-        why or "no shorter run of these settings has kept its training state with --keep-weights last"
+        why or "no shorter run of these settings has kept its training state with `keep_weights='last'`"
     )
 
 
-def _places(database: str, options: RunOptions, key: str) -> tuple[Checkpoints, str]:
+def _places(database: Location, options: RunOptions, key: str) -> tuple[Checkpoints, Location]:
     """Return the checkpoints of a run, and the folder or URL of all weights."""
     from orthobench.weights.folder import weights_folder
 
@@ -147,7 +146,7 @@ if TYPE_CHECKING:
     from orthobench.sinks.live import LiveSinks
 
 
-def check_places(database: str, options: RunOptions) -> None:
+def check_places(database: Location, options: RunOptions) -> None:
     """Check the destinations of events, and the folders of checkpoints and weights.
 
     Raises:
@@ -182,12 +181,12 @@ def check_device(options: RunOptions) -> None:
         check_graph(options.cuda_graph, device)
 
 
-def is_new(database: str) -> bool:
+def is_new(database: Location) -> bool:
     """Tell whether the database is a file that does not exist yet."""
-    return (file := sqlite_file(database)) is not None and not file.exists()
+    return (file := database.file) is not None and not file.exists()
 
 
-def open_logs(store: Store, log_to: Sequence[str]) -> LiveSinks:
+def open_logs(store: Store, log_to: Sequence[Place]) -> LiveSinks:
     """Open each destination once, and return the sinks that send the events of runs to them."""
     from orthobench.sinks.live import LiveSinks
     from orthobench.sinks.targets import parse_target

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from orthobench.errors import UsageError
-from orthobench.store.location import is_server
+from orthobench.location import Location, Place
 
 if TYPE_CHECKING:
     from orthobench.executors.job import Job, SinkFactory
@@ -26,21 +26,21 @@ LOCK_GRACE = 120.0
 """Seconds for which a lost run may stay locked, because it takes time to notice that its machine has gone."""
 
 
-def check_shared(database: str, checkpoints: str | None) -> None:
+def check_shared(database: Location, checkpoints: Place | None) -> None:
     """Check that several machines can share the database and the checkpoints.
 
     Raises:
         UsageError: the database is a file, or the user gave no folder or URL for the checkpoints.
     """
-    if not is_server(database):
+    if not database.is_server:
         raise UsageError(
             f"runs on several machines cannot share the database {database}: SQLite's locks and its log work on "
-            "one machine alone; name a server with --db (db=), postgresql://user@host/name"
+            "one machine alone; name a server with `db='postgresql://user@host/name'`"
         )
     if checkpoints is None:
         raise UsageError(
             "runs may resume on another machine, and need their checkpoints there: name a folder that all machines "
-            "see, or a URL, with --checkpoints (checkpoints=)"
+            "see, or a URL, with `checkpoints`"
         )
 
 

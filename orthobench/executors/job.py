@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from orthobench.arguments import Preset
 from orthobench.data.folder import use_data_folder
 from orthobench.errors import OrthobenchError, RunLockedError, one_line
 from orthobench.executors.pruning import Pruned, PruningSink
+from orthobench.location import Location
 from orthobench.options import RunOptions
 from orthobench.planning.objective import Median
 from orthobench.plugins import Catalog
@@ -38,7 +39,7 @@ class Job:
     """Everything that a process needs to train a run.
 
     Attributes:
-        database: the absolute path of a file, or a URL; `repr` hides its password.
+        database: the absolute path of a file, or a URL.
         options: how the run trains.
         plugins: the user's plugin files with their text, so that another machine or a later edit does not change the
             run.
@@ -49,7 +50,7 @@ class Job:
 
     spec: RunSpec
     label: str
-    database: str = field(repr=False)
+    database: Location
     options: RunOptions = DEFAULTS
     plugins: tuple[Sources, ...] = ()
     threads: int | None = None

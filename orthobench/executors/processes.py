@@ -60,13 +60,13 @@ def worker_slots(device: torch.device, jobs: int | None, gpu_share: int, cores: 
     """
     if device.type != "cuda":
         if gpu_share > 1:
-            raise UsageError("--gpu-share is for runs on GPUs (gpu_share=): leave it out, or give --device cuda")
+            raise UsageError("`gpu_share` is for runs on GPUs: leave it out, or give `device='cuda'`")
         return [None] * (cores if jobs is None else jobs)
     slots: list[str | None] = [gpu for _ in range(gpu_share) for gpu in visible_gpus()]
     if jobs is not None and jobs > len(slots):
         raise UsageError(
-            f"-j {jobs} is more than {len(slots) // gpu_share} GPU(s) with {gpu_share} run(s) each: "
-            f"give --gpu-share {-(-jobs * gpu_share // len(slots))}, or a smaller -j (gpu_share=, jobs=)"
+            f"`jobs={jobs}` is more than {len(slots) // gpu_share} GPU(s) with {gpu_share} run(s) each: "
+            f"give `gpu_share={-(-jobs * gpu_share // len(slots))}`, or a smaller `jobs`"
         )
     return slots[:jobs]
 

@@ -21,9 +21,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line, without_passwords
+from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line
 from orthobench.executors.cluster import LOCK_GRACE, WatchedJob, check_shared, show
-from orthobench.store.location import is_server
+from orthobench.location import Location
 
 if TYPE_CHECKING:
     from orthobench.arguments import DeviceName
@@ -42,7 +42,7 @@ class RayCluster:
         device: the kind of device on which the runs train.
     """
 
-    def __init__(self, database: str, options: SweepOptions) -> None:
+    def __init__(self, database: Location, options: SweepOptions) -> None:
         """Connect to a cluster, and check that its machines can share the database and the checkpoints.
 
         If no cluster runs on this machine, one is started. The device "auto" means the GPUs, if there are any.
@@ -54,7 +54,7 @@ class RayCluster:
         try:
             import ray
         except ImportError as error:
-            raise needs_extra("--executor ray (executor=)", "Ray", "ray") from error
+            raise needs_extra("`executor='ray'`", "Ray", "ray") from error
         try:
             address = None if options.executor == "ray" else options.executor
             ray.init(address, logging_level=logging.WARNING, log_to_driver=False)
@@ -71,7 +71,7 @@ class RayCluster:
         except OrthobenchError:
             ray.shutdown()
             raise
-        self.here = None if is_server(database) else ray.get_runtime_context().get_node_id()
+        self.here = None if database.is_server else ray.get_runtime_context().get_node_id()
 
     def __enter__(self) -> Self:
         return self
@@ -88,11 +88,11 @@ class RayCluster:
             slots = int(resources.get("CPU", 0) // self.threads)
         return max(1, min(slots, self.options.jobs or slots))
 
-    def _check(self, database: str, *, several: bool) -> None:
+    def _check(self, database: Location, *, several: bool) -> None:
         if several:
             check_shared(database, self.options.checkpoints)
         if self.device == "cpu" and self.options.gpu_share > 1:
-            raise UsageError("--gpu-share is for runs on GPUs (gpu_share=): leave it out, or give --device cuda")
+            raise UsageError("`gpu_share` is for runs on GPUs: leave it out, or give `device='cuda'`")
 
     def submit(self, job: Job, resumed: bool) -> Any:
         """Start a job on the cluster, and return a reference to its outcome."""
@@ -184,7 +184,7 @@ class RayExecutor:
         except exceptions.RayTaskError as error:  # code around `attempt` failed
             cause = one_line(error.cause)
         except exceptions.RayError as error:
-            cause = without_passwords(str(error).strip().splitlines()[0])
+            cause = one_line(error)
             if stopping:
                 return Outcome(job, Ending.INTERRUPTED)
             iteration = run.iterations if run is not None else 0

@@ -23,6 +23,7 @@ from orthobench.errors import UsageError, needs_extra
 from orthobench.executors.cluster import check_shared
 from orthobench.executors.slurm_settings import read_settings
 from orthobench.executors.slurm_task import Group
+from orthobench.location import Location
 from orthobench.training.checkpoint import checkpoint_root
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class SlurmCluster:
         group_minutes: the estimated minutes of training in one task.
     """
 
-    def __init__(self, database: str, options: SweepOptions) -> None:
+    def __init__(self, database: Location, options: SweepOptions) -> None:
         """Check that SLURM would accept the runs, and that its machines can share the database and the checkpoints.
 
         A task gets one CPU per thread of a run, unless the options of sbatch give a number. The device "auto" means a
@@ -55,11 +56,11 @@ class SlurmCluster:
         try:
             import submitit
         except ImportError as error:
-            raise needs_extra("--executor slurm (executor=)", "submitit", "slurm") from error
+            raise needs_extra("`executor='slurm'`", "submitit", "slurm") from error
         for program in ("sbatch", "squeue", "scancel", "srun"):
             if shutil.which(program) is None:
                 raise UsageError(
-                    f"--executor slurm (executor=) needs SLURM's {program}, which is not on this machine: run the "
+                    f"`executor='slurm'` needs SLURM's {program}, which is not on this machine: run the "
                     "command on a login node of the cluster"
                 )
         self.submitit = submitit
@@ -72,16 +73,16 @@ class SlurmCluster:
         if self.device == "cuda" and not settings.asks_for_gpus:
             requested["gpus_per_node"] = "1"
         if self.device == "cpu" and settings.asks_for_gpus:
-            raise UsageError("--device cpu uses no GPU: leave it out, or the GPUs of --slurm")
+            raise UsageError("`device='cpu'` uses no GPU: leave it out, or the GPUs of `slurm`")
         if self.device == "cpu" and options.gpu_share > 1:
-            raise UsageError("--gpu-share is for runs on GPUs (gpu_share=): leave it out, or give --device cuda")
+            raise UsageError("`gpu_share` is for runs on GPUs: leave it out, or give `device='cuda'`")
         self.settings = replace(settings, options=requested)
         nodes = self._nodes()
         if nodes != {socket.gethostname().partition(".")[0]}:
             check_shared(database, options.checkpoints)
         self._check_options()
         checkpoints = checkpoint_root(database, options.checkpoints)
-        usual = Path("slurm") if isinstance(checkpoints, str) else checkpoints / "slurm"
+        usual = Path("slurm") if isinstance(checkpoints, Location) else checkpoints / "slurm"
         self.folder = (settings.folder or usual).absolute()
 
     def __enter__(self) -> Self:
@@ -101,7 +102,7 @@ class SlurmCluster:
         for name in filter(None, partition.split(",")):
             if name not in known:
                 choice = " or ".join(sorted(set(known)))
-                raise UsageError(f"SLURM has no partition '{name}': give --slurm partition={choice}")
+                raise UsageError(f"SLURM has no partition '{name}': give partition={choice} in `slurm`")
         chosen = [f"--partition={partition}"] if partition else []
         names = _call("sinfo", "--noheader", "--Node", "--format=%n", *chosen).split()
         return {name.partition(".")[0] for name in names}
@@ -111,7 +112,7 @@ class SlurmCluster:
         try:
             _call("sbatch", "--test-only", *self.settings.arguments(), "--wrap=true")
         except UsageError as error:
-            raise UsageError(f"SLURM refuses {' '.join(self.settings.arguments())}: {error}: change --slurm") from error
+            raise UsageError(f"SLURM refuses {' '.join(self.settings.arguments())}: {error}: change `slurm`") from error
 
     def _largest_array(self) -> int:
         with suppress(UsageError):

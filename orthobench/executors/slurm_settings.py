@@ -1,4 +1,4 @@
-"""The options of sbatch in the values of `--slurm`, which are text or TOML files."""
+"""The options of sbatch in the values of `slurm`, which are text or TOML files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SlurmSettings:
         """
         for name, value in self.options.items():
             if not f"{name}{value}".isprintable():
-                raise UsageError(f"--slurm {name!r}: its value has a control character; write it in one line")
+                raise UsageError(f"`slurm` {name!r}: its value has a control character; write it in one line")
 
     @property
     def asks_for_gpus(self) -> bool:
@@ -50,7 +50,7 @@ class SlurmSettings:
 
 
 def read_settings(texts: Iterable[str]) -> SlurmSettings:
-    """Read the values of `--slurm`: `partition=gpu,time=2:00:00`, or the name of a TOML file with the same options.
+    """Read the values of `slurm`: `partition=gpu,time=2:00:00`, or the name of a TOML file with the same options.
 
     A comma separates two options only if a name and `=` follow it, so `exclude=n1,n2` is one option. Later values
     override earlier ones.
@@ -63,7 +63,7 @@ def read_settings(texts: Iterable[str]) -> SlurmSettings:
         values |= _from_file(Path(text)) if text.endswith(".toml") else _from_words(text)
     for name in values:
         if name in RESERVED:
-            raise UsageError(f"--slurm {name}: orthobench sets this option of sbatch itself, leave it out")
+            raise UsageError(f"`slurm` {name}: orthobench sets this option of sbatch itself, leave it out")
     folder = values.pop("folder", None)
     return SlurmSettings(values, None if folder is None else Path(str(folder)))
 
@@ -75,7 +75,7 @@ def _from_words(text: str) -> dict[str, str | bool]:
         name, equals, value = word.partition("=")
         if not re.fullmatch(r"[A-Za-z][\w-]*", name.strip()) or (equals and not value.strip()):
             raise UsageError(
-                f"--slurm '{text}': write options of sbatch, partition=gpu,time=2:00:00, or name a .toml file"
+                f"`slurm={text!r}`: write options of sbatch, partition=gpu,time=2:00:00, or name a .toml file"
             )
         values[_name(name)] = value.strip() if equals else True
     return values
@@ -83,9 +83,9 @@ def _from_words(text: str) -> dict[str, str | bool]:
 
 def _from_file(file: Path) -> dict[str, str | bool]:
     values: dict[str, str | bool] = {}
-    for name, value in read_toml(file, f"--slurm {file}").items():
+    for name, value in read_toml(file, f"`slurm` {file}").items():
         if not isinstance(value, str | int | float):
-            raise UsageError(f"--slurm {file}: write {name} as one word or number, as sbatch takes it")
+            raise UsageError(f"`slurm` {file}: write {name} as one word or number, as sbatch takes it")
         if value is not False:
             values[_name(name)] = True if value is True else str(value)
     return values

@@ -91,7 +91,7 @@ def refuse_other_kinds(file: Path, kind: str) -> None:
     if file.is_dir() or not file.exists():
         return  # if it is a folder, the writer's own error explains it
     if not file.is_file():
-        raise UsageError(f"{file} is no regular file and is left as it is: name another file")
+        raise UsageError(f"refusing to overwrite {file}: it is not a regular file; name another file")
     try:
         with file.open("rb") as stream:
             start = stream.read(START)
@@ -100,7 +100,7 @@ def refuse_other_kinds(file: Path, kind: str) -> None:
         raise UsageError(f"{file} cannot be read: {error.strerror}: name another file") from error
     if not is_own:
         raise UsageError(
-            f"{file} exists and is no {own.name} file, so it is left as it is: name another file, such as "
+            f"refusing to overwrite {file}: it is not a file of type {own.name}; name another file, such as "
             f"{file.with_suffix('')}-new{own.suffix}"
         )
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from uuid import uuid4
 
 from orthobench.errors import UsageError
+from orthobench.location import Location
 
 
 class RemoteFolder:
@@ -20,12 +21,12 @@ class RemoteFolder:
         UsageError: no installed file system supports the URL.
     """
 
-    def __init__(self, url: str, below: str = "", what: str = "files") -> None:
+    def __init__(self, url: Location, below: str = "", what: str = "files") -> None:
         from fsspec.core import url_to_fs
 
-        self.url = "/".join(filter(None, (url.rstrip("/"), below)))
+        self.url = Location("/".join(filter(None, (url.real.rstrip("/"), below))))
         try:
-            self.files, self.folder = url_to_fs(self.url)
+            self.files, self.folder = url_to_fs(self.url.real)
         except (ImportError, ValueError) as error:
             raise UsageError(f"{what} cannot be kept at {url}: {error}") from error
 

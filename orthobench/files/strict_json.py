@@ -10,7 +10,7 @@ DEEPEST = 50
 """The most nested levels of lists and dictionaries in JSON that this program reads; its own has fewer than ten."""
 
 
-def dumps(value: Any, **options: Any) -> str:
+def dump_json(value: Any, **options: Any) -> str:
     """Return a value as JSON, with null for floats that are not finite; `options` are those of `json.dumps`."""
     try:
         return json.dumps(value, allow_nan=False, **options)
@@ -18,7 +18,7 @@ def dumps(value: Any, **options: Any) -> str:
         return json.dumps(finite(value), allow_nan=False, **options)
 
 
-def loads(text: str | bytes) -> Any:
+def load_json(text: str | bytes) -> Any:
     """Return the value of a JSON text.
 
     Raises:

@@ -234,7 +234,9 @@ def _read_measured(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{file} is damaged: restore it, or delete it and measure again with --update") from error
+        raise UsageError(
+            f"{file} is damaged: restore it, or delete it and measure again with `orthobench check --update`"
+        ) from error
 
 
 def _refuse_values(file: Path, run: Mapping[str, Any]) -> None:
@@ -251,7 +253,7 @@ def _refuse_values(file: Path, run: Mapping[str, Any]) -> None:
     if words:
         raise UsageError(
             f"baseline {file}: run {run_name(run)} has {words[0]}: remove them; "
-            f"`check --update` writes them into {measured_file(file).name}"
+            f"`orthobench check --update` writes them into {measured_file(file).name}"
         )
 
 

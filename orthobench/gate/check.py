@@ -21,13 +21,14 @@ from orthobench.gate.baseline import CheckedRun, check_directions, condition, re
 from orthobench.gate.results import SeedResult, calibrate, collect_results
 from orthobench.gate.update import check_detection, check_seeds, provenance, vacuous_metrics, with_new_values
 from orthobench.gate.verdict import Finding
+from orthobench.location import Place
 from orthobench.options import SweepOptions
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.process.signals import Stopped, stop_on_signals
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
-from orthobench.store.location import named_or_default
+from orthobench.store.connect import named_or_default
 from orthobench.training.devices import check_backend, pick_device
 
 
@@ -80,7 +81,7 @@ def check_baseline(
     only: Sequence[str],
     seeds: int | None,
     first_seed: int | None,
-    db: str | Path | None,
+    db: Place | None,
     db_only: bool,
     for_update: bool,
     fail_on_speed: bool,
@@ -148,7 +149,7 @@ def _without_data(
 
 @contextmanager
 def _check_session(
-    db: str | Path | None, db_only: bool, options: SweepOptions, display: Display | None
+    db: Place | None, db_only: bool, options: SweepOptions, display: Display | None
 ) -> Iterator[tuple[Store, Session | None]]:
     """Open the database, and also a session unless nothing trains. Without a name the database is temporary."""
     if db_only:

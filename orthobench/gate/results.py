@@ -74,7 +74,7 @@ def _missing(run: Run | None, code: Mapping[str, Any] | None) -> str:
         return f"{run.status}: {run.message}" if run.message else run.status
     facts = run.environment.facts
     if code is not None and any(facts.get(name) != code.get(name) for name in CODE):
-        return "by other code or versions: name a new database with --db, or compare these results with --db-only"
+        return "by other code or versions: name a new database with `db`, or compare these results with `db_only=True`"
     return ""
 
 

@@ -115,7 +115,7 @@ def _fix(run: CheckedRun, measured: int, checked: int) -> str:
     if checked > len(run.seeds):
         fixes.append(f"give the run {checked} seeds in the baseline file")
     if any(measured > len(metric.values) for metric in run.metrics.values()):
-        fixes.append(f"measure {measured} with --update --seeds {measured}")
+        fixes.append(f"measure {measured} with `orthobench check --update --seeds {measured}`")
     return ", and ".join(fixes)
 
 

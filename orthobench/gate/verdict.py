@@ -13,7 +13,7 @@ from orthobench.gate.inference import FEWEST, difference, is_worse, power
 from orthobench.gate.results import SeedResult, machine_kind
 
 SPEED = "speed"
-UNRECORDED = "no value is recorded: measure it with check --update --reason '...'"
+UNRECORDED = "no value is recorded: measure it with `orthobench check --update --reason '...'`"
 
 
 class Verdict(StrEnum):
@@ -82,7 +82,9 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
     if not run.has_values:
         return refused(Verdict.MISSING, UNRECORDED)
     if run.condition != condition:
-        reason = "the task's settings or version differ from the baseline's: run check --update --reason '...'"
+        reason = (
+            "the task's settings or version differ from the baseline's: run `orthobench check --update --reason '...'`"
+        )
         return refused(Verdict.INCONCLUSIVE, reason)
     if run.exact:
         return None
@@ -141,7 +143,8 @@ def _judge_metric(
         return finding(*_exactly(run, metric, origin, values_now, results))
     if metric.margin is None:
         return finding(
-            Verdict.MISSING, "no allowed_loss: set it, or measure a margin with check --update --reason '...'"
+            Verdict.MISSING,
+            "no allowed_loss: set it, or measure a margin with `orthobench check --update --reason '...'`",
         )
 
     before, now, allowed = list(metric.values.values()), list(values_now.values()), metric.margin

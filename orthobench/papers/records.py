@@ -33,7 +33,9 @@ class Aggregation(Record):
     A measured number is computed in the same way. If nothing is stated, it is the mean over all seeds.
     """
 
-    over: Literal["mean", "median", "best"] | None = Field(None, description="how seeds make the number")
+    over: Literal["mean", "median", "best"] | None = Field(
+        None, description="how the number is computed from the seeds"
+    )
     seeds: int | None = Field(None, ge=1, description="the number of seeds")
     deviation: Literal["sample", "population", "none"] | None = Field(
         None, description="the number after ±; sample: divided by seeds - 1; population: by seeds; none: not printed"
@@ -92,7 +94,7 @@ class Printed(Record):
     quoted: bool = Field(False, description="quoted from another paper")
     artifact: str = Field("", description="its table or figure, if not its experiment's")
     column: str = Field("", description="its column's label, for a result that is not run here")
-    aggregation: Aggregation = Field(Aggregation(), description="how it was made, where its table says otherwise")
+    aggregation: Aggregation = Field(Aggregation(), description="how it was computed, if not as its table says")
 
     @model_validator(mode="after")
     def _check_result(self) -> Self:
@@ -151,7 +153,7 @@ class Artifact(Record):
     split: Literal["train", "valid", "test"] = Field("test", description="of that metric")
     rows: list[str] = Field([], description="the labels of a table's rows in the printed order; none: the experiments'")
     columns: list[Column] = []
-    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were made of runs")
+    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were computed from runs")
     claims: list[dict[str, Any]] = Field(
         [], description="as the file has them; `orthobench.analysis.claims` reads them"
     )
@@ -161,7 +163,7 @@ class Artifact(Record):
     @model_validator(mode="after")
     def _check_small_version(self) -> Self:
         if self.small is not None and bool(self.small.models) == bool(self.study):
-            raise ValueError("a small version is of models, or of the study that the figure names")
+            raise ValueError("a small version names either models or the figure's study")
         return self
 
 
@@ -187,7 +189,9 @@ class Experiment(Record):
     training: dict[str, Any] = {}
     parameters: str = Field("", description="the printed parameter count, as printed")
     selection: Selection = "curve"
-    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were made, if not as its table's")
+    aggregation: Aggregation = Field(
+        Aggregation(), description="how its numbers were computed, if not as its table says"
+    )
     own_settings: bool = Field(
         False, description="whether settings that no source states, and this project chose, decide its results"
     )
@@ -280,7 +284,7 @@ class Paper(Record):
     year: int
     priority: int = Field(description="papers with smaller numbers come first in the search for defaults")
     names: dict[str, str] = Field({}, description="models' names as printed, by their names here")
-    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were made, if not as a table says")
+    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were computed, if not as a table says")
     protocol: dict[str, Protocol] = {}
     artifact: list[Artifact] = Field([], description="tables and figures in the paper's order")
     experiment: list[Experiment]

@@ -264,7 +264,7 @@ def _experience(config: RunConfig, profile: RunProfile) -> Experience:
         profile.seconds / profile.total_iterations,
         profile.iterations_per_epoch,
         profile.memory,
-        f"{profile.steps} steps tried" if profile.steps > 1 else "one step tried",
+        f"{profile.steps} steps tried" if profile.steps > 1 else "one step timed",
         profile.weights,
     )
 

@@ -104,5 +104,5 @@ def _explain(error: ValidationError) -> str:
     within = () if key == "match_parameters" else rest[:1]  # pydantic adds the type that it tried
     where = ".".join(str(part) for part in (key, *within))
     if problem["type"] == "missing":
-        return f"{where} is missing: say what to run with task and models"
+        return f"{where} is missing: name a task and models"
     return f"{where} should be {EXPECTED[str(key)]}"

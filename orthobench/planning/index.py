@@ -2,7 +2,7 @@
 
 The index describes the built-in plugins and their settings, and has the variants of the papers' experiments. Another
 process computes it once, and a file in the user's cache folder keeps it under the hash of the code. Next to it are
-the runs that commands have asked for: the same words and the same code always resolve to the same run.
+the runs that `run` has resolved: the same words and the same code always resolve to the same run.
 
 A file counts only if it is whole and belongs to the present code, and if no other user could have written it. Without
 a cache folder, everything is computed again.
@@ -50,7 +50,7 @@ def index() -> dict[str, Any]:
     """
     if "torch" in sys.modules:  # then it takes less than a second
         return compute()
-    known: dict[str, Any] | None = _recall("index")
+    known: dict[str, Any] | None = _read("index")
     if known is None:
         known = _computed_elsewhere()
         _keep("index", known)
@@ -124,35 +124,29 @@ def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
     return keys, reasons
 
 
-class Resolver:
-    """Resolves runs. While torch is not loaded, it recalls the runs that an earlier command has resolved.
+def recall(
+    catalog: Catalog, task: str, model: str, overrides: Mapping[str, Any], preset: Preset = "paper", seed: int = 0
+) -> RunConfig:
+    """Resolve a run as `orthobench.spec.resolve` does; without torch, if an earlier process has resolved it.
 
-    A run is recalled only if its plugins are built in and none of its settings names a file or folder. For any other
-    run, the words and the code do not determine the result.
+    Only a run whose plugins are built in and whose settings name no file or folder is kept for later processes. For any
+    other run, the words and the code do not determine the result. A process that has loaded torch always resolves,
+    because its classes may have been changed.
     """
-
-    def __init__(self, catalog: Catalog) -> None:
-        self.catalog = catalog
-        self.recalls = "torch" not in sys.modules and not catalog.files
-
-    def __call__(
-        self, task: str, model: str, overrides: Mapping[str, Any], preset: Preset = "paper", seed: int = 0
-    ) -> RunConfig:
-        """Resolve a run, with the arguments and errors of `orthobench.spec.resolve`."""
-        plugins = self.catalog.find("task", task), self.catalog.find("model", model)
-        if not self.recalls or not all(plugin.is_built_in for plugin in plugins):
-            return resolve(self.catalog, task, model, overrides, preset, seed)
-        given = sorted((repr(name), repr(value)) for name, value in overrides.items())
-        installed = [(each.kind, each.name, each.origin) for each in self.catalog if not each.is_built_in]
-        words = repr((task, model, preset, given, installed))
-        name = hashlib.sha256(words.encode()).hexdigest()[:16]
-        if kept := _recall(name):
-            return RunConfig(RunSpec(**kept).with_seed(seed), self.catalog, preset)
-        config = resolve(self.catalog, task, model, overrides, preset, seed)
-        names_a_file = any(key.endswith(CHECKSUM) and value for key, value in config.spec.settings.items())
-        if not names_a_file and not config.sources:
-            _keep(name, asdict(config.spec))
-        return config
+    plugins = catalog.find("task", task), catalog.find("model", model)
+    if "torch" in sys.modules or catalog.files or not all(plugin.is_built_in for plugin in plugins):
+        return resolve(catalog, task, model, overrides, preset, seed)
+    given = sorted((repr(name), repr(value)) for name, value in overrides.items())
+    installed = [(each.kind, each.name, each.origin) for each in catalog if not each.is_built_in]
+    words = repr((task, model, preset, given, installed))
+    name = hashlib.sha256(words.encode()).hexdigest()[:16]
+    if kept := _read(name):
+        return RunConfig(RunSpec(**kept).with_seed(seed), catalog, preset)
+    config = resolve(catalog, task, model, overrides, preset, seed)
+    names_a_file = any(key.endswith(CHECKSUM) and value for key, value in config.spec.settings.items())
+    if not names_a_file and not config.sources:
+        _keep(name, asdict(config.spec))
+    return config
 
 
 @cache
@@ -176,7 +170,7 @@ def _seal(name: str, content: bytes) -> bytes:
     return hashlib.sha256(f"{code_hash()} {name}\n".encode() + content).hexdigest().encode() + b"\n"
 
 
-def _recall(name: str) -> Any:
+def _read(name: str) -> Any:
     """Return a value that an earlier process has kept; None if there is none, or if its file cannot be trusted."""
     try:
         file = _file(name)

@@ -141,7 +141,7 @@ def resolve_experiments(
         UsageError: the scale is not in (0, 1], or an experiment needs an unknown plugin or setting.
     """
     if not 0 < scale <= 1:
-        raise UsageError(f"--scale {scale:g} should be above 0 and at most 1")
+        raise UsageError(f"`scale={scale:g}` should be above 0 and at most 1")
     own = {SHORT_NAMES.get(name, name): value for name, value in (settings or {}).items()}
     first: dict[str, SweepRun] = {}
     for experiment in experiments:
@@ -157,10 +157,10 @@ def resolve_experiments(
             if name in resolved and (name not in experiment.shared or name in changed)
         }
         first.setdefault(config.spec.key, SweepRun(config, distinguishing))
-    return with_seeds(_told_apart(list(first.values())), seeds)
+    return with_seeds(_distinguished(list(first.values())), seeds)
 
 
-def _told_apart(runs: Sequence[SweepRun]) -> list[SweepRun]:
+def _distinguished(runs: Sequence[SweepRun]) -> list[SweepRun]:
     """Return the runs; if several runs of a model have the same label, add the settings in which they differ."""
     alike: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for run in runs:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from orthobench.arguments import OnDivergence, Preset
 from orthobench.errors import UsageError
+from orthobench.location import Location
 from orthobench.planning.grid import Axis, combinations
-from orthobench.planning.index import Resolver
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings, identity
-from orthobench.spec import RunConfig
+from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.locks import is_locked, is_settled
@@ -105,12 +105,13 @@ def resolve_grid(
     points = combinations(grid)
     if both := overrides.keys() & points[0].keys():
         raise UsageError(f"{', '.join(sorted(both))} is both set and in the grid: leave one out")
-    names, resolve = list(dict.fromkeys(models)), Resolver(catalog)
+    names = list(dict.fromkeys(models))
     first = []
     for model in names:
         try:
             first += [
-                SweepRun(resolve(task, model, {**overrides, **point}, preset, seeds[0]), point) for point in points
+                SweepRun(resolve(catalog, task, model, {**overrides, **point}, preset, seeds[0]), point)
+                for point in points
             ]
         except UsageError as error:
             raise UsageError(f"{model}: {error}" if len(names) > 1 else str(error)) from error
@@ -133,7 +134,7 @@ def with_seeds(runs: Sequence[SweepRun], seeds: Sequence[int]) -> list[SweepRun]
 def plan(
     runs: Iterable[tuple[RunConfig, dict[str, str]]],
     store: Store | None,
-    checkpoints: Path | str,
+    checkpoints: Path | Location,
     on_divergence: OnDivergence = "stop",
 ) -> list[PlannedRun]:
     """Look up the state of each run. Without a store, all runs are missing."""

@@ -210,7 +210,7 @@ class Search:
         if not self.prune:
             return None
         earlier = trials[: round_start(trial.number, round_size)]
-        return Median(tuple(_whole_course(other) for other in earlier if other.state == "finished"), self.metric.goal)
+        return Median(tuple(_whole_curve(other) for other in earlier if other.state == "finished"), self.metric.goal)
 
     def draw(self, trials: Sequence[Trial], round_size: int) -> Trial | None:
         """Draw the next trial; return None if every point is already a trial.
@@ -336,7 +336,7 @@ class Tuning:
         return TuningResult(self, trials, exhausted)
 
 
-def _whole_course(trial: Trial) -> tuple[float, ...]:
+def _whole_curve(trial: Trial) -> tuple[float, ...]:
     """Return the best value of a finished trial up to each evaluation, continued at its last value if it stopped."""
     bests, run = tuple(trial.bests), trial.run
     if run is None or run.solved_at is None or not bests:

@@ -101,7 +101,8 @@ class Space:
         self.texts = parse_assignments(texts)
         if not self.texts:
             raise UsageError(
-                "say what to search: --grid learning_rate=1e-4..1e-2:log, hidden_size=64..256 or key=v1,v2"
+                "missing `grid`: say what to search, such as learning_rate=1e-4..1e-2:log, hidden_size=64..256 or "
+                "key=v1,v2"
             )
         axes = [_read(key, text) for key, text in sorted(self.texts.items())]
         self.axes: dict[str, Choices | Range] = {",".join(axis.names): axis for axis in axes}

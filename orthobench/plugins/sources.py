@@ -107,7 +107,7 @@ def read_plugin_file(file: Path) -> Sources:
     for name in sources.imported_names:
         if other := installed_elsewhere(name, sources.folder):
             raise UsageError(
-                f"plugin file {file} imports {name}, which is both beside it and in {other}: rename the one beside it"
+                f"plugin file {file} imports {name}, which is both next to it and in {other}: rename the one next to it"
             )
     return sources
 

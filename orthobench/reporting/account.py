@@ -48,7 +48,7 @@ def read_account(file: Path) -> Account:
     try:
         text = authors_part(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"account {file} cannot be read ({error}); name a Markdown file with --account") from error
+        raise UsageError(f"account {file} cannot be read ({error}); name a Markdown file with `account`") from error
     parser = MarkdownIt("commonmark", {"html": False}).disable(ELSEWHERE)
     tokens = parser.parse(re.sub(r"(?m)^# .*\n", "", text))
     for token in tokens:

@@ -27,6 +27,11 @@ def caption(what: str, condition: Condition, baseline: bool = False, band: str =
     return " ".join(parts)
 
 
+def capitalized(text: str) -> str:
+    """Return a text with a capital first letter; unlike `str.capitalize` it keeps the capitals of names, as in MSE."""
+    return text[:1].upper() + text[1:]
+
+
 def where(condition: Condition) -> str:
     """Return the task with its length, order of pixels and batch size, such as "adding, T = 750, batches of 50"."""
     parts = [condition.title]

@@ -12,6 +12,7 @@ import numpy as np
 
 from orthobench.errors import UsageError
 from orthobench.reporting.decimate import is_line
+from orthobench.reporting.drawing import GAP, floor_of, without_floor
 from orthobench.reporting.export import Sheet
 from orthobench.reporting.figure_record import Figure, Record
 from orthobench.reporting.images import missing_commands, paper_images
@@ -50,16 +51,22 @@ def records_of(figure: Figure) -> list[dict[str, Any]]:
                 for x, exponent in zip(trace["x"], line, strict=True):
                     if math.isfinite(exponent):
                         records.append({**axes, "curve": "", "x": x, "y": y, "value": float(10**exponent)})
-        elif trace["type"] == "scatter" and trace.get("name") and trace.get("showlegend") is not False:
+        elif trace["type"] == "scatter" and trace.get("name") and _is_curve(trace):
             records += _points(figure, trace, axes)
     return records
+
+
+def _is_curve(trace: Record) -> bool:
+    return trace.get("showlegend") is not False and trace["name"] != GAP
 
 
 def _points(figure: Figure, line: Record, axes: dict[str, str]) -> list[dict[str, Any]]:
     """Return the points of a curve with the edges of its band and its notes."""
     group = line.get("legendgroup")
     own = [trace for trace in figure.data if group and trace.get("legendgroup") == group]
-    edges = [np.asarray(trace["y"], dtype=float) for trace in own if is_line(trace) and trace["line"]["width"] == 0]
+    edges = [
+        without_floor(trace["y"], floor_of(figure)) for trace in own if is_line(trace) and trace["line"]["width"] == 0
+    ]
     y = np.asarray(line["y"], dtype=float)
     high, low = edges if len(edges) == 2 else (y, y)
     notes = {

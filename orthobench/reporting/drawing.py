@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from orthobench.analysis.courses import FLOAT32_TINY, Course
+from orthobench.analysis.curves import FLOAT32_TINY, Curve
 from orthobench.reporting.figure_record import Figure, Record
 from orthobench.reporting.styles import Style
 from orthobench.store import Status
@@ -33,31 +33,31 @@ SOLVED_SYMBOL = "circle-open"
 """The symbol for a place where seeds stop because the task is solved."""
 
 
-def add_course(figure: Figure, course: Course, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
+def add_curve(figure: Figure, curve: Curve, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
     """Add the median over seeds, the band from the lowest to the highest seed, and marks where seeds end.
 
     Args:
         x: the positions of the points on the x axis.
         plain: whether to draw a thin line without symbols, for the state before training.
     """
-    if not len(course):
+    if not len(curve):
         return
     name, x = html.escape(label), np.asarray(x, dtype=float)
     group: dict[str, Any] = {"showlegend": False, "legendgroup": name}
-    if (course.high > course.low).any():
+    if (curve.high > curve.low).any():
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", **group}
-        figure.add_scatter(x=x, y=course.high, **edge)
-        figure.add_scatter(x=x, y=course.low, fill="tonexty", fillcolor=style.band, **edge)
+        figure.add_scatter(x=x, y=curve.high, **edge)
+        figure.add_scatter(x=x, y=curve.low, fill="tonexty", fillcolor=style.band, **edge)
     figure.add_scatter(
         x=x,
-        y=course.median,
+        y=curve.median,
         mode="lines" if plain else "lines+markers",
         marker=None if plain else {"symbol": style.symbol, "size": 7, "maxdisplayed": 9},
         name=name,
         legendgroup=name,
         line={"color": style.color, "dash": style.dash, "width": 1 if plain else 2},
     )
-    indices = {iteration: index for index, iteration in enumerate(course.x)}
+    indices = {iteration: index for index, iteration in enumerate(curve.x)}
     marks = [
         (
             x[indices[loss.iteration]],
@@ -66,10 +66,10 @@ def add_course(figure: Figure, course: Course, x: ArrayLike, label: str, style: 
             13,
             loss.words,
         )
-        for loss in course.losses
+        for loss in curve.losses
     ]
     if not plain and not (marks and marks[-1][0] == x[-1]):
-        marks.append((x[-1], course.median[-1], style.symbol, 9, ""))
+        marks.append((x[-1], curve.median[-1], style.symbol, 9, ""))
     if marks:
         middle = (x[0] + x[-1]) / 2
         figure.add_scatter(
@@ -123,6 +123,7 @@ def cut_above(figure: Figure, top: float) -> None:
             highest[group] = (y[at], trace["x"][at], line)
         else:
             highest[group] = (before[0], before[1], line)
+    middle = max((float(np.max(trace["x"])) for trace in figure.data if len(trace["x"])), default=0.0) / 2
     beyond = [(name, *peak) for name, peak in highest.items() if peak[0] > top]
     step = min(0.06, 0.9 / max(len(beyond), 1))
     for number, (name, value, x, line) in enumerate(beyond):
@@ -132,7 +133,7 @@ def cut_above(figure: Figure, top: float) -> None:
             mode="markers+text",
             marker={"symbol": "arrow-up", "size": 12, "color": line["line"]["color"]},
             text=[f"{name}: up to {value:.3g}"],
-            textposition="middle right",
+            textposition="middle left" if x > middle else "middle right",
             hoverinfo="skip",
             cliponaxis=False,
             showlegend=False,
@@ -142,19 +143,23 @@ def cut_above(figure: Figure, top: float) -> None:
 
 
 def show_gaps(figure: Figure) -> None:
-    """On a logarithmic axis, leave a gap where a value is below float32's range, and say so in a line below."""
-    before = len(figure.data)
+    """On a logarithmic axis, leave a gap where a value is below float32's range, and say so in a line below.
+
+    Such a value becomes 0, which is drawn as a gap. An area has no gaps, so the edges of bands are drawn at the line;
+    `without_floor` restores their values.
+    """
+    floor = floor_of(figure)
     figure.data = [trace for trace in figure.data if trace.get("name") != GAP]
     lines = [trace for trace in figure.data if "lines" in trace["mode"]]
-    values = [np.asarray(trace["y"], dtype=float) for trace in lines]
-    if len(figure.data) == before and not any((y < FLOAT32_TINY).any() for y in values):
+    values = [without_floor(trace["y"], floor) for trace in lines]
+    values = [np.where(y < FLOAT32_TINY, 0, y) for y in values]
+    if not any((y == 0).any() for y in values):
         return
-    drawn = [y[y >= FLOAT32_TINY] for y in values]
-    lowest = min((float(y.min()) for y in drawn if len(y)), default=1.0)
+    lowest = min((float(y[y > 0].min()) for y in values if (y > 0).any()), default=1.0)
     floor = max(FLOAT32_TINY, lowest / 10)
     for trace, y in zip(lines, values, strict=True):
         is_edge = trace["line"]["width"] == 0
-        trace["y"] = np.where(y < FLOAT32_TINY, floor if is_edge else np.nan, y)
+        trace["y"] = np.where(y == 0, floor, y) if is_edge else y
     for trace in figure.data:
         if trace["mode"] == "markers+text":
             trace["y"] = [value if value >= FLOAT32_TINY else floor for value in trace["y"]]
@@ -169,6 +174,17 @@ def show_gaps(figure: Figure) -> None:
         hoverinfo="skip",
         line={"color": GREY, "dash": "dot", "width": 1},
     )
+
+
+def floor_of(figure: Figure) -> float:
+    """Return the height at which `show_gaps` draws values below float32's range; 0 if there are none."""
+    return next((float(trace["y"][0]) for trace in figure.data if trace.get("name") == GAP), 0.0)
+
+
+def without_floor(y: ArrayLike, floor: float) -> NDArray[np.float64]:
+    """Return the values of a line, with 0 where it is drawn at the floor."""
+    values = np.asarray(y, dtype=float)
+    return np.where((values > 0) & (values <= floor), 0, values)
 
 
 def empty_figure(x_title: str, y_title: str, logarithmic: bool = False) -> Figure:

@@ -16,7 +16,7 @@ from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.statistics import Median, Summary
 from orthobench.analysis.variants import Variant
 from orthobench.errors import UsageError
-from orthobench.files.strict_json import dumps
+from orthobench.files.strict_json import dump_json
 from orthobench.reporting.latex import latex_table
 from orthobench.reporting.pages import PaperView, distinguishing_values, full_title, leaderboard
 from orthobench.reporting.scope import Scope
@@ -190,7 +190,7 @@ def _paper_sheet(table: PaperTable) -> Sheet:
         for label, cell in row.cells.items()
     ]
     labels = [column.label for column in table.columns]
-    whats = ("printed", "measured [90 % interval]")
+    whats = ("published", "measured [90 % interval]")
     header = ["model", "parameters", *(f"{label}: {what}" for label in labels for what in whats)]
     rows = [
         [row.label, row.parameters, *(text for label in labels for text in _pair(row.cells.get(label)))]
@@ -205,7 +205,7 @@ def _paper_sheet(table: PaperTable) -> Sheet:
     return Sheet(title, records, header, rows, print_header, print_rows)
 
 
-PRINTED = ("printed", "measured [90 % interval]", "seeds", "verdict")
+PRINTED = ("published", "measured [90 % interval]", "seeds", "verdict")
 """The LaTeX columns for each column of a paper's table."""
 
 
@@ -283,7 +283,7 @@ def _csv(tables: Sequence[Sheet]) -> str:
 
 def _json(tables: Sequence[Sheet]) -> str:
     content = [{"title": sheet.title, "rows": sheet.records} for sheet in tables]
-    return dumps(content, indent=2) + "\n"
+    return dump_json(content, indent=2) + "\n"
 
 
 def _markdown(tables: Sequence[Sheet]) -> str:

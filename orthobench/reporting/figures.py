@@ -10,9 +10,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.courses import course, vector_course
+from orthobench.analysis.curves import curve_over_seeds, vector_curve
 from orthobench.reporting.captions import caption
-from orthobench.reporting.drawing import add_absence, add_baseline, add_course, cut_above, empty_figure, show_gaps
+from orthobench.reporting.drawing import add_absence, add_baseline, add_curve, cut_above, empty_figure, show_gaps
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.styles import Style, Styles
 
@@ -58,7 +58,7 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
             pareto(condition, styles, "parameters"),
         ),
         "seconds": (
-            "Training seconds per epoch, where the runs were made, against the end: means over the finished seeds.",
+            "Training seconds per epoch, where the runs were trained, against the end: means over the finished seeds.",
             pareto(condition, styles, "seconds per epoch"),
         ),
     }
@@ -81,7 +81,7 @@ def learning_curves(
     later = []
     for variant, style in styled(condition, styles, figure):
         rows = variant.series(split, metric.name)
-        values = course(rows, variant.runs)
+        values = curve_over_seeds(rows, variant.runs)
         if not len(values):
             if len(rows):
                 add_absence(figure, variant.label, style)
@@ -89,7 +89,7 @@ def learning_curves(
         later.append(values.median[len(values) // 2 :])
         positions = values.x / (variant.run.iterations_per_epoch if x == "epoch" else 1)
         last = max(last, float(positions[-1]))
-        add_course(figure, values, positions, variant.label, style)
+        add_curve(figure, values, positions, variant.label, style)
     figure.update_xaxes(range=[0, last or 1])
     baseline = condition.baseline if metric.name == condition.metric.name else None
     if baseline is not None:
@@ -125,10 +125,10 @@ def orthogonality(condition: Condition, styles: Styles, x: str = "epoch") -> Fig
     figure = empty_figure(x, "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
     for variant, _ in styled(condition, styles, figure):
         for part, (matrix, rows) in enumerate(step_matrices(variant, "orthogonality")):
-            values = course(rows, variant.runs)
+            values = curve_over_seeds(rows, variant.runs)
             label = variant.label if matrix == "W" else f"{variant.label} {matrix}"
             positions = values.x / (variant.run.iterations_per_epoch if x == "epoch" else 1)
-            add_course(figure, values, positions, label, styles.of(condition, variant, part))
+            add_curve(figure, values, positions, label, styles.of(condition, variant, part))
     if not figure.data:
         return None
     show_gaps(figure)
@@ -165,13 +165,13 @@ def gradient_norms(
             if states and state not in states:
                 continue
             for last in moments:
-                measured = vector_course(rows, variant.runs, last)
+                measured = vector_curve(rows, variant.runs, last)
                 if measured is None:
                     continue
                 epoch = measured[0] / variant.run.iterations_per_epoch
                 label = f"{variant.label} {state}, epoch {epoch:.3g}" if len(moments) > 1 else variant.label
                 style = styles.of(condition, variant, 0 if states else part)
-                add_course(figure, measured[1], measured[1].x, label, style, plain=len(moments) > 1 and not last)
+                add_curve(figure, measured[1], measured[1].x, label, style, plain=len(moments) > 1 and not last)
     if not figure.data:
         return None
     show_gaps(figure)

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from orthobench.analysis.claims import count_claims
 from orthobench.analysis.conditions import SOLVED, Condition
@@ -27,6 +26,7 @@ from orthobench.papers import Study, papers
 from orthobench.reporting import sparks, verdicts
 from orthobench.reporting.account import Account, read_account
 from orthobench.reporting.blocks import block, json_block, plotly_script, policy
+from orthobench.reporting.captions import capitalized
 from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.figures import Drawn, condition_figures
@@ -92,11 +92,11 @@ def make_page(
     Raises:
         UsageError: no run is in scope, the Markdown file cannot be read, or the paper is unknown.
     """
-    told_by_author = read_account(account) if account else None
+    author_text = read_account(account) if account else None
     conditions, views, _ = load_views(store, scope, variant_keys)
     results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
     searches = collect_searches(store, conditions)
-    page = _render(conditions, views, list(results.values()), searches, told_by_author, live)
+    page = _render(conditions, views, list(results.values()), searches, author_text, live)
     return page, contents_of(conditions, views)
 
 
@@ -125,7 +125,7 @@ def write_whole(out: Path, content: bytes, kind: str) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_bytes(out, content)
     except OSError as error:
-        raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
+        raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with `out`") from error
 
 
 def _render(
@@ -179,7 +179,7 @@ def _render(
             dots=verdicts.dots(views),
             square=verdicts.square,
             glyphs=verdicts.GLYPHS,
-            standings=verdicts.STANDINGS,
+            statuses=verdicts.STATUSES,
             own=verdicts.own_conditions(conditions, views),
             spark=sparks.spark,
             dot_plot=sparks.dot_plot,
@@ -215,7 +215,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["number"] = shown_number
-    environment.filters["citations"] = citations
+    environment.filters["capitalized"] = capitalized
+    environment.filters["cited"] = cited
     return environment
 
 
@@ -325,10 +326,11 @@ def shown_number(value: float | None, digits: int = 4) -> str:
     return "–" if value is None else f"{value:.{digits}g}"
 
 
-def citations(text: str) -> list[tuple[str, str]]:
-    """Split a text at each cited discrepancy (D-NN) into pairs of the text before it and its number, or ""."""
-    parts = re.split(r"\b(D-\d+)\b", text)
-    return list(zip_longest(parts[::2], parts[1::2], fillvalue=""))
+def cited(text: str) -> Markup:
+    """Return a note as HTML: words in backticks are code, and a cited discrepancy (D-NN) says where it is described."""
+    words = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    entry = r'<abbr title="entry \1 of docs/discrepancies.md in the repository of orthobench">\1</abbr>'
+    return Markup(re.sub(r"\b(D-\d+)\b", entry, words))
 
 
 @cache

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
@@ -141,6 +142,9 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
                 names[trace.name] = None
             if trace.type == "scatter":
                 _shrink(trace)
+                if figure.layout["yaxis"].get("type") == "log":  # Plotly would draw a line to 0 down to the frame
+                    y = np.asarray(trace.y, dtype=float)
+                    trace.y = np.where(y > 0, y, np.nan)
                 if trace.marker.symbol == "arrow-up":  # labels of curves beyond the frame, one below another
                     trace.y = [figure.layout["yaxis"]["range"][1] * (1 - 0.12 * arrows)]
                     arrows += 1

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from orthobench.analysis.conditions import Condition
-from orthobench.analysis.courses import Course
-from orthobench.analysis.over_length import length_course, length_metric, trained_range
-from orthobench.reporting.captions import caption
-from orthobench.reporting.drawing import GREY, add_baseline, add_course, empty_figure
+from orthobench.analysis.curves import Curve
+from orthobench.analysis.over_length import length_curve, length_metric, trained_range
+from orthobench.reporting.captions import capitalized, caption
+from orthobench.reporting.drawing import GREY, add_baseline, add_curve, empty_figure
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import styled
 from orthobench.reporting.styles import Styles
@@ -35,27 +35,27 @@ def over_length(
         return None
     name = length_metric(known[0])
     metric, trained = condition.metric_named(name), trained_range(known[0])
-    courses = {variant.run.variant: course for variant in known if (course := length_course(variant)) is not None}
-    best = sorted(courses, key=lambda key: metric.sign * _mean(courses[key], metric.worst))[:most]
-    if max((len(course.x) for course in courses.values()), default=0) < bin_size**2:
+    curves = {variant.run.variant: curve for variant in known if (curve := length_curve(variant)) is not None}
+    best = sorted(curves, key=lambda key: metric.sign * _mean(curves[key], metric.worst))[:most]
+    if max((len(curve.x) for curve in curves.values()), default=0) < bin_size**2:
         bin_size = 1
     chosen = [variant for variant in condition.variants if variant.run.variant in best]
     figure = empty_figure("length of the test sequence", f"test {metric.axis}")
     ends, top = list(trained or ()), 1.0 if metric.is_fraction else 0.0
     for variant, style in styled(replace(condition, variants=chosen), styles, figure):
-        course = courses[variant.run.variant]
+        curve = curves[variant.run.variant]
         if bin_size > 1:
-            course = length_course(variant, bin_size) or course
-        ends += [float(course.x[0]), float(course.x[-1])]
-        top = max(top, float(np.nanmax(course.high, initial=0.0)))
-        add_course(figure, course, course.x, variant.label, style)
+            curve = length_curve(variant, bin_size) or curve
+        ends += [float(curve.x[0]), float(curve.x[-1])]
+        top = max(top, float(np.nanmax(curve.high, initial=0.0)))
+        add_curve(figure, curve, curve.x, variant.label, style)
     shortest, longest = min(ends), max(ends)
     figure.update_xaxes(range=[shortest - 0.01 * (longest - shortest), longest or 1])
     figure.update_yaxes(range=[0, 1.02 * top or 1])
     baseline = known[0].run.baselines.get(name)
     if baseline is not None:
         add_baseline(figure, [shortest, longest], baseline)
-    words = caption(f"{(metric.label or metric.name).capitalize()} over the length of the test sequences", condition)
+    words = caption(f"{capitalized(metric.label or metric.name)} over the length of the test sequences", condition)
     if bin_size > 1:
         words += f" Each point is the mean over {bin_size} lengths."
     if baseline is not None:
@@ -63,15 +63,15 @@ def over_length(
     if trained is not None:
         words += f" Shaded, with a grey bar on the axis: the lengths of training, {trained[0]:g} to {trained[1]:g}."
         _shade(figure, trained, top)
-    if len(best) < len(courses):
-        words += f" The {len(best)} variants of {len(courses)} with the best means over all lengths."
+    if len(best) < len(curves):
+        words += f" The {len(best)} variants of {len(curves)} with the best means over all lengths."
         words += " The tables have all."
     return words, figure
 
 
-def _mean(course: Course, without: float) -> float:
+def _mean(curve: Curve, without: float) -> float:
     """Return the mean of the finite medians over all lengths, or `without` if there is none."""
-    finite = course.median[np.isfinite(course.median)]
+    finite = curve.median[np.isfinite(curve.median)]
     return float(finite.mean()) if len(finite) else without
 
 

@@ -23,6 +23,7 @@ from orthobench.analysis.paper_tables import Cell, PaperTable, fill_command, mak
 from orthobench.analysis.statistics import LEVEL, Median, compare_unpaired, holm
 from orthobench.papers import Artifact, Experiment, Paper, Printed, Study, find_study, papers
 from orthobench.reporting.studies import StoredStudy
+from orthobench.settings import text
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ def _check_study(artifact: Artifact, result: StoredStudy | None) -> list[ClaimRe
     if result is None or not result.is_whole:
         reason = f"needs orthobench study {artifact.study}"
         if result is not None and result.is_small:
-            reason += "; only the small version is there"
+            reason += "; only the small version exists"
         elif result is not None:
             reason += "; {} of {} runs are finished".format(*result.progress)
         return [undecided(claim, reason) for claim in read_claims(artifact)]
@@ -295,7 +296,7 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
     best = rows[0].variant.median
     baseline, sign = condition.baseline, condition.metric.sign
     if best and baseline is not None and not is_past(best, baseline, sign):
-        beaten = "beats" if not sign * best.value < sign * baseline else "can be told from"
+        beaten = "beats" if not sign * best.value < sign * baseline else "is distinguishable from"
         return f"no model {beaten} the baseline of {baseline:.4g}; the best is {rows[0].variant.label} at {best}"
     names = [row.variant.label for row in rows if row.rank == 1]
     value = f"{condition.metric.name} {best}"
@@ -307,7 +308,7 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
     if not near:
         return f"{names[0]} leads: {value}, {len(rows)} models"
     others = near[0] if len(near) == 1 else f"{len(near)} of {len(rows) - 1} others"
-    return f"{names[0]} is first: {value}; these seeds do not tell it from {others}"
+    return f"{names[0]} is first: {value}; these seeds do not separate it from {others}"
 
 
 def is_past(value: Median, baseline: float, sign: float) -> bool:
@@ -340,7 +341,7 @@ def distinguishing_settings(condition: Condition, among: Sequence[Condition]) ->
     Conditions with equal settings differ in the version of the task.
     """
     differing = distinguishing_values(condition, among)
-    return ", ".join(f"{name} {str(value).lower()}" for name, value in differing.items())
+    return ", ".join(f"{name} {text(value)}" for name, value in differing.items())
 
 
 def distinguishing_values(condition: Condition, among: Sequence[Condition]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from orthobench.analysis.paper_tables import fill_command
 from orthobench.analysis.printed_curves import printed_curves
 from orthobench.papers import Experiment
 from orthobench.reporting import figures
-from orthobench.reporting.captions import caption
+from orthobench.reporting.captions import capitalized, caption
 from orthobench.reporting.drawing import GREY
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn
@@ -53,7 +53,7 @@ def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
 def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn:
     """Return the drawings of a measured panel of a paper's figure, by name; empty without data."""
     artifact = part.artifact
-    name = f"{artifact.name.capitalize()}, {panel_title(part, panel)}"
+    name = f"{capitalized(artifact.name)}, {panel_title(part, panel)}"
     if artifact.shows == "gradient_norms":
         return _gradient_norms(name, panel, styles)
     printed = _printed_panel(part, panel)
@@ -84,7 +84,7 @@ def _add_printed_curves(figure: Figure, part: ArtifactView, panel: Condition, st
             x=curve.x,
             y=curve.y,
             mode="lines+markers",
-            name=f"{html.escape(curve.experiment.label)}, printed",
+            name=f"{html.escape(curve.experiment.label)}, published",
             marker={"symbol": "diamond-open", "size": 8},
             line={"dash": "dot", "color": styles.of(panel, curve.variant).color if curve.variant else GREY, "width": 1},
         )

@@ -28,7 +28,7 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
     """Return the report: machines, runs in progress, papers with results, studies, and runs that belong to no paper."""
     parts = ["## Where it was run\n", _markdown([_machines(conditions)])]
     if cut := _cut_off(conditions):
-        parts += ["## Cut off so far\n\nNo result yet, and no claim is decided by them.\n", _markdown([cut])]
+        parts += ["## Interrupted runs\n\nThey have no result yet and decide no claim.\n", _markdown([cut])]
     for view in views:
         parts += _paper(view)
     if studies:
@@ -38,7 +38,7 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
     others = [c for c in conditions if not all(run.key in papers for run in _all_runs([c]))]
     if others:
         parts += [
-            "## Comparable with nothing printed\n\nOther settings or other data than any paper's.\n",
+            "## Without published results to compare\n\nTheir settings or data differ from those of every paper.\n",
             _markdown([condition_sheet(condition, others) for condition in others]),
         ]
     return "\n".join(parts)
@@ -46,7 +46,7 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
 
 def everything_measured(views: Sequence[PaperView]) -> str:
     """Return one table with every measured number next to the published one, and every decided claim."""
-    header = ["paper", "result", "printed", "measured [90 % interval]", "seeds", "verdict"]
+    header = ["paper", "result", "published", "measured [90 % interval]", "seeds", "verdict"]
     rows = [[view.paper.key, *row] for view in views for part in view.artifacts for row in _measured(part)]
     return _markdown([Sheet("", [], header, rows)]) if rows else "Nothing is measured yet.\n"
 
@@ -82,7 +82,7 @@ def where_it_was_run(conditions: Sequence[Condition]) -> list[Sheet]:
     cut = _cut_off(conditions)
     return [
         machines,
-        *([replace(cut, title="Cut off so far: no result yet, and no claim is decided by them")] if cut else []),
+        *([replace(cut, title="Interrupted runs: they have no result yet and decide no claim")] if cut else []),
     ]
 
 
@@ -100,7 +100,7 @@ def _paper(view: PaperView) -> list[str]:
         return []
     measured, total = view.coverage
     paper = view.paper
-    head = f"## {paper.authors} {paper.year}: {paper.title}\n\n{measured} of {total} printed results measured.\n"
+    head = f"## {paper.authors} {paper.year}: {paper.title}\n\n{measured} of {total} published results measured.\n"
     return [head, *(text for part in parts for text in _artifact(part))]
 
 
@@ -147,7 +147,7 @@ def _points_sheet(part: ArtifactView, curve: PrintedCurve) -> Sheet:
         for (x, printed), measured in zip(curve.printed.curve, curve.measured(unit), strict=True)
     ]
     title = f"{curve.experiment.label}: {curve.printed.split} {curve.printed.metric}"
-    return Sheet(title, [], [unit, "printed", "measured"], rows)
+    return Sheet(title, [], [unit, "published", "measured"], rows)
 
 
 def _verdict(result: ClaimResult) -> str:
@@ -172,7 +172,15 @@ def _cells(cells: Sequence[tuple[Row, str, Cell]]) -> Sheet:
         ]
         for row, label, cell in cells
     ]
-    header = ["model", "column", "printed", "measured [90 % interval]", "seeds", "difference, in tolerances", "reason"]
+    header = [
+        "model",
+        "column",
+        "published",
+        "measured [90 % interval]",
+        "seeds",
+        "difference, in tolerances",
+        "reason",
+    ]
     return Sheet("", [], header, rows)
 
 

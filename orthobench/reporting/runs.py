@@ -14,13 +14,13 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.over_length import trained_range
 from orthobench.analysis.variants import settings_of
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS
-from orthobench.reporting.decimate import thinned
+from orthobench.reporting.decimate import WHOLE, Indices, thinned
 from orthobench.reporting.packed import digits, packed
 from orthobench.reporting.pages import full_title
 from orthobench.reporting.styles import Styles
 from orthobench.store import Run
 
-POINTS, FEWEST_POINTS, DIGITS = 150, 24, 4
+POINTS, FEWEST_POINTS, DIGITS = WHOLE, 24, 4
 """Points per curve on a run's page with few runs and with thousands, and digits of the numbers."""
 POINTS_IN_ALL = 24_000
 SHORT = 200
@@ -101,7 +101,7 @@ def _row(run: Run, variant: int, data: VariantData) -> list[Any]:
 
 
 def run_details(condition: Condition, points: int) -> dict[str, Any]:
-    """Return the facts, settings and curves of a condition's runs, the axes of the curves, and the most points."""
+    """Return the facts, settings and curves of a condition's runs, and the axes of the curves."""
     runs: dict[str, Any] = {}
     axes = Axes()
     for variant in condition.variants:
@@ -129,7 +129,7 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
                 "traces": _traces(traces.get(run.id), axes, points),
                 "trained": trained,
             }
-    return {"runs": runs, "axes": axes.packed, "points": points}
+    return {"runs": runs, "axes": axes.packed}
 
 
 def points_for(count: int) -> int:
@@ -168,7 +168,14 @@ def _curves(rows: pd.DataFrame | None, axes: Axes, limit: int) -> list[dict[str,
         if end - first > 1:
             points = first + thinned(values[first:end], limit)
             name = f"{splits[first]} {names[first]}"
-            curves.append({"name": name, "x": axes.number(iterations[points]), "y": digits(values[points], DIGITS)})
+            curves.append(
+                {
+                    "name": name,
+                    "x": axes.number(iterations[points]),
+                    "y": digits(values[points], DIGITS),
+                    **_missing(end - first, points),
+                }
+            )
     return curves
 
 
@@ -192,5 +199,17 @@ def _traces(rows: pd.DataFrame | None, axes: Axes, limit: int) -> list[dict[str,
             points = thinned(values, limit)
             is_by_length = name.startswith(f"{BY_LENGTH}/")
             x = np.asarray(lengths[iteration])[points] if is_by_length else points + 1
-            traces.append({"name": f"{name}, epoch {epoch}", "x": axes.number(x), "y": digits(values[points], DIGITS)})
+            traces.append(
+                {
+                    "name": f"{name}, epoch {epoch}",
+                    "x": axes.number(x),
+                    "y": digits(values[points], DIGITS),
+                    **_missing(len(values), points),
+                }
+            )
     return traces
+
+
+def _missing(count: int, points: Indices) -> dict[str, int]:
+    """Return the number of points of a curve if some are left out."""
+    return {"of": count} if len(points) < count else {}

@@ -42,9 +42,9 @@ class Scope:
 
     def __post_init__(self) -> None:
         if self.table and self.figure:
-            raise UsageError("--table and --figure are two different things: give one of them")
+            raise UsageError("`table` and `figure` are two different things: give one of them")
         if (self.table or self.figure) and not self.paper:
-            raise UsageError("--table and --figure belong to a paper: add --paper, for example --paper helfrich2018")
+            raise UsageError("`table` and `figure` belong to a paper: add `paper`, for example `paper='helfrich2018'`")
 
     def select(self, store: Store) -> list[Run]:
         """Return the runs that meet the conditions.

@@ -27,6 +27,8 @@ SCALE = 2
 """Units of the picture per pixel of Plotly's sizes."""
 FAR = 1e6
 """Distance from the picture, in units, within which points keep their places."""
+DIGIT = 17
+"""The width of a digit in the fonts that browsers use for the page, at most."""
 SYMBOLS, FEW_SYMBOLS, MANY_TRACES = 6, 3, 60
 """The most symbols per line, for a few traces and for more traces than `MANY_TRACES`."""
 DASHES = {"dash": "14 8", "dot": "4 6", "dashdot": "14 6 4 6", "longdash": "22 8", "longdashdot": "22 6 4 6"}
@@ -46,7 +48,7 @@ class Axis:
 
     def scaled(self, values: Floats) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.log10(values) if self.logarithmic else values
+            return np.log10(np.where(values > 0, values, np.nan)) if self.logarithmic else values
 
     def locate(self, values: Floats) -> Floats:
         return self.start + (self.scaled(values) - self.low) / ((self.high - self.low) or 1) * (self.end - self.start)
@@ -157,7 +159,8 @@ def _grid(layout: Mapping[str, Any], x: Axis, y: Axis) -> str:
     parts = [f'<path class="frame" d="M{LEFT} {TOP}V{bottom}H{right}"/>']
     for spot, text in x.ticks():
         parts.append(f'<path class="grid" d="M{spot:.1f} {TOP}V{bottom}"/>')
-        parts.append(f'<text x="{spot:.1f}" y="{bottom + 32}" text-anchor="middle">{text}</text>')
+        beside = min(spot, WIDTH - DIGIT * len(text) / 2)  # the last number would leave the picture
+        parts.append(f'<text x="{beside:.1f}" y="{bottom + 32}" text-anchor="middle">{text}</text>')
     for spot, text in y.ticks():
         parts.append(f'<path class="grid" d="M{LEFT} {spot:.1f}H{right}"/>')
         parts.append(f'<text x="{LEFT - 12}" y="{spot + 8:.1f}" text-anchor="end">{text}</text>')
@@ -223,8 +226,10 @@ def _marks(trace: Mapping[str, Any], x: Axis, y: Axis, symbols: int) -> str:
     if "text" in mode and isinstance(trace.get("text"), list | tuple):
         for a, b, words in zip(*(axis.tolist() for axis in spots), trace["text"], strict=False):
             if words and math.isfinite(a) and math.isfinite(b):
-                side = "end" if a > WIDTH / 2 else "start"
-                parts.append(f'<text x="{a:.0f}" y="{b - 12:.0f}" text-anchor="{side}">{_plain(words)}</text>')
+                side, away = ("end", -1) if a > WIDTH / 2 else ("start", 1)
+                right, up = (16, -9) if str(trace.get("textposition")).startswith("middle") else (0, 12)
+                place = f'x="{a + away * right:.0f}" y="{b - up:.0f}"'
+                parts.append(f'<text {place} text-anchor="{side}">{_plain(words)}</text>')
     return "".join(parts)
 
 

@@ -126,9 +126,9 @@ def _remark(result: StoredStudy) -> str:
     """Return the limitations of the figures, in words."""
     results, parts = result.record.results, []
     if results.get("quick"):
-        parts.append("Toy sizes: the times mean nothing.")
+        parts.append("Toy sizes: the times are not meaningful.")
     elif result.is_small:
-        parts.append("Here in the small version (--preset quick).")
+        parts.append("Here in the small version (preset quick).")
     finished, total = result.progress
     if finished < total:
         parts.append(f"{finished} of {total} runs are finished.")
@@ -139,9 +139,9 @@ def _table_3(record: Benchmark, names: Mapping[str, str]) -> StudyTable:
     rows = [row for row in _rows(record, "table 3") if row["printed"] is not None]
     base = next(row for row in rows if row["model"] == "rnn")
     return StudyTable(
-        f"Minutes per epoch of 55 000 images in batches of 50, measured on {_machine(record)} and printed of a Core "
-        f"i5-7400 with a GTX 1080; and how many times those of the plain RNN with n = {base['hidden_size']}.",
-        ("model", "n", "measured", "printed", "x RNN, measured", "x RNN, printed"),
+        f"Minutes per epoch of 55 000 images in batches of 50, measured on {_machine(record)} and published for a Core "
+        f"i5-7400 with a GTX 1080, with the ratio to the plain RNN of n = {base['hidden_size']}.",
+        ("model", "n", "measured", "published", "x RNN, measured", "x RNN, published"),
         [
             (
                 names.get(row["model"], row["model"]),
@@ -159,7 +159,7 @@ def _table_3(record: Benchmark, names: Mapping[str, str]) -> StudyTable:
 def _lstms(result: StoredStudy) -> StudyTable:
     rows = [row for row in _rows(result.record, "table 3") if row["model"] == "lstm"]
     measured = [(f"here, n = {row['hidden_size']}", f"{60 * row['minutes']:.3g}") for row in rows]
-    printed = [(f"printed, {name}", f"{seconds:.4g}") for name, seconds in result.study.other_seconds.items()]
+    printed = [(f"published, {name}", f"{seconds:.4g}") for name, seconds in result.study.other_seconds.items()]
     return StudyTable(
         "The LSTM's seconds per epoch, next to the numbers on slides about AntisymmetricRNN (sizes not stated).",
         ("LSTM", "seconds"),

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.courses import Course, course
+from orthobench.analysis.curves import Curve, curve_over_seeds
 from orthobench.reporting import figures
-from orthobench.reporting.captions import BAND, caption
+from orthobench.reporting.captions import BAND, capitalized, caption
 from orthobench.reporting.colormap import COLOR_SCALE
-from orthobench.reporting.drawing import GREY, add_course, empty_figure, show_gaps
+from orthobench.reporting.drawing import GREY, add_curve, empty_figure, show_gaps
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn, step_matrices, styled
 from orthobench.reporting.length_figures import over_length
@@ -35,10 +35,10 @@ def orthogonality(figure_name: str, condition: Condition, styles: Styles) -> Dra
         return {}
     for variant, _ in styled(condition, styles, figure):
         for part, (matrix, rows) in enumerate(step_matrices(variant, "orthogonality_own_precision")):
-            values = course(rows, variant.runs)
+            values = curve_over_seeds(rows, variant.runs)
             label = f"{variant.label} {matrix}, own precision"
             epochs = values.x / variant.run.iterations_per_epoch
-            add_course(figure, values, epochs, label, styles.of(condition, variant, part), plain=True)
+            add_curve(figure, values, epochs, label, styles.of(condition, variant, part), plain=True)
     show_gaps(figure)
     what = "distance from orthogonal of the stored matrices, the product in double precision (thick), the run's (thin)"
     return {figure_name: (_caption(figure_name, what, condition, BAND), figure)}
@@ -104,7 +104,7 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     """Draw the test metric over epochs for every size, and the final values over sizes."""
     ordered = sorted(condition.variants, key=_short_size)
     labelled = [replace(variant, label=_sizes_of(variant)) for variant in ordered]
-    courses = figures.learning_curves(replace(condition, variants=labelled), styles)
+    learning = figures.learning_curves(replace(condition, variants=labelled), styles)
     ends = empty_figure("short-term units", f"test {condition.metric.axis} at the end")
     by_size: dict[int, list[float]] = {}
     for variant in ordered:
@@ -114,9 +114,9 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
         middle, low, high = (np.array([f(values) for values in points.values()]) for f in (np.median, np.min, np.max))
         short_sizes = np.array(list(points), dtype=float)
         style = styles.of_model(ordered[0].run.model)
-        add_course(
+        add_curve(
             ends,
-            Course(short_sizes, middle, low, high, len(ordered[0].runs)),
+            Curve(short_sizes, middle, low, high, len(ordered[0].runs)),
             short_sizes,
             ordered[0].label.partition(" ")[0],
             style,
@@ -126,7 +126,7 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     constraint = "the long-term state fixed" if figure_name == "figure 6" else "all units fixed"
     what = f"test {condition.metric.label or condition.metric.name} by size, {constraint}"
     return {
-        f"{figure_name} curves": (_caption(figure_name, what, condition, BAND), courses),
+        f"{figure_name} curves": (_caption(figure_name, what, condition, BAND), learning),
         f"{figure_name} ends": (_caption(figure_name, f"{what}, at the end", condition, BAND), ends),
     }
 
@@ -163,7 +163,7 @@ def lengths(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     if drawn is None:
         return {}
     words, figure = drawn
-    return {figure_name: (f"{figure_name.capitalize()}: {words}", figure)}
+    return {figure_name: (f"{capitalized(figure_name)}: {words}", figure)}
 
 
 DRAWINGS: dict[str, Callable[[str, Condition, Styles], Drawn]] = {
@@ -181,12 +181,12 @@ def trajectories(panels: list[dict[str, Any]]) -> Drawn:
     drawn: Drawn = {}
     for panel in panels:
         figure = empty_figure("h<sub>1</sub>", "h<sub>2</sub>")
-        courses = np.array(panel["trajectories"])
-        reach = max(1.0, 1.05 * float(np.abs(courses).max()))
+        trajectories = np.array(panel["trajectories"])
+        reach = max(1.0, 1.05 * float(np.abs(trajectories).max()))
         if panel["feedback"]:
             x, y = _field(np.array(panel["matrix"]), reach)
             figure.add_scatter(x=x, y=y, mode="lines", line={"color": GREY, "width": 0.6}, hoverinfo="skip")
-        for number, (path, colour) in enumerate(zip(courses, PALETTE, strict=False), 1):
+        for number, (path, colour) in enumerate(zip(trajectories, PALETTE, strict=False), 1):
             marker = {"color": colour, "size": 5, "opacity": np.linspace(0.15, 1, len(path)).tolist()}
             figure.add_scatter(x=path[:, 0], y=path[:, 1], mode="markers", marker=marker, name=f"trajectory {number}")
             star = {"color": colour, "size": 11, "symbol": "star"}
@@ -205,7 +205,7 @@ def minutes(results: dict[str, Any], styles: Styles, names: Mapping[str, str]) -
         names: the paper's names of the models, by our names.
     """
     rows = [row for entry in results["shapes"] for row in entry["rows"] if row["printed"] is not None]
-    figure = empty_figure("printed minutes per epoch", "measured minutes per epoch", logarithmic=True)
+    figure = empty_figure("published minutes per epoch", "measured minutes per epoch", logarithmic=True)
     figure.update_xaxes(type="log")
     base = next(row for row in rows if row["model"] == "rnn")
     ends = np.array([min(row["printed"] for row in rows), max(row["printed"] for row in rows)])
@@ -224,15 +224,18 @@ def minutes(results: dict[str, Any], styles: Styles, names: Mapping[str, str]) -
         x=ends,
         y=ends * base["minutes"] / base["printed"],
         mode="lines",
-        name=f"as printed, from the RNN's n = {base['hidden_size']} on",
+        name=f"as published, from the RNN's n = {base['hidden_size']} on",
         line={"color": GREY, "dash": "dash", "width": 1.5},
     )
     figure.update_layout(hovermode="closest")
-    return "Table 3: measured over printed minutes; on the dashed line the table would have the printed shape.", figure
+    return (
+        "Table 3: measured versus published minutes; on the dashed line all ratios between models are as published.",
+        figure,
+    )
 
 
 def _caption(figure_name: str, what: str, condition: Condition, band: str = "") -> str:
-    return caption(f"{figure_name.capitalize()}: {what}", condition, band=band)
+    return caption(f"{capitalized(figure_name)}: {what}", condition, band=band)
 
 
 def _short_size(variant: VariantData) -> int:

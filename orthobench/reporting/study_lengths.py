@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.over_length import HELD, as_scores, length_course
+from orthobench.analysis.over_length import HELD, as_scores, length_curve
 from orthobench.reporting.study_table import StudyTable
 
 Values = NDArray[np.float64]
@@ -48,7 +48,7 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTabl
     return [
         table(
             f"The longest test length up to which the median seed is at least {HELD:.0%} of the way from chance to 1, "
-            f"in means over {BIN} lengths. The end of the tests has a plus sign.",
+            f"in means over {BIN} lengths. A plus sign marks the longest test length.",
             lengths_held,
         ),
         table(
@@ -69,10 +69,10 @@ def _result(variant: VariantData) -> tuple[float, str] | None:
 
 def _longest_held(variant: VariantData) -> tuple[float, str] | None:
     """Return the longest held length and its text; None without scores by length."""
-    course = length_course(variant) if variant.finished else None
-    if course is None:
+    curve = length_curve(variant) if variant.finished else None
+    if curve is None:
         return None
-    length, is_end = held_length(course.x, as_scores(course.median, variant))
+    length, is_end = held_length(curve.x, as_scores(curve.median, variant))
     return length, "none" if not length else f"{length:.0f}{'+' if is_end else ''}"
 
 

@@ -12,7 +12,7 @@ from orthobench.analysis.paper_tables import Cell
 from orthobench.papers import Paper
 from orthobench.reporting.pages import ArtifactView, PaperView
 
-Standing = Literal["agree", "fails", "partial", "none"]
+SquareStatus = Literal["agree", "fails", "partial", "none"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def failed_claims(views: Sequence[PaperView], conditions: Sequence[Condition]) -
     return [
         replace(verdict, tried=_tried(verdict.result, by_key))
         for verdict in _verdicts(views)
-        if verdict.result.standing == "did not hold"
+        if verdict.result.conclusion == "did not hold"
     ]
 
 
@@ -85,12 +85,12 @@ def held_claims(views: Sequence[PaperView]) -> tuple[list[Verdict], list[Compute
 
     Claims that cannot fail are left out. A claim that is decided by the same runs in several papers counts once.
     """
-    return [verdict for verdict in _verdicts(views) if verdict.result.standing == "held"], _computed(views)
+    return [verdict for verdict in _verdicts(views) if verdict.result.conclusion == "held"], _computed(views)
 
 
 def seed_decided_claims(views: Sequence[PaperView]) -> list[Verdict]:
     """Return the distinct claims that hold for some seeds, or pairs of seeds, but not for others."""
-    return [verdict for verdict in _verdicts(views) if verdict.result.standing == "depends on the seed"]
+    return [verdict for verdict in _verdicts(views) if verdict.result.conclusion == "depends on the seed"]
 
 
 def _verdicts(views: Sequence[PaperView]) -> list[Verdict]:
@@ -113,7 +113,7 @@ def _computed(views: Sequence[PaperView]) -> list[Computed]:
         for part in view.artifacts:
             panels = [r for r in part.claim_results if r.claim.is_computed and r.is_decided and not r.claim.cannot_fail]
             if panels:
-                confirmed = sum(r.standing == "held" for r in panels)
+                confirmed = sum(r.conclusion == "held" for r in panels)
                 figures.append(Computed(view.paper, part, confirmed, len(panels)))
     return figures
 
@@ -156,7 +156,7 @@ class Square:
     """A square of the matrix of papers by tables and figures."""
 
     part: ArtifactView
-    standing: Standing
+    status: SquareStatus
     confirmed: int
     against: int
 
@@ -167,15 +167,15 @@ class Square:
             return "{} of {} runs of the study are finished".format(*progress)
         measured, total = self.part.coverage
         decided = self.confirmed + self.against
-        claims = f"; {self.confirmed} of {decided} checks agree with print" if decided else ""
+        claims = f"; {self.confirmed} of {decided} checks agree with the paper" if decided else ""
         return f"{measured} of {total} results measured{claims}"
 
 
-GLYPHS: dict[Standing, str] = {"agree": "✓", "fails": "✗", "partial": "◐", "none": "·"}
-STANDINGS: dict[Standing, str] = {
-    "agree": "everything measured agrees with print",
+GLYPHS: dict[SquareStatus, str] = {"agree": "✓", "fails": "✗", "partial": "◐", "none": "·"}
+STATUSES: dict[SquareStatus, str] = {
+    "agree": "everything measured agrees with the paper",
     "fails": "a claim or a number does not hold",
-    "partial": "nothing against print, but not all is measured or decided",
+    "partial": "nothing contradicts the paper, but not all is measured or decided",
     "none": "nothing measured",
 }
 
@@ -187,19 +187,19 @@ def square(part: ArtifactView) -> Square:
     """
     cells = [cell for cell in part.table.cells if cell.measured] if part.table else []
     claims = [result for result in part.claim_results if not result.claim.cannot_fail]
-    standings = ["not decided" if result.is_hollow else result.standing for result in claims]
-    confirmed = standings.count("held") + sum(cell.is_confirmed for cell in cells)
-    against = standings.count("did not hold") + sum(cell.is_refuted for cell in cells)
+    conclusions = ["not decided" if result.is_hollow else result.conclusion for result in claims]
+    confirmed = conclusions.count("held") + sum(cell.is_confirmed for cell in cells)
+    against = conclusions.count("did not hold") + sum(cell.is_refuted for cell in cells)
     measured, total = part.coverage
-    undecided = len(standings) > standings.count("held") or any(cell.verdict == "undecided" for cell in cells)
-    standing: Standing = "partial"
+    undecided = len(conclusions) > conclusions.count("held") or any(cell.verdict == "undecided" for cell in cells)
+    status: SquareStatus = "partial"
     if against:
-        standing = "fails"
+        status = "fails"
     elif not measured and not confirmed and not part.study_progress:
-        standing = "none"
+        status = "none"
     elif confirmed and measured == total and not undecided:
-        standing = "agree"
-    return Square(part, standing, confirmed, against)
+        status = "agree"
+    return Square(part, status, confirmed, against)
 
 
 def own_conditions(conditions: Sequence[Condition], views: Sequence[PaperView]) -> list[Condition]:

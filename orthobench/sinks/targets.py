@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from orthobench.errors import UsageError, needs_extra, unknown, without_passwords
+from orthobench.errors import UsageError, needs_extra, unknown
 from orthobench.files.overwrite import refuse_file
+from orthobench.location import Location, Place
 
 if TYPE_CHECKING:
     from orthobench.sinks.destination import Destination
@@ -35,14 +36,14 @@ class Target:
     """A destination, given by name and location.
 
     Attributes:
-        location: a folder; for MLflow also a tracking URI, whose password is never shown.
+        location: a folder; for MLflow also a tracking URI.
     """
 
     kind: Kind
-    location: str = field(repr=False)
+    location: Location
 
     def __str__(self) -> str:
-        return f"{self.kind}:{without_passwords(self.location)}"
+        return f"{self.kind}:{self.location}"
 
     def open(self) -> Destination:
         """Load the package and return the destination.
@@ -55,22 +56,23 @@ class Target:
         if self.kind == "tensorboard":
             from orthobench.sinks.tensorboard import TensorBoard
 
-            return TensorBoard(Path(self.location))
+            return TensorBoard(Path(self.location.real))
         if self.kind == "mlflow":
             from orthobench.sinks.mlflow import MLflow
 
-            return MLflow(self.location)
+            return MLflow(self.location.real)
         from orthobench.sinks.wandb import WeightsAndBiases
 
-        return WeightsAndBiases(Path(self.location))
+        return WeightsAndBiases(Path(self.location.real))
 
 
-def parse_target(text: str) -> Target:
+def parse_target(place: Place) -> Target:
     """Read a destination, such as "tensorboard" or "mlflow:http://host:5000".
 
     Raises:
         UsageError: the name is unknown, its package is not installed, or the folder is a file.
     """
+    text = Location.of(place).real
     name, colon, location = text.partition(":")
     if name not in KINDS:
         raise unknown("destination", name, KINDS)
@@ -86,4 +88,4 @@ def parse_target(text: str) -> Target:
         location = f"sqlite:///{location.rstrip('/')}/mlflow.db"
     if kind != "mlflow":
         refuse_file(Path(location))
-    return Target(kind, location)
+    return Target(kind, Location(location))

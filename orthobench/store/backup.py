@@ -48,7 +48,7 @@ def back_up(file: Path, copy: Path, *, locked: bool = False) -> None:
         raise storage_error(copy, error) from error
 
 
-def back_up_beside(file: Path) -> Path:
+def back_up_alongside(file: Path) -> Path:
     """Copy a SQLite database to a new file next to it, named after the current time; return the copy.
 
     Raises:

@@ -8,7 +8,6 @@ removes it (`orthobench.store.repair`). `problems_of` reads every row.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,14 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from sqlalchemy import Column, Connection, Engine, Table, event, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from orthobench.errors import DamagedError, UsageError
+from orthobench.errors import DamagedError, UsageError, shell_command
+from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.settings import merged_settings
 from orthobench.store.connect import connect
@@ -97,7 +95,7 @@ def refuse(engine: Engine, cause: BaseException | None = None) -> None:
     """
     damages, faults = _examined(engine)
     if damages or faults:
-        location = database_name(engine)
+        location = Location.of_database(engine.url)
         fix = RESTORE if damages else repair_of(location)
         raise damaged(location, *damages, *map(str, faults), fix=fix) from cause
 
@@ -253,7 +251,7 @@ def _row_name(connection: Connection, table: Table, row: int) -> str:
     return f"row {row} of table {table.name}"
 
 
-def check_tables(engine: Engine, location: str) -> None:
+def check_tables(engine: Engine, location: Location) -> None:
     """Refuse a database of the newest schema in which a table or a column of a SQLite file is missing.
 
     Raises:
@@ -304,7 +302,7 @@ def refuse_views(engine: Engine) -> None:
     with engine.connect() as connection:
         views = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'view'")).scalars().all()
     if problems := [f"its {view} is a view, not a table" for view in views if str(view).lower() in names]:
-        raise damaged(database_name(engine), *problems)
+        raise damaged(Location.of_database(engine.url), *problems)
 
 
 def refuse_triggers(engine: Engine) -> None:
@@ -318,10 +316,10 @@ def refuse_triggers(engine: Engine) -> None:
     with engine.connect() as connection:
         name = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalar()
     if name is not None:
-        database = database_name(engine)
+        database = Location.of_database(engine.url)
         raise UsageError(
             f"{database} has a trigger {str(name)[:40]!r} that orthobench did not make, and is not written to: copy "
-            f"its runs to a new database with `orthobench db merge {quote(database)} --db NEW.db`"
+            f"its runs to a new database with `{shell_command('db', 'merge', database, '--db', 'NEW.db')}`"
         )
 
 
@@ -388,12 +386,3 @@ def _read(run: Mapping[str, Any]) -> None:
 def _check_loaded(run: Run, _: object) -> None:
     """Refuse a broken run whenever it is loaded, so that no command works with half a run."""
     _read(vars(run))
-
-
-def database_name(engine: Engine) -> str:
-    """Return a server's URL, or the path of a file as the user gave it (absolute if the file is immutable)."""
-    if engine.dialect.name != "sqlite":
-        return engine.url.set(drivername=engine.url.get_backend_name()).render_as_string(hide_password=True)
-    name = engine.url.database or ""
-    uri = name.removeprefix("file:")
-    return name if uri == name else os.fsdecode(unquote_to_bytes(uri))

@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, func, inspect, select, table
 
 from orthobench.errors import UsageError
+from orthobench.location import Location
 from orthobench.store.connect import log_of
 from orthobench.store.damage import check_tables, problems_of
-from orthobench.store.location import sqlite_file
 from orthobench.store.open import HEAD, make_engine, reach, schema
 from orthobench.store.tables import VERSION_TABLE, Environment, Run
 
@@ -31,18 +31,18 @@ class Description:
     problems: list[str]
 
 
-def describe(location: str) -> Description:
+def describe(location: Location) -> Description:
     """Return the description of a database.
 
     Raises:
         UsageError: the database does not exist or cannot be read.
     """
-    engine, file = make_engine(location), sqlite_file(location)
+    engine, file = make_engine(location), location.file
 
     def read() -> Description:
         version = schema(engine, location)
         if version is None:
-            raise UsageError(f"{location} holds no orthobench runs: name another database with --db")
+            raise UsageError(f"{location} holds no orthobench runs: name another database with `db`")
         if version == HEAD:
             check_tables(engine, location)
         with engine.connect() as connection:

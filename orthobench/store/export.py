@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from orthobench.errors import UsageError, without_passwords
+from orthobench.errors import UsageError
 from orthobench.files.atomic import replacing, storage_error
 from orthobench.files.overwrite import refuse_file, refuse_other_kinds
-from orthobench.files.strict_json import dumps
+from orthobench.files.strict_json import dump_json
 from orthobench.settings import merged_settings
 from orthobench.store.store import Store
 from orthobench.store.tables import Run
@@ -93,12 +93,12 @@ def _write(frame: pandas.DataFrame, file: Path, form: Format) -> None:
         file.write_text(as_csv(frame), "utf-8", newline="")
     elif form == "json":
         records = frame.astype(object).where(frame.notna(), None).to_dict("records")
-        file.write_text(dumps(records, indent=1, default=str), "utf-8")
+        file.write_text(dump_json(records, indent=1, default=str), "utf-8")
     else:
         try:
             frame.to_parquet(file, index=False)
         except ImportError as error:
-            raise UsageError("Parquet needs pyarrow: pip install pyarrow, or give --format csv") from error
+            raise UsageError("Parquet needs pyarrow: `pip install pyarrow`, or write csv or json instead") from error
 
 
 def _runs(runs: Sequence[Run]) -> pandas.DataFrame:
@@ -155,7 +155,7 @@ def _weights(store: Store, runs: Sequence[Run]) -> pandas.DataFrame:
 
     keys, columns = {run.id: run.key for run in runs}, ["kind", "iteration", "path", "sha256", "bytes"]
     rows = [
-        (keys[row.run_id], row.kind, row.iteration, without_passwords(row.path), row.sha256, row.bytes)
+        (keys[row.run_id], row.kind, row.iteration, str(row.path), row.sha256, row.bytes)
         for ids in _batches(runs)
         for row in store.weights(ids)
     ]

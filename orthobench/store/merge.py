@@ -22,11 +22,11 @@ from sqlalchemy import Column, Connection, Engine, RowMapping, Table, UniqueCons
 
 from orthobench.errors import DamagedError, UsageError, shell_command
 from orthobench.files.atomic import name_new, unwritable
+from orthobench.location import Location, Place
 from orthobench.store.backup import already_there, back_up, row_counts
 from orthobench.store.connect import connect
 from orthobench.store.damage import check_tables, integrity_problems
 from orthobench.store.keys import as_name
-from orthobench.store.location import sqlite_file
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
 from orthobench.store.result import Status
 from orthobench.store.store import Store
@@ -48,13 +48,14 @@ class Merged:
 
 
 @contextmanager
-def reading(location: str) -> Iterator[Store]:
+def reading(place: Place) -> Iterator[Store]:
     """Open a database without changing it: a file with an older schema is copied, and the copy is upgraded.
 
     Raises:
         UsageError: the database cannot be read, or it is on a server and has an older schema.
     """
-    engine, file = make_engine(location), sqlite_file(location)
+    location = Location.of(place)
+    engine, file = make_engine(location), location.file
     try:
         version = reach(engine, location, lambda: schema(engine, location))
     finally:
@@ -71,14 +72,14 @@ def reading(location: str) -> Iterator[Store]:
             copy = Path(folder) / "copy.db"
             back_up(file, copy)
             try:
-                store = open_store(str(copy))
+                store = open_store(copy)
             except DamagedError as error:
-                raise DamagedError(str(error).replace(str(copy), location)) from error
+                raise DamagedError(str(error).replace(str(copy), str(location))) from error
             with store:
                 yield store
 
 
-def copy_to_file(location: str, copy: Path) -> None:
+def copy_to_file(location: Location, copy: Path) -> None:
     """Copy one state of a database of any kind to a new SQLite file.
 
     Raises:
@@ -89,14 +90,14 @@ def copy_to_file(location: str, copy: Path) -> None:
         raise already_there(copy)
     if not copy.parent.is_dir():
         raise UsageError(f"{copy} cannot be created: there is no folder {copy.parent}")
-    file = sqlite_file(location)
+    file = location.file
     if file is not None:
         _check_tables(location)
         back_up(file, copy)
         return
     with TemporaryDirectory(dir=copy.parent) as folder:
         part = Path(folder) / copy.name
-        with open_store(location) as source, open_store(str(part), create=True) as store:
+        with open_store(location) as source, open_store(part, create=True) as store:
             merged = merge(source, store)
         counts = merged.rows | {RUN.name: len(merged.added)}
         with connect(part) as connection:
@@ -110,7 +111,7 @@ def copy_to_file(location: str, copy: Path) -> None:
             raise already_there(copy) from error
 
 
-def _check_tables(location: str) -> None:
+def _check_tables(location: Location) -> None:
     """Refuse a file that is not a database, or lacks a table or column of this program's schema.
 
     Raises:

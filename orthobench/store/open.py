@@ -18,10 +18,10 @@ from sqlalchemy.pool import NullPool
 
 from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
 from orthobench.files.atomic import storage_error
-from orthobench.files.strict_json import loads
-from orthobench.store.connect import connect, is_read_only, uri_of
+from orthobench.files.strict_json import load_json
+from orthobench.location import Location, Place
+from orthobench.store.connect import connect, is_read_only, refuse_network, uri_of
 from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
-from orthobench.store.location import file_of, parse, refuse_network, sqlite_file
 from orthobench.store.sqlite import damaged, prepare, translated_errors
 from orthobench.store.store import Store
 from orthobench.store.tables import VERSION_TABLE
@@ -38,13 +38,13 @@ class DatabaseNotFoundError(UsageError):
     """The location has no database, or a database without the tables of orthobench."""
 
 
-def open_store(location: str, *, create: bool = False, stop_waiting: Callable[[], bool] | None = None) -> Store:
+def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[], bool] | None = None) -> Store:
     """Open the database at a path or URL.
 
     An older schema is upgraded; a SQLite file is copied before the upgrade.
 
     Args:
-        location: "results.db", or a URL such as "postgresql://host/name".
+        place: "results.db", or a URL such as "postgresql://host/name".
         create: whether to create a missing database.
         stop_waiting: as for `reach`.
 
@@ -52,14 +52,15 @@ def open_store(location: str, *, create: bool = False, stop_waiting: Callable[[]
         UsageError: the database is missing, cannot be opened, has no runs of orthobench, or has a newer schema.
         StorageError: its server was lost.
     """
-    engine, file = make_engine(location, create=create), sqlite_file(location)
+    location = Location.of(place)
+    engine, file = make_engine(location, create=create), location.file
 
     def upgrade_or_check() -> None:
         if create and file is not None:
             check_before_writing(file)
         version = schema(engine, location)
         if version is None and not create:
-            raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with --db")
+            raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with `db`")
         if version is None:
             _refuse_other_tables(engine, location)
         if create or version is None or version < HEAD:
@@ -82,14 +83,14 @@ def open_store(location: str, *, create: bool = False, stop_waiting: Callable[[]
     return Store(engine)
 
 
-def open_read_only(location: str) -> Store:
+def open_read_only(location: Location) -> Store:
     """Open the database at a path or URL so that nothing can be written through it.
 
     Raises:
         UsageError: the database is missing, cannot be opened, or has a different schema from this program's.
         StorageError: its server was lost.
     """
-    engine, file = make_engine(location), sqlite_file(location)
+    engine, file = make_engine(location), location.file
     if file is None:
         engine = engine.execution_options(postgresql_readonly=True)
     else:
@@ -97,7 +98,7 @@ def open_read_only(location: str) -> Store:
     try:
         version = reach(engine, location, lambda: schema(engine, location))
         if version is None:
-            raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with --db")
+            raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with `db`")
         if version != HEAD:
             fix = (
                 "use that version of orthobench"
@@ -111,7 +112,9 @@ def open_read_only(location: str) -> Store:
     return Store(engine)
 
 
-def reach(engine: Engine, location: str, work: Callable[[], T], stop_waiting: Callable[[], bool] | None = None) -> T:
+def reach(
+    engine: Engine, location: Location, work: Callable[[], T], stop_waiting: Callable[[], bool] | None = None
+) -> T:
     """Call `work`, the first access to a database, and return its result.
 
     If the server is lost during the work, wait for it and repeat the work. A server that never answered is an error.
@@ -140,7 +143,7 @@ def reach(engine: Engine, location: str, work: Callable[[], T], stop_waiting: Ca
         raise UsageError(f"database {location} cannot be opened: {reason(error)}") from error
 
 
-def make_engine(location: str, *, create: bool = False) -> Engine:
+def make_engine(location: Location, *, create: bool = False) -> Engine:
     """Return an engine for the database at a path or URL, of any schema.
 
     Unless `create` is set, the engine connects to a file anew for each transaction. A web server or a notebook that
@@ -149,8 +152,7 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
     Raises:
         UsageError: the database is missing (unless `create`), is not a database, or its driver is not installed.
     """
-    url = parse(location)
-    file = file_of(url)
+    url, file = location.url, location.file
     if file is not None:
         _check_file(file, create)
         if not create and is_read_only(file):
@@ -164,7 +166,7 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
     elif file is not None and not create:
         arguments = {"poolclass": NullPool}
     try:
-        engine = create_engine(url, json_deserializer=loads, **arguments)
+        engine = create_engine(url, json_deserializer=load_json, **arguments)
     except ImportError as error:
         fix = installation("postgresql") if server else "use SQLite or PostgreSQL"
         raise UsageError(f"database {location} needs a driver that is not installed: {fix}") from error
@@ -175,18 +177,18 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
     return engine
 
 
-def check_writable(location: str) -> None:
+def check_writable(location: Location) -> None:
     """Refuse a location that is not writable, before any training.
 
     Raises:
         UsageError: the folder does not exist or is not writable, or the path is a folder.
     """
-    file = sqlite_file(location)
+    file = location.file
     if file is None:
         return
     _check_file(file, create=True)
     if not os.access(file if file.exists() else file.parent, os.W_OK) or not os.access(file.parent, os.W_OK):
-        raise UsageError(f"database {file} cannot be written: name one elsewhere with --db")
+        raise UsageError(f"database {file} cannot be written: name one elsewhere with `db`")
 
 
 def _check_file(file: Path, create: bool) -> None:
@@ -197,7 +199,7 @@ def _check_file(file: Path, create: bool) -> None:
         if not create:
             raise DatabaseNotFoundError(
                 f"there is no database {file}: create it with `orthobench run adding scornn --preset quick`, or "
-                "name another with --db"
+                "name another with `db`"
             )
         if not file.parent.is_dir():
             raise UsageError(f"database {file} cannot be created: there is no folder {file.parent}")
@@ -205,10 +207,10 @@ def _check_file(file: Path, create: bool) -> None:
     # Only SQLite may open the file, because closing it here would free all locks of this process on it. Another process
     # could then remove the log of an open connection, with all later writes to it.
     if not os.access(file, os.R_OK):
-        raise UsageError(f"database {file} cannot be read: make it readable, or name another with --db")
+        raise UsageError(f"database {file} cannot be read: make it readable, or name another with `db`")
 
 
-def schema(engine: Engine, location: str) -> str | None:
+def schema(engine: Engine, location: Location) -> str | None:
     """Return the schema's revision; None for a database without the tables of orthobench.
 
     Raises:
@@ -222,7 +224,7 @@ def schema(engine: Engine, location: str) -> str | None:
     raise damaged(location, f"its schema '{version}' is unknown")
 
 
-def _refuse_other_tables(engine: Engine, location: str) -> None:
+def _refuse_other_tables(engine: Engine, location: Location) -> None:
     """Refuse a SQLite database with tables of another program; on a server, programs may share a database.
 
     Raises:
@@ -235,7 +237,7 @@ def _refuse_other_tables(engine: Engine, location: str) -> None:
     if names and VERSION_TABLE not in names:
         raise UsageError(
             f"{location} is a database of another program (it has a table {names[0]}) and is left as it is: name "
-            "another database with --db"
+            "another database with `db`"
         )
 
 

@@ -26,9 +26,9 @@ from sqlalchemy.orm import (
 )
 
 from orthobench.errors import DamagedError, UsageError
+from orthobench.location import Location
 from orthobench.store.connect import fold, log_size
-from orthobench.store.damage import MOST_FAULTS, UNEXPECTED, Fault, database_name, explain, explained, faults_in
-from orthobench.store.location import file_of
+from orthobench.store.damage import MOST_FAULTS, UNEXPECTED, Fault, explain, explained, faults_in
 from orthobench.store.result import MetricValue, Trace
 from orthobench.store.sqlite import damaged, repair_of, summary
 from orthobench.store.tables import (
@@ -64,6 +64,11 @@ class Reader:
             self.server = Server(engine)
         self._warned: set[Fault] = set()  # broken rows that the user has been warned of
 
+    @property
+    def location(self) -> Location:
+        """The path or URL of the database."""
+        return Location.of_database(self.engine.url)
+
     def __enter__(self) -> Self:
         return self
 
@@ -82,7 +87,7 @@ class Reader:
 
     def fold(self) -> None:
         """Move the rows of a SQLite file's write-ahead log into the file, unless other processes are busy."""
-        file = file_of(self.engine.url)
+        file = self.location.file
         if file is not None and log_size(file):
             with suppress(sqlite3.Error, SQLAlchemyError), closing(self.engine.raw_connection()) as connection:
                 fold(cast(sqlite3.Connection, connection.driver_connection), file)
@@ -147,7 +152,7 @@ class Reader:
         Raises:
             DamagedError: SQLite cannot read its file, or too many rows are broken.
         """
-        location = database_name(self.engine)
+        location = self.location
         faults = list(faults_in(connection, [table.__tablename__]))
         if len(faults) > MOST_FAULTS:
             raise damaged(location, *map(str, faults), fix=repair_of(location))
@@ -189,7 +194,7 @@ class Reader:
         if not runs:
             raise UsageError(f"there is no run '{prefix}': `orthobench ls` lists them")
         if len(runs) > 1:
-            raise UsageError(f"'{prefix}' begins the keys of several runs: give more digits")
+            raise UsageError(f"'{prefix}' is ambiguous, because several keys begin with it: give more digits")
         return runs[0]
 
     def runs(

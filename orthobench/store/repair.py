@@ -20,14 +20,14 @@ from sqlalchemy import Column, Connection, Table, bindparam, delete, func, inser
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import NullType
 
-from orthobench.errors import DamagedError, UsageError
-from orthobench.files.strict_json import loads
+from orthobench.errors import DamagedError, UsageError, shell_command
+from orthobench.files.strict_json import load_json
+from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.settings import run_names
-from orthobench.store.backup import back_up_beside
+from orthobench.store.backup import back_up_alongside
 from orthobench.store.damage import UNEXPECTED, faults_in, integrity_problems, number_column, row_problem
 from orthobench.store.keys import is_key
-from orthobench.store.location import sqlite_file
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
 from orthobench.store.sqlite import damaged
 from orthobench.store.tables import Base, Environment, Run, Series, StoredMetric, utc_now
@@ -77,7 +77,7 @@ class Repaired:
     copy: Path | None = None
 
 
-def repair(location: str, dry_run: bool = False) -> Repaired:
+def repair(location: Location, dry_run: bool = False) -> Repaired:
     """Mend or remove the broken rows of a database, in one transaction after a copy; all other rows stay as they are.
 
     A second repair changes nothing. Checkpoints and kept weights of removed runs stay.
@@ -90,7 +90,7 @@ def repair(location: str, dry_run: bool = False) -> Repaired:
         DamagedError: SQLite finds the file itself damaged, so that only a backup helps.
         StorageError: the copy cannot be written; then nothing is changed.
     """
-    file = sqlite_file(location)
+    file = location.file
     _check(location, file, dry_run)
     copy = None
     with (
@@ -101,7 +101,7 @@ def repair(location: str, dry_run: bool = False) -> Repaired:
         if not any(faults_in(connection)):
             return Repaired([])
         if file is not None and not dry_run:
-            copy = back_up_beside(file)
+            copy = back_up_alongside(file)
         rows = list(_repaired(connection))
         if left := list(faults_in(connection)):
             raise damaged(location, *map(str, left))
@@ -110,7 +110,7 @@ def repair(location: str, dry_run: bool = False) -> Repaired:
     return Repaired(rows, copy)
 
 
-def _check(location: str, file: Path | None, dry_run: bool) -> None:
+def _check(location: Location, file: Path | None, dry_run: bool) -> None:
     """Refuse a database that cannot be repaired.
 
     Raises:
@@ -126,7 +126,7 @@ def _check(location: str, file: Path | None, dry_run: bool) -> None:
         raise damaged(location, *problems)
     if dry_run and version is not None and version < HEAD:
         raise UsageError(
-            f"{location} has the older schema {version}: run `orthobench db upgrade --db {location}` first"
+            f"{location} has the older schema {version}: run `{shell_command('db', 'upgrade', '--db', location)}` first"
         )
 
 
@@ -248,7 +248,7 @@ def _not_finite(stored: Mapping[str, Any]) -> dict[str, Any]:
 def _from_spec(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a run that follow from its spec, if another column confirms the spec."""
     try:
-        spec = loads(stored["spec"]) if isinstance(stored["spec"], (str, bytes)) else stored["spec"]
+        spec = load_json(stored["spec"]) if isinstance(stored["spec"], (str, bytes)) else stored["spec"]
         names = run_names(spec)
         columns = {name: spec[name] for name in ("task", "model", "seed")}
         columns |= {"variant": names["variant"], "condition": names["condition"]}
@@ -272,7 +272,7 @@ def _times(stored: Mapping[str, Any], broken: Collection[str]) -> dict[str, Any]
 def _holds_numbers(value: Any) -> bool:
     """Return whether a stored JSON value is an object of numbers."""
     try:
-        sum((loads(value) if isinstance(value, (str, bytes)) else value).values())
+        sum((load_json(value) if isinstance(value, (str, bytes)) else value).values())
     except UNEXPECTED:
         return False
     return True
@@ -281,7 +281,7 @@ def _holds_numbers(value: Any) -> bool:
 def _holds_metrics(value: Any) -> bool:
     """Return whether a stored JSON value declares metrics, or is null."""
     try:
-        for name, record in ((loads(value) if isinstance(value, (str, bytes)) else value) or {}).items():
+        for name, record in ((load_json(value) if isinstance(value, (str, bytes)) else value) or {}).items():
             Metric.read(name, record)
     except UNEXPECTED:
         return False

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from orthobench.location import Location
+
 
 class Status(StrEnum):
     """The status of a run."""
@@ -78,6 +80,6 @@ class WeightsRow:
 
     kind: str
     iteration: int
-    path: str
+    path: Location
     sha256: str
     bytes: int

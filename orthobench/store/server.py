@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from orthobench.errors import RunLockedError, StorageError, without_passwords
+from orthobench.errors import RunLockedError, StorageError, one_line
 
 PATIENCE = 600.0
 """Seconds to wait for a server that was reachable before."""
@@ -59,7 +59,7 @@ class Server:
             except DBAPIError as error:
                 if not (isinstance(error, OperationalError) or error.connection_invalidated):
                     raise
-                reason = without_passwords(" ".join(str(error.orig).split()))
+                reason = one_line(error.orig or error)
                 left = 0 if self._gave_up else self.patience - (time.monotonic() - start_time)
                 if left <= 0 or self.stop_waiting():
                     self._gave_up = True

@@ -16,9 +16,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
+from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.store.result import Status, seconds_per_epoch, wall_seconds
-from orthobench.store.types import Block, JsonObject, NotFinite, Number, PresentText, Text, WholeNumber
+from orthobench.store.types import Block, JsonObject, Located, NotFinite, Number, PresentText, Text, WholeNumber
 
 VERSION_TABLE = "orthobench_version"
 """The table in which Alembic records the schema's revision."""
@@ -34,7 +35,14 @@ Bytes = BigInteger().with_variant(WholeNumber, "sqlite")
 
 
 class Base(DeclarativeBase):
-    type_annotation_map = {dict[str, Any]: JsonObject, datetime: DateTime, int: WholeNumber, float: Number, str: Text}
+    type_annotation_map = {
+        dict[str, Any]: JsonObject,
+        datetime: DateTime,
+        int: WholeNumber,
+        float: Number,
+        str: Text,
+        Location: Located,
+    }
     metadata = MetaData(
         naming_convention={
             "ix": "ix_%(column_0_label)s",
@@ -193,7 +201,7 @@ class Weights(Base):
     run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     kind: Mapped[str] = mapped_column(primary_key=True)
     iteration: Mapped[int]
-    path: Mapped[str]
+    path: Mapped[Location]
     sha256: Mapped[str]
     bytes: Mapped[int] = mapped_column(Bytes)
 

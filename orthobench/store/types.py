@@ -9,6 +9,7 @@ from sqlalchemy import JSON, Float, Integer, LargeBinary, String
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
+from orthobench.location import Location
 from orthobench.store.blocks import pack, unpack
 
 
@@ -54,6 +55,19 @@ class PresentText(String):
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
         return _PRESENT
+
+
+class Located(TypeDecorator[Location]):
+    """A path or a URL, whose text hides its passwords."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Location | None, dialect: Dialect) -> str | None:
+        return None if value is None else value.real
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Location | None:
+        return None if value is None else Location(value)
 
 
 class NotFinite(TypeDecorator[str]):

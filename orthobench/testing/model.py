@@ -60,7 +60,7 @@ def readouts_agree_with_all_steps(model_class: Any) -> None:
         outputs, _ = _make(model_class, readout)(_inputs(), lengths=lengths, positions=positions)
         require(
             outputs.shape == values.shape and torch.allclose(outputs, values, rtol=1e-4, atol=1e-5),
-            f"readout {readout} is not that of the outputs of all steps",
+            f"readout {readout} does not equal that of the outputs of all steps",
         )
 
 

@@ -60,7 +60,7 @@ def settings_have_names_of_their_own(task_class: Any) -> None:
     require_apart(task_class.Settings.model_fields, TrainingSettings.model_fields, "the training")
     require_apart(task_class.Settings.model_fields, ModelSettings.model_fields, "every model")
     strange = set(task_class.protocol) - set(TrainingSettings.model_fields)
-    require(not strange, f"protocol sets {', '.join(sorted(strange))}, which is no training setting")
+    require(not strange, f"protocol sets {', '.join(sorted(strange))}, which is not a training setting")
     TrainingSettings.read(task_class.protocol)
 
 
@@ -112,7 +112,7 @@ def _check_lengths(task: Task, batch: Batch) -> None:
             positions.dim() == 2 and positions.shape[1] == BATCH, f"positions are {list(positions.shape)}, not [A, B]"
         )
         end = torch.full((BATCH,), steps) if lengths is None else lengths
-        require(bool(((positions >= 0) & (positions < end)).all()), "positions are not those of valid steps")
+        require(bool(((positions >= 0) & (positions < end)).all()), "positions include invalid steps")
 
 
 def the_seed_makes_the_data(task_class: Any) -> None:
@@ -201,7 +201,7 @@ def the_score_by_length_is_the_metric(task_class: Any) -> None:
     if name is None:
         return
     declared = [metric.name for metric in task_class.metrics]
-    require(name in declared, f"length_metric {name} is no declared metric: {', '.join(declared)}")
+    require(name in declared, f"length_metric {name} is not a declared metric: {', '.join(declared)}")
     task, settings = _make(task_class), _settings(task_class)
     batch = _first(task.test)
     outputs = _noise(task, batch)

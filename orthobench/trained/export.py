@@ -81,14 +81,14 @@ def export(
     refuse_other_kinds(file, KINDS[form])
     if form == "safetensors":
         if steps is not None or batch is not None:
-            raise UsageError("a file of weights has no steps: leave --steps and --batch out")
+            raise UsageError("a file of weights has no steps: leave `steps` and `batch` out")
         _write(file, trained.content)
         return Exported(file, form)
     if form == "onnx":
         _check_onnx()
     signature = trained.signature
     if signature.readout == "positions":
-        raise UsageError("a program has no input for the positions that this task reads: give --format safetensors")
+        raise UsageError("a program has no input for the positions that this task reads: write safetensors instead")
     features = () if signature.tokens else (signature.input_size,)
     shape = (steps or _steps(trained), *(() if batch is None else (batch,)), *features)
     program = Program(trained.model.cpu(), is_batched=batch is not None)
@@ -128,7 +128,7 @@ def _onnx(program: Program, inputs: Tensor, facts: str) -> bytes:
             )
         except torch.onnx.OnnxExporterError as error:
             raise UsageError(
-                f"{name} cannot be expressed in ONNX: give --format pt2; docs/layers.md lists such models"
+                f"{name} cannot be expressed in ONNX: write pt2 instead; docs/layers.md lists such models"
             ) from error
     assert exported is not None
     exported.model.metadata_props["orthobench"] = facts

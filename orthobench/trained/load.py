@@ -14,6 +14,7 @@ from torch import Tensor
 
 from orthobench.arguments import WhichWeights
 from orthobench.errors import UsageError
+from orthobench.location import Location, Place
 from orthobench.model import Model, Signature
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, RunSpec, resolve_again
@@ -83,12 +84,12 @@ class TrainedModel:
 
 def load_run(
     store: Store,
-    database: str,
+    database: Location,
     run: Run,
     which: WhichWeights | None,
     device: torch.device,
     catalog: Catalog,
-    weights_at: str | None = None,
+    weights_at: Place | None = None,
 ) -> TrainedModel:
     """Return the model of a stored run.
 
@@ -102,7 +103,7 @@ def load_run(
     """
     record = choose(run, store.weights([run.id]), which)
     content = read(database, run.key, record, weights_at)
-    trained = load_content(content, record.path, device, catalog)
+    trained = load_content(content, str(record.path), device, catalog)
     if trained.key != run.key:
         raise UsageError(f"weights {record.path} are of run {trained.key}, not of run {run.key}: {BROKEN}")
     return trained
@@ -121,10 +122,9 @@ def choose(run: Run, records: Sequence[Weights], which: WhichWeights | None) -> 
     if not Status(run.status).is_final:
         raise UsageError(f"run {run.key} has not finished and has no weights yet: run its command again to resume it")
     what = f"only its {' and '.join(by_kind)} weights" if by_kind else "no weights"
-    option = f"--force --keep-weights {which or 'best'}"
     raise UsageError(
-        f"run {run.key} has kept {what}: train it again with the command that `orthobench show {run.key}` prints, "
-        f"and {option}"
+        f"run {run.key} has kept {what}: train it again with `force=True` and `keep_weights={which or 'best'!r}`; "
+        f"`orthobench show {run.key}` prints its command"
     )
 
 

@@ -24,8 +24,8 @@ from filelock import FileLock, Timeout
 
 from orthobench.errors import RunLockedError, UsageError
 from orthobench.files.atomic import storage_error, write_bytes
+from orthobench.location import Location, Place
 from orthobench.store.keys import as_name
-from orthobench.store.location import sqlite_file
 
 _logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Checkpoints(ABC):
             state = _read(content)
             if state is None:
                 _logger.warning(
-                    "run %s: its checkpoint %s is damaged and removed: it goes on from the one before, or begins anew",
+                    "run %s: its checkpoint %s is damaged and removed: it resumes from the one before or starts over",
                     self.key,
                     name,
                 )
@@ -206,7 +206,7 @@ class RemoteCheckpoints(Checkpoints):
     The database server locks the runs.
     """
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: Location, key: str) -> None:
         """Open the location.
 
         Args:
@@ -222,7 +222,7 @@ class RemoteCheckpoints(Checkpoints):
         self.files = RemoteFolder(url, key, "checkpoints")
 
     def lock(self) -> AbstractContextManager[None]:
-        raise UsageError("checkpoints at a URL need a database server, which locks the runs: --db postgresql://...")
+        raise UsageError("checkpoints at a URL need a database server, which locks the runs: `db='postgresql://...'`")
 
     def is_locked(self) -> bool:
         return False
@@ -237,55 +237,54 @@ class RemoteCheckpoints(Checkpoints):
         try:
             self.files.put(NEWEST, bytes(content), backup=PREVIOUS)
         except OSError as error:
-            raise storage_error(f"checkpoint {self.files.url}/{NEWEST}", error) from error
+            raise storage_error(f"checkpoint {self.files.url / NEWEST}", error) from error
 
     def _get(self, name: str) -> bytes | None:
         try:
             return self.files.get(name)
         except OSError as error:
-            raise UsageError(f"checkpoint {self.files.url}/{name} cannot be read: {error}") from error
+            raise UsageError(f"checkpoint {self.files.url / name} cannot be read: {error}") from error
 
     def _remove(self, name: str) -> None:
         self.files.remove(name)
 
 
-def checkpoints_at(location: Path | str, key: str) -> Checkpoints:
+def checkpoints_at(root: Path | Location, key: str) -> Checkpoints:
     """Return the checkpoints of a run below the folder or URL of all runs' checkpoints.
 
     Raises:
         UsageError: no installed file system supports the URL.
     """
-    if isinstance(location, str) and "://" in location:
-        return RemoteCheckpoints(location, key)
-    return CheckpointFolder(Path(location), key)
+    return RemoteCheckpoints(root, key) if isinstance(root, Location) else CheckpointFolder(root, key)
 
 
-def checkpoint_root(database: str, location: str | None = None) -> Path | str:
+def checkpoint_root(database: Place, place: Place | None = None) -> Path | Location:
     """Return the folder or URL of the checkpoints of a database's runs.
 
     For a database file they are next to it, in a folder with its full name; a link counts as the file to which it
-    points. For a server they are at `location`, by default in the current folder.
+    points. For a server they are at `place`, by default in the current folder.
 
     Raises:
-        UsageError: a location is given for a database file, or the URL's file system is unknown.
+        UsageError: a place is given for a database file, or the URL's file system is unknown.
     """
-    file = sqlite_file(database)
+    file = Location.of(database).file
     if file is not None:
-        if location is not None:  # a process with another location would not see the run's lock
+        if place is not None:  # a process with another location would not see the run's lock
             raise UsageError(
-                "--checkpoints is for a database server: a file has its checkpoints next to it, so leave it out"
+                "`checkpoints` is for a database server: a file has its checkpoints next to it, so leave it out"
             )
         file = real_file(file)
         return file.parent / f"{file.name}.checkpoints"
-    if location is None or "://" not in location:
-        return Path(location or "orthobench.checkpoints")
+    location = Location.of(place or "orthobench.checkpoints")
+    if not location.is_url:
+        return Path(location.real)
     from orthobench.files.remote import RemoteFolder
 
     RemoteFolder(location, what="checkpoints")
     return location
 
 
-def remove_checkpoints(database: str, root: Path | str, key: str) -> None:
+def remove_checkpoints(database: Location, root: Path | Location, key: str) -> None:
     """Remove the checkpoints of a run that is being deleted.
 
     If the folder next to the database file is a link, it may belong to another database. The checkpoints then stay, and
@@ -295,7 +294,7 @@ def remove_checkpoints(database: str, root: Path | str, key: str) -> None:
         root: the result of `checkpoint_root`.
     """
     checkpoints = checkpoints_at(root, key)
-    if sqlite_file(database) is None or not Path(root).is_symlink():
+    if database.file is None or isinstance(root, Location) or not root.is_symlink():
         checkpoints.clear()
     elif checkpoints.exists():
         folder = Path(root, key)

@@ -26,7 +26,7 @@ def pick_device(name: DeviceName) -> torch.device:
         UsageError: there is no CUDA device.
     """
     if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("there is no CUDA device here: use --device cpu, or auto")
+        raise UsageError("there is no CUDA device here: use `device='cpu'`, or auto")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
@@ -65,7 +65,7 @@ def check_backend(name: BackendName, device: torch.device) -> None:
         UsageError: the back end cannot run; the message gives the reason.
     """
     if problem := backend_problem(name, device):
-        raise UsageError(f"--backend {name}: {problem}; use --backend auto")
+        raise UsageError(f"`backend={name!r}`: {problem}; use `backend='auto'`")
 
 
 _LOCK = Lock()

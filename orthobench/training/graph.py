@@ -45,7 +45,7 @@ def check_graph(mode: GraphMode, device: torch.device) -> None:
         UsageError: the mode is "on", and the device is not a CUDA device.
     """
     if mode == "on" and device.type != "cuda":
-        raise UsageError("--cuda-graph on: the runs are not on a CUDA device; use --cuda-graph auto")
+        raise UsageError("`cuda_graph='on'`: the runs are not on a CUDA device; use `cuda_graph='auto'`")
 
 
 class Recorder(Protocol):
@@ -126,7 +126,7 @@ class StepGraph:
                 raise
             if self.required:
                 raise UsageError(
-                    f"--cuda-graph on: the step cannot be recorded: {one_line(error)}; use --cuda-graph auto"
+                    f"`cuda_graph='on'`: the step cannot be recorded: {one_line(error)}; use `cuda_graph='auto'`"
                 ) from error
             self.failed = True
             _logger.warning("the training step runs without a CUDA graph: %s", one_line(error))

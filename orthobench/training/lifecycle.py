@@ -20,7 +20,6 @@ from orthobench.recurrence import BackendError
 from orthobench.recurrence.runtime import forget_used, use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
-from orthobench.store.location import location_of
 from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
 from orthobench.training.devices import backend_problem, make_trainer, pick_device
 from orthobench.training.events import EventSink
@@ -62,7 +61,7 @@ def train(
         OutOfMemory: the memory is too small; the run is recorded as failed.
         Interrupted: `should_stop` returned true.
     """
-    key, database, device = config.spec.key, location_of(store.engine.url), pick_device(options.device)
+    key, database, device = config.spec.key, store.location, pick_device(options.device)
     root = checkpoint_root(database, options.checkpoints)
     checkpoints = checkpoints_at(root, key)
     keeper = WeightsKeeper(options.keep_weights, weights_folder(database, options.weights, root))
@@ -91,7 +90,7 @@ def train(
             raise
         except BackendError as error:
             loop.end(Status.FAILED, str(error))
-            raise UsageError(f"--backend {options.backend}: {error}; use --backend auto") from error
+            raise UsageError(f"`backend={options.backend!r}`: {error}; use `backend='auto'`") from error
         except BaseException as error:
             if lacks_memory(error):
                 memory_error = str(error).partition("\n")[0]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orthobench.arguments import OnDivergence
+from orthobench.location import Location
 from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
 
@@ -48,14 +49,14 @@ def settled_run(store: Store, checkpoints: Checkpoints, on_divergence: OnDiverge
     return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
 
 
-def current_status(store: Store, checkpoint_root: Path | str, key: str, status: str) -> str:
+def current_status(store: Store, checkpoint_root: Path | Location, key: str, status: str) -> str:
     """Return the status of a run; a run recorded as running that no process has locked is interrupted."""
     if status == Status.RUNNING and not is_locked(store, checkpoints_at(checkpoint_root, key)):
         return Status.INTERRUPTED
     return status
 
 
-def status_in(store: Store, location: str) -> Callable[[Run], str]:
+def status_in(store: Store, location: Location) -> Callable[[Run], str]:
     """Return a function that returns the current status of a run in the database at this location."""
     root = checkpoint_root(location)
     return lambda run: current_status(store, root, run.key, run.status)

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from orthobench.errors import UsageError
+from orthobench.location import Location, Place
 from orthobench.spec import RunConfig, RunSpec
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.training.checkpoint import Checkpoints
@@ -31,7 +32,7 @@ def why_not_longer(config: RunConfig) -> str:
 
 
 def begin_longer(
-    config: RunConfig, store: Store, database: str, checkpoints: Checkpoints, weights_at: str | None = None
+    config: RunConfig, store: Store, database: Location, checkpoints: Checkpoints, weights_at: Place | None = None
 ) -> Run | None:
     """Create a run from the longest shorter run with a kept state, and return the shorter run, if there is one.
 
@@ -50,7 +51,7 @@ def begin_longer(
     if chosen is None:
         return None
     shorter, record = chosen
-    state = _state(read(database, shorter.key, record, weights_at), record.path)
+    state = _state(read(database, shorter.key, record, weights_at), str(record.path))
     columns = config.spec.record() | {
         "status": Status.INTERRUPTED,
         "message": None,
@@ -93,4 +94,4 @@ def _state(content: bytes, name: str) -> Checkpoint:
     try:
         return Checkpoint.read(restore(decoded.facts["structure"], decoded.tensors))
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{name} is no training state of this version: {BROKEN}") from error
+        raise UsageError(f"{name} is not a training state of this version: {BROKEN}") from error

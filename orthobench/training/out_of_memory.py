@@ -26,7 +26,6 @@ def explain_memory(loop: TrainingLoop, kind: str, failure: str) -> str:
         failure: the first line of the error.
     """
     trainer, phase = loop.trainer, loop.trainer.timer.phase
-    owner = "GPU" if kind == "GPU memory" else "machine"
     what = f"out of {kind} at iteration {trainer.state.iteration}"
     probe = loop.evaluator.probes.get(phase.removeprefix("probe "))
     use: Callable[[Batch], None]
@@ -43,7 +42,7 @@ def explain_memory(loop: TrainingLoop, kind: str, failure: str) -> str:
     while size and not _fits(trainer, use, split, size):
         size //= 2
     if size:
-        return f"{what} with {setting}={tried}; {size} fits beside the {owner}'s other processes"
+        return f"{what} with {setting}={tried}; {size} fits in the memory that other processes leave"
     return f"{what} with {setting}={tried}, and a batch of 1 does not fit either: {failure}"
 
 

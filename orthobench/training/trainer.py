@@ -180,7 +180,7 @@ class Trainer:
         if problem is None:
             self.graph = StepGraph(self._train_on, CudaRecorder(self.device), required=mode == "on")
         elif mode == "on":
-            raise UsageError(f"--cuda-graph on: {problem}; use --cuda-graph auto")
+            raise UsageError(f"`cuda_graph='on'`: {problem}; use `cuda_graph='auto'`")
 
     @property
     def is_over(self) -> bool:
@@ -348,7 +348,7 @@ class Trainer:
         settings = self.config.model_settings
         decay = 0.0 if self.model.penalises_weights else settings.weight_decay
         if decay and all(group.optimizer != "adamw" for group in self.groups):
-            raise UsageError(f"weight_decay={decay:g} is that of adamw: set optimizer=adamw as well, or leave it at 0")
+            raise UsageError(f"weight_decay={decay:g} needs adamw: set optimizer=adamw, or leave it at 0")
         exempt = [
             parameter
             for name, parameter in self.model.named_parameters()

@@ -27,7 +27,7 @@ FACTS = "orthobench"
 """The metadata entry that holds the facts."""
 FORMAT = 1
 """Version of the facts."""
-BROKEN = "restore the file, or train the run again with --force"
+BROKEN = "restore the file, or train the run again with `force=True`"
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from orthobench.errors import UsageError
+from orthobench.location import Location
 from orthobench.store import Store, Weights, WeightsRow
 from orthobench.weights.folder import read, weights_folder
 
 
-def copy_weights(source: str, target: str, store: Store, keys: Iterable[str]) -> tuple[int, int]:
+def copy_weights(source: Location, target: Location, store: Store, keys: Iterable[str]) -> tuple[int, int]:
     """Copy the files in the source database's folder; files recorded by a path or a URL stay where they are.
 
     A file that is missing or has changed is not copied, and its record in the target remains.
@@ -38,17 +39,17 @@ def copy_weights(source: str, target: str, store: Store, keys: Iterable[str]) ->
                 except UsageError:
                     missing += 1
                 else:
-                    row = replace(row, path=folder.put(record.path, content))
+                    row = replace(row, path=folder.put(record.path.real, content))
                     copied += 1
             rows.append(row)
-        if rows and not folder.is_beside:
+        if rows and not folder.is_adjacent:
             store.log(run.id, [], [], {}, weights=rows)
     return copied, missing
 
 
 def is_elsewhere(record: Weights) -> bool:
     """Return whether a file is recorded by a path or a URL instead of its name in the database's folder."""
-    return "/" in record.path
+    return "/" in record.path.real
 
 
 def _row(record: Weights) -> WeightsRow:

@@ -14,13 +14,12 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING
 
-from orthobench.errors import UsageError, without_passwords
+from orthobench.errors import UsageError
 from orthobench.files.atomic import storage_error, write_bytes
+from orthobench.location import Location, Place
 from orthobench.store import Weights
-from orthobench.store.location import sqlite_file
 from orthobench.weights.content import KINDS, file_name, sha256
 
 if TYPE_CHECKING:
@@ -38,16 +37,20 @@ class WeightsFolder:
 
     Attributes:
         root: the absolute path of the folder, or the URL.
-        is_beside: whether it is the folder next to the database file.
+        is_adjacent: whether it is the folder next to the database file.
     """
 
-    root: str
-    is_beside: bool = False
+    root: Location
+    is_adjacent: bool = False
 
     @property
     def is_remote(self) -> bool:
         """Whether it is a URL."""
-        return "://" in self.root
+        return self.root.is_url
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.root.real)
 
     def check(self) -> None:
         """Refuse a URL that no file system supports, or a folder that cannot be written or recorded.
@@ -55,28 +58,28 @@ class WeightsFolder:
         Raises:
             UsageError: with the fix.
         """
-        if not self.is_beside and self.root != self.root.encode(errors="replace").decode():
+        if not self.is_adjacent and self.root.real != self.root.real.encode(errors="replace").decode():
             raise UsageError(
                 f"weights cannot be kept in {self.root}: the database records the path, which is not UTF-8; name "
-                "another folder with --weights-at, or leave it out"
+                "another folder with `weights`, or leave it out"
             )
         if self.is_remote:
             self._remote()
-        elif Path(self.root).is_file():
-            raise UsageError(f"weights cannot be kept in {self.root}, which is a file: name a folder with --weights-at")
-        elif not self.is_beside:  # whether the database's folder is writable is checked with the checkpoints
-            folder = next(path for path in (Path(self.root), *Path(self.root).parents) if path.exists())
+        elif self._folder.is_file():
+            raise UsageError(f"weights cannot be kept in {self.root}, which is a file: name a folder with `weights`")
+        elif not self.is_adjacent:  # whether the database's folder is writable is checked with the checkpoints
+            folder = next(path for path in (self._folder, *self._folder.parents) if path.exists())
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise UsageError(
                     f"weights cannot be kept in {self.root}: {folder} is not writable; make it writable, name another "
-                    "folder with --weights-at, or give --keep-weights none"
+                    "folder with `weights`, or give `keep_weights='none'`"
                 )
 
-    def recorded(self, name: str) -> str:
+    def recorded(self, name: str) -> Location:
         """Return the path of a file as the database records it."""
-        return name if self.is_beside else f"{self.root}/{name}"
+        return Location(name) if self.is_adjacent else self.root / name
 
-    def put(self, name: str, content: bytes) -> str:
+    def put(self, name: str, content: bytes) -> Location:
         """Write or replace a file atomically, and return the path to record.
 
         Raises:
@@ -86,10 +89,10 @@ class WeightsFolder:
             if self.is_remote:
                 self._remote().put(name, content)
             else:
-                Path(self.root).mkdir(parents=True, exist_ok=True)
-                write_bytes(Path(self.root, name), content)
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_bytes(self._folder / name, content)
         except OSError as error:
-            raise storage_error(f"weights {self.shown(name)}", error) from error
+            raise storage_error(f"weights {self.root / name}", error) from error
         return self.recorded(name)
 
     def get(self, name: str) -> bytes | None:
@@ -101,16 +104,16 @@ class WeightsFolder:
         try:
             if self.is_remote:
                 return self._remote().get(name)
-            return Path(self.root, name).read_bytes()
+            return (self._folder / name).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise UsageError(f"weights {self.shown(name)} cannot be read: {error.strerror or error}") from error
+            raise UsageError(f"weights {self.root / name} cannot be read: {error.strerror or error}") from error
 
     def exists(self, name: str) -> bool:
         """Return whether there is a file of this name; False also if the place cannot be reached."""
         try:
-            return self._remote().exists(name) if self.is_remote else Path(self.root, name).is_file()
+            return self._remote().exists(name) if self.is_remote else (self._folder / name).is_file()
         except (OSError, UsageError):
             return False
 
@@ -124,22 +127,19 @@ class WeightsFolder:
             if self.is_remote:
                 self._remote().remove(name)
             else:
-                Path(self.root, name).unlink()
+                (self._folder / name).unlink()
         except FileNotFoundError:
             return
         except OSError as error:
-            raise storage_error(f"weights {self.shown(name)}", error) from error
-
-    def shown(self, name: str) -> str:
-        """Return the path or URL of a file for messages."""
-        return without_passwords(f"{self.root}/{name}")
+            raise storage_error(f"weights {self.root / name}", error) from error
 
     def holds(self, other: WeightsFolder) -> bool:
         """Return whether another place is this one or inside it, following links."""
         if self.is_remote or other.is_remote:
-            is_below = f"{other.root}/".startswith(f"{self.root}/") and ".." not in other.root.split("/")
+            own, others = self.root.real, other.root.real
+            is_below = f"{others}/".startswith(f"{own}/") and ".." not in others.split("/")
             return self.is_remote and other.is_remote and is_below
-        return Path(os.path.realpath(other.root)).is_relative_to(os.path.realpath(self.root))
+        return Path(os.path.realpath(other.root.real)).is_relative_to(os.path.realpath(self.root.real))
 
     def check_url(self) -> None:
         """Refuse a URL of any but the listed protocols, or a chain of several URLs.
@@ -147,9 +147,9 @@ class WeightsFolder:
         Raises:
             UsageError: the message lists the protocols.
         """
-        if self.is_remote and (self.root.partition("://")[0] not in PROTOCOLS or "::" in self.root):
+        if self.is_remote and (self.root.real.partition("://")[0] not in PROTOCOLS or "::" in self.root.real):
             raise UsageError(
-                f"weights cannot be kept at {self.root[:200]}: give a folder, or one URL of {', '.join(PROTOCOLS)}"
+                f"weights cannot be kept at {str(self.root)[:200]}: give a folder, or one URL of {', '.join(PROTOCOLS)}"
             )
 
     def _remote(self) -> RemoteFolder:
@@ -159,36 +159,38 @@ class WeightsFolder:
         return RemoteFolder(self.root, what="weights")
 
 
-def weights_folder(database: str, location: str | None = None, checkpoints: Path | str | None = None) -> WeightsFolder:
+def weights_folder(
+    database: Location, place: Place | None = None, checkpoints: Path | Location | None = None
+) -> WeightsFolder:
     """Return the place of the weights of a database's runs.
 
     Args:
-        location: a folder or a URL; None: the folder next to a database file, with its name. A link counts as the
+        place: a folder or a URL; None: the folder next to a database file, with its name. A link counts as the
             file to which it points.
         checkpoints: the folder or URL of a server's checkpoints, which by default also contains its weights.
     """
-    if location is not None:
-        return WeightsFolder(_absolute(location.rstrip("/")))
-    file = sqlite_file(database)
+    if place is not None:
+        return WeightsFolder(Location(Location.of(place).real.rstrip("/")).absolute())
+    file = database.file
     if file is not None:
-        return WeightsFolder(f"{os.path.realpath(file)}.weights", is_beside=True)
-    return WeightsFolder(f"{_absolute(str(checkpoints or 'orthobench.checkpoints'))}/weights")
+        return WeightsFolder(Location(f"{os.path.realpath(file)}.weights"), is_adjacent=True)
+    return WeightsFolder(Location.of(checkpoints or "orthobench.checkpoints").absolute() / "weights")
 
 
-def find(database: str, key: str, record: Weights) -> tuple[WeightsFolder, str]:
+def find(database: Location, key: str, record: Weights) -> tuple[WeightsFolder, str]:
     """Return the place and the name of a recorded file; only names that orthobench would write are valid.
 
     Raises:
         UsageError: the record names another file.
     """
-    parent, _, name = record.path.rpartition("/")
+    parent, _, name = record.path.real.rpartition("/")
     is_ours = record.kind in KINDS and name == file_name(key, record.kind) and parent.isprintable()
     if not is_ours or not (not parent or "://" in parent or Path(parent).is_absolute()):
         raise UsageError(f"the record of run {key}'s weights names another file, {record.path}: it is damaged")
-    return (WeightsFolder(parent) if parent else weights_folder(database)), name
+    return (WeightsFolder(Location(parent)) if parent else weights_folder(database)), name
 
 
-def exists(database: str, key: str, record: Weights) -> bool | None:
+def exists(database: Location, key: str, record: Weights) -> bool | None:
     """Return whether a recorded file exists; None for a URL, which is not opened."""
     try:
         folder, name = find(database, key, record)
@@ -197,7 +199,7 @@ def exists(database: str, key: str, record: Weights) -> bool | None:
     return None if folder.is_remote else folder.exists(name)
 
 
-def read(database: str, key: str, record: Weights, weights_at: str | None = None) -> bytes:
+def read(database: Location, key: str, record: Weights, weights_at: Place | None = None) -> bytes:
     """Return the content of a recorded file after checking its hash.
 
     Args:
@@ -210,25 +212,25 @@ def read(database: str, key: str, record: Weights, weights_at: str | None = None
     folder.check_url()
     if folder.is_remote and not (weights_at is not None and weights_folder(database, weights_at).holds(folder)):
         raise UsageError(
-            f"weights {folder.shown(name)} of run {key} are at a URL that this command does not name: if you trust it, "
-            f"add --weights-at {quote(without_passwords(folder.root))}"
+            f"weights {folder.root / name} of run {key} are at a URL that this command does not name: if you trust it, "
+            f"give `weights_at={str(folder.root)!r}`"
         )
     content = folder.get(name)
     if content is None:
         raise UsageError(
-            f"weights {folder.shown(name)} of run {key} are missing: move them there, or train the run again with "
-            f"--force --keep-weights {'last' if record.kind == 'state' else record.kind}"
+            f"weights {folder.root / name} of run {key} are missing: move them there, or train the run again with "
+            f"`force=True` and `keep_weights={'last' if record.kind == 'state' else record.kind!r}`"
         )
     if sha256(content) != record.sha256:
         cause = f"it has {len(content)} of {record.bytes} bytes" if len(content) < record.bytes else "it was changed"
         raise UsageError(
-            f"weights {folder.shown(name)} have another SHA-256 than the database records ({cause}): restore the file, "
-            "or train the run again with --force"
+            f"weights {folder.root / name} have another SHA-256 than the database records ({cause}): restore the file, "
+            "or train the run again with `force=True`"
         )
     return content
 
 
-def remove(database: str, key: str, records: Iterable[Weights], weights_at: str | None = None) -> None:
+def remove(database: Location, key: str, records: Iterable[Weights], weights_at: Place | None = None) -> None:
     """Remove recorded files of a run in the folder next to its database, or at the place given on the command line.
 
     Files elsewhere may belong to the database from which this one was copied, so they stay, and a line names each. The
@@ -241,23 +243,19 @@ def remove(database: str, key: str, records: Iterable[Weights], weights_at: str 
         StorageError: a file cannot be removed.
     """
     nearby = weights_folder(database)
-    own = [] if Path(nearby.root).is_symlink() else [nearby]
+    own = [] if Path(nearby.root.real).is_symlink() else [nearby]
     own += [] if weights_at is None else [weights_folder(database, weights_at)]
     for record in records:
         try:
             folder, name = find(database, key, record)
             folder.check_url()
         except UsageError:
-            _logger.warning("stays: %s", without_passwords(record.path))
+            _logger.warning("stays: %s", record.path)
             continue
         if any(each.holds(folder) for each in own):
             folder.remove(name)
         elif folder.is_remote or folder.exists(name):
-            root = quote(without_passwords(folder.root))
+            root = str(folder.root)
             _logger.warning(
-                "stays: %s (another database may have it, too; --weights-at %s removes it)", folder.shown(name), root
+                "stays: %s (another database may have it, too; `weights_at=%r` removes it)", folder.root / name, root
             )
-
-
-def _absolute(location: str) -> str:
-    return location if "://" in location else str(Path(location).absolute())

@@ -30,22 +30,22 @@ def aggregate(*arguments):
     ("how", "metric", "n", "value", "words"),
     [
         ({}, ACCURACY, 4, 0.8, ""),
-        ({"over": "mean", "seeds": 5}, ACCURACY, 4, 0.8, "mean of 4 (printed: mean of 5)"),
+        ({"over": "mean", "seeds": 5}, ACCURACY, 4, 0.8, "mean of 4 (published: mean of 5)"),
         ({"over": "median"}, ACCURACY, 4, 0.8, "median of 4"),
         ({"over": "best", "seeds": 3}, ACCURACY, 3, 0.9, "best of 3"),
         ({"over": "best", "seeds": 3}, LOSS, 3, 0.6, "best of 3"),
-        ({"over": "best", "seeds": 5}, ACCURACY, 4, 1.0, "best of 4 (printed: best of 5)"),
+        ({"over": "best", "seeds": 5}, ACCURACY, 4, 1.0, "best of 4 (published: best of 5)"),
         ({"over": "best", "seeds": 1}, ACCURACY, 1, 0.6, "one seed"),
         ({"over": "best", "seeds": 3, "scaled": True}, ACCURACY, 3, 0.9, "best of 3, scaled"),
     ],
 )
-def test_the_number_is_made_as_the_printed_one(how, metric, n, value, words):
+def test_number_over_seeds_follows_the_stated_aggregation(how, metric, n, value, words):
     number = aggregate(VALUES, Aggregation(**how), metric)
     assert (number.n, number.words) == (n, words)
     assert number.value == pytest.approx(value)
 
 
-def test_deviations():
+def test_deviation_of_four_values_by_hand():
     """Of 0.6, 0.9, 0.7 and 1.0 the squares of the distances from 0.8 sum up to 0.1."""
     sample, population = (
         aggregate(VALUES, Aggregation(over="mean", seeds=4, deviation=kind), ACCURACY)
@@ -57,7 +57,7 @@ def test_deviations():
     assert aggregate([0.5], Aggregation(deviation="sample"), ACCURACY).deviation is None
 
 
-def test_a_diverged_run_is_the_worst_of_k_and_no_part_of_a_mean():
+def test_diverged_run_counts_in_best_of_k_and_not_in_the_mean():
     values = [-math.inf, 0.9, 0.7, 1.0]
     assert aggregate(values, Aggregation(over="best", seeds=2), ACCURACY).value == 0.9
     assert aggregate(values, Aggregation(over="median"), ACCURACY).value == pytest.approx(0.8)
@@ -65,7 +65,7 @@ def test_a_diverged_run_is_the_worst_of_k_and_no_part_of_a_mean():
     assert aggregate([-math.inf], Aggregation(), ACCURACY) is None
 
 
-def test_the_interval_of_the_best_of_k_is_that_of_a_bootstrap():
+def test_interval_of_the_best_of_k_matches_a_bootstrap():
     """Of three values, the best of three draws is at least the middle one with the probability 1 - 1 / 27."""
     assert best_of([0.5, 0.9, 0.7], 3, -1.0, 0.1) == (0.7, 0.9)
     assert best_of([0.5, 0.9, 0.7], 1, -1.0, 0.1) == (0.5, 0.9)
@@ -92,7 +92,7 @@ def test_the_interval_of_the_best_of_k_is_that_of_a_bootstrap():
         ([0.95, 0.951, 0.952], {"over": "mean", "seeds": 1}, 0.979, "outside the spread"),
     ],
 )
-def test_verdicts(values, how, target, expected):
+def test_verdict_for_each_aggregation(values, how, target, expected):
     _, agreement = aggregate_and_judge(values, Aggregation(**how), ACCURACY, Target(target, 0.005))
     assert agreement == expected
 
@@ -104,7 +104,7 @@ def test_verdicts(values, how, target, expected):
         (5, "90 % interval {} lies outside 0.979 ± 0.005"),
     ],
 )
-def test_the_number_carries_the_interval_that_decides(seeds, words):
+def test_number_carries_the_interval_that_decides(seeds, words):
     """For a single printed run it is sqrt(n + 1) times as wide as that of the mean."""
     values = [0.95, 0.97, 0.96, 0.97, 0.95]
     how = Aggregation(over="mean", seeds=seeds)
@@ -116,14 +116,14 @@ def test_the_number_carries_the_interval_that_decides(seeds, words):
     assert str(number) == f"0.96 [{number.low:.4g}, {number.high:.4g}]"
 
 
-def test_an_interval_stays_in_the_possible_range():
+def test_interval_stays_in_the_possible_range():
     """Of 1, 0.565 and 1 the interval of the mean would reach 1.28."""
     target = Target(0.5, 0.005, low=0.0, high=1.0)
     number, _ = aggregate_and_judge([1.0, 0.565, 1.0], Aggregation(), ACCURACY, target)
     assert (number.low, number.high) == (pytest.approx(0.855 - 2.919986 * 0.145, abs=1e-4), 1.0)
 
 
-def test_errors_that_span_decades_are_compared_by_their_logarithms():
+def test_errors_over_decades_are_compared_by_logarithm():
     """The logarithms of 1, e and e² have mean 1 and deviation 1; ± 0.5 of a printed e is 0.5 / e of its logarithm."""
     values = [1.0, math.e, math.e**2]
     target = Target(math.e, 1.5, error=0.5, is_logarithmic=True)
@@ -143,17 +143,17 @@ def test_errors_that_span_decades_are_compared_by_their_logarithms():
         assert aggregate_and_judge([0.9, 1.0, 1.1], Aggregation(), LOSS, target)[1] == expected
 
 
-def test_scaled_accuracies():
+def test_accuracies_scaled_by_chance_level():
     assert scaled(0.6, 0.2) == pytest.approx(0.5)
     assert (scaled(0.5, 0.5), scaled(1.0, 0.5), scaled(0.4, 0.5)) == (0.0, 1.0, pytest.approx(-0.2))
 
 
-def test_within():
+def test_interval_within_tolerance_agrees():
     assert [within(0.9, 1.1, target, 0.2) for target in (1.0, 1.2, 1.4)] == ["agrees", "undecided", "differs"]
     assert within(None, None, 1.0, 0.2) == "undecided"
 
 
-def test_the_nearest_statement_counts():
+def test_aggregation_of_a_cell_overrides_its_table():
     table = Aggregation(over="mean", seeds=5, deviation="population")
     cell = Aggregation(over="best", seeds=3, scaled=True)
     assert cell.upon(table) == Aggregation(over="best", seeds=3, deviation="population", scaled=True)
@@ -162,11 +162,11 @@ def test_the_nearest_statement_counts():
 
 
 @pytest.mark.parametrize("fields", [{"over": "best"}, {"chance": 0.5}, {"over": "worst"}])
-def test_what_cannot_be_computed_is_refused(fields):
+def test_impossible_aggregation_is_refused(fields):
     with pytest.raises(ValidationError):
         Aggregation(**fields)
 
 
 @pytest.mark.parametrize(("baseline", "level"), [(0.2, 0.2), (0.0, 0.0), (None, None), (1.0, None), (1.5, None)])
-def test_a_constant_answer_that_is_always_right_leaves_no_scale(baseline: float | None, level: float | None) -> None:
+def test_baseline_of_one_leaves_no_scaled_value(baseline: float | None, level: float | None) -> None:
     assert chance_level(baseline) == level

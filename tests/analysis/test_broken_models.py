@@ -178,7 +178,7 @@ TRIED = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("paper", "artifact", "claim", "small"), TRIED)
-def test_a_claim_that_counts_is_one_that_a_broken_model_fails(variant, paper, artifact, claim, small):
+def test_claim_that_counts_fails_on_a_broken_model(variant, paper, artifact, claim, small):
     """Those that all broken models pass are marked, and no others are."""
     passes = (outcome(variant, paper, artifact, claim, small, fault) for fault in BREAKS)
     assert all(passes) == claim.cannot_fail

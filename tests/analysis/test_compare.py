@@ -18,7 +18,7 @@ from orthobench.analysis.statistics import compare_paired, compare_unpaired, hol
 from orthobench.store import MetricRow, Status, open_store
 
 
-def test_paired_p_is_the_share_of_sign_changes_as_far_out():
+def test_paired_p_value_matches_all_sign_changes():
     """Against every change of signs of the ranks, counted by hand."""
     first, second = [1.0, 2.5, 3.0, 4.2, 5.0, 2.0], [0.5, 2.0, 3.2, 3.0, 4.0, 1.9]
     ranks = np.array([3.5, 3.5, 2, 6, 5, 1])  # of 0.5, 0.5, 0.2, 1.2, 1.0 and 0.1
@@ -41,19 +41,19 @@ def test_paired_p_is_the_share_of_sign_changes_as_far_out():
         ([0.3, 0.3], [0.3, 0.3], 0.5),
     ],
 )
-def test_a_tie_is_half_a_lead_for_either_side(first, second, lower):
+def test_tie_counts_as_half_a_win_for_paired_runs(first, second, lower):
     assert compare_paired(first, second).first_lower == pytest.approx(lower)
     assert compare_paired(second, first).first_lower == pytest.approx(1 - lower)
 
 
-def test_a_tie_of_independent_runs_is_half_a_lead_for_either_side():
+def test_tie_counts_as_half_a_win_for_independent_runs():
     """Of six pairs two are ties, and the first leads in three: (3 + 2/2) / 6."""
     first, second = [1.0, 2.0], [2.0, 1.0, 3.0]
     assert compare_unpaired(first, second).first_lower == pytest.approx(4 / 6)
     assert compare_unpaired(second, first).first_lower == pytest.approx(2 / 6)
 
 
-def test_the_paired_test_is_wilcoxons():
+def test_paired_test_matches_wilcoxon():
     """Without ties and zeros the test of signed ranks is Wilcoxon's, of which scipy knows the distribution."""
     rng = np.random.default_rng(3)
     for _ in range(5):
@@ -62,7 +62,7 @@ def test_the_paired_test_is_wilcoxons():
         assert compare_paired(first, second).p == pytest.approx(expected)
 
 
-def test_three_seeds_are_called_too_few():
+def test_three_seeds_are_reported_as_too_few():
     result = compare_paired([1.0, 1.1, 1.2], [9.0, 9.2, 9.1])
     assert result.p == result.smallest_p == 0.25
     few = "too few seeds: no difference, however large, could give p below 0.25; give 6 seeds"
@@ -70,7 +70,7 @@ def test_three_seeds_are_called_too_few():
     assert compare_paired([1.0] * 6, [2.0, 3, 4, 5, 6, 7]).words == ""
 
 
-def test_unpaired_p_is_mann_whitneys():
+def test_unpaired_p_value_matches_mann_whitney():
     """Of which scipy knows the distribution without ties; the interval is Welch's."""
     first, second = [1.0, 2.0, 3.5, 2.2], [3.0, 4.0, 5.0]
     result = compare_unpaired(first, second)
@@ -82,7 +82,7 @@ def test_unpaired_p_is_mann_whitneys():
     assert result.difference.mean + result.difference.half_width == pytest.approx(welch.high)
 
 
-def test_diverged_runs_are_the_worst_and_not_left_out():
+def test_diverged_runs_rank_worst_and_are_kept():
     """Four of five seeds of the first diverge: its only finished run is the best of all and proves nothing."""
     lost = math.inf
     result = compare_unpaired([0.01, lost, lost, lost, lost], [0.02, 0.021, 0.022, 0.023, 0.024])
@@ -97,21 +97,21 @@ def test_diverged_runs_are_the_worst_and_not_left_out():
     assert compare_paired([lost] * 6, [lost] * 6).p == 1
 
 
-def test_a_nan_is_refused():
+def test_nan_is_refused():
     with pytest.raises(ValueError, match="NaN"):
         compare_paired([1.0, math.nan], [1.0, 2.0])
     with pytest.raises(ValueError, match="NaN"):
         compare_unpaired([1.0, 2.0], [1.0, math.nan])
 
 
-def test_what_cannot_be_compared():
+def test_incomparable_samples_are_refused():
     assert compare_paired([1.0], [2.0]) is None
     assert compare_unpaired([], [1.0, 2.0]) is None
     assert compare_unpaired([1.0], [2.0, 3.0]) is None
     assert compare_unpaired([1.0, 1.0], [1.0, 1.0]).difference.half_width == 0  # no spread
 
 
-def test_holm_as_in_a_worked_example():
+def test_holm_adjustment_matches_a_worked_example():
     """Four tests: 4 x 0.005, 3 x 0.01, 2 x 0.03, then 0.04, raised to what comes before."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.9]) == [1.0, 1.0]
@@ -147,7 +147,7 @@ def test_models_are_compared_over_common_seeds(swept):
         assert ("paired sign-flip permutation test of the ranks (exact)" in text) is paired
 
 
-def test_six_common_seeds_are_paired_unless_the_user_refuses(swept, tiny_options):
+def test_six_common_seeds_are_paired_by_default(swept, tiny_options):
     swept("sweep", "adding", "--models", "rnn,lstm", "--seeds", "6", *tiny_options)
     (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
     assert (contrast["paired"], contrast["result"]["smallest_p"], contrast["result"]["words"]) == (True, 2 / 64, None)
@@ -155,7 +155,7 @@ def test_six_common_seeds_are_paired_unless_the_user_refuses(swept, tiny_options
     assert (contrast["paired"], contrast["result"]["smallest_p"]) == (False, pytest.approx(2 / 924))
 
 
-def test_a_diverged_run_is_counted_shown_and_the_worst(swept, tmp_path):
+def test_diverged_run_is_counted_and_ranks_worst(swept, tmp_path):
     with open_store(str(tmp_path / "results.db")) as store:
         best = min(store.runs(model="rnn"), key=lambda run: run.final_value)
         store.update(best.id, {"status": Status.DIVERGED, "final_value": None, "best_value": None})
@@ -170,7 +170,7 @@ def test_a_diverged_run_is_counted_shown_and_the_worst(swept, tmp_path):
 
 
 @pytest.mark.parametrize(("change", "shown"), [(None, "no value"), (math.nan, "the value NaN")])
-def test_a_finished_run_without_a_number_is_refused(swept, tmp_path, change, shown):
+def test_finished_run_without_a_value_is_refused(swept, tmp_path, change, shown):
     with open_store(str(tmp_path / "results.db")) as store:
         run = store.runs(model="rnn")[0]
         if change is None:
@@ -184,7 +184,7 @@ def test_a_finished_run_without_a_number_is_refused(swept, tmp_path, change, sho
         assert f"run {run.key} is finished and has {shown if value == 'end' else 'no value'} of mse" in outcome.err
 
 
-def test_the_end_is_compared_and_not_one_lucky_test(swept, tmp_path):
+def test_end_of_the_curve_is_compared_and_not_one_lucky_test(swept, tmp_path):
     """Each run of the first gets thirty tests at 0.2, of which the last alone is 0.01."""
     with open_store(str(tmp_path / "results.db")) as store:
         for run in store.runs(model="rnn"):
@@ -198,7 +198,7 @@ def test_the_end_is_compared_and_not_one_lucky_test(swept, tmp_path):
     assert medians == {"end": 0.2, "final": 0.01, "best": 0.01}
 
 
-def test_what_cannot_be_paired_is_told(swept, tiny_options):
+def test_unpairable_runs_are_reported(swept, tiny_options):
     outcome = swept("compare", "model=rnn,seed=0", "model=lstm,seed=0", "--paired")
     assert (outcome.code, "1 seeds are common" in outcome.err) == (2, True)
     swept("run", "adding", "rnn", *tiny_options, "-s", "learning_rate=0.0007")
@@ -206,14 +206,14 @@ def test_what_cannot_be_paired_is_told(swept, tiny_options):
     assert (outcome.code, "'model=rnn' has several runs of seed 0" in outcome.err) == (2, True)
 
 
-def test_runs_of_different_back_ends_are_not_pooled_without_a_word(swept, tmp_path):
+def test_mixed_back_ends_are_reported(swept, tmp_path):
     with open_store(str(tmp_path / "results.db")) as store:
         store.update(store.runs(model="rnn")[0].id, {"backend": "reference"})
     (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
     assert contrast["caution"] == "'model=rnn' pools runs of different back ends: cpu on cpu; reference on cpu"
 
 
-def test_many_are_adjusted_and_runs_have_names(swept):
+def test_several_comparisons_are_adjusted_and_name_their_runs(swept):
     key = json.loads(swept("ls", "--json").out)[0]["run"]
     contrasts = json.loads(swept("compare", "model=rnn", "model=lstm", f"key={key}", "seed=0", "--json").out)
     assert [contrast["paired"] for contrast in contrasts] == [False, False, False]
@@ -234,27 +234,27 @@ def test_many_are_adjusted_and_runs_have_names(swept):
         (["model=rnn", "ffff"], "there is no run 'ffff'"),
     ],
 )
-def test_mistakes_are_told(swept, selections, message):
+def test_invalid_selection_names_the_fix(swept, selections, message):
     outcome = swept("compare", *selections)
     assert outcome.code == 2
     assert message in outcome.err
 
 
-def test_other_tasks_are_cautioned_about(swept, tiny_options):
+def test_comparison_across_tasks_warns(swept, tiny_options):
     options = [option if option != "sequence_length=10" else "sequence_length=12" for option in tiny_options]
     swept("sweep", "adding", "--models", "rnn", "--seeds", "3", *options)
     text = swept("compare", "model=rnn,sequence_length=10", "model=rnn,sequence_length=12").out
-    assert "these numbers are not of the same task" in text
+    assert "the numbers are of different tasks" in text
 
 
-def test_different_metrics_are_refused_with_the_way_out(swept, tiny_options):
+def test_different_metrics_are_refused_with_the_fix(swept, tiny_options):
     swept("run", "copying", "rnn", *tiny_options)
     refused = swept("compare", "model=rnn", "seed=0")
     assert refused.code == 2
     assert "different metrics: cross_entropy, mse; narrow both to a task: task=adding, task=copying" in refused.err
 
 
-def test_mixed_settings_are_cautioned_about_and_found_in_any_notation(swept, tiny_options):
+def test_mixed_settings_warn_in_any_notation(swept, tiny_options):
     assert not json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)[0]["caution"]
     swept("run", "adding", "rnn", *tiny_options, "-s", "learning_rate=0.0007")
     (mixed,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
@@ -267,7 +267,7 @@ def test_mixed_settings_are_cautioned_about_and_found_in_any_notation(swept, tin
 
 @pytest.mark.slow
 @pytest.mark.parametrize("test", [compare_paired, compare_unpaired])
-def test_the_memory_of_a_test_does_not_grow_with_the_runs(test):
+def test_memory_of_a_test_does_not_grow_with_the_runs(test):
     """Of all draws at once, 2,000 values a side would take a gigabyte, and of all pairs 32 MB."""
     first, second = np.random.default_rng(0).normal(size=(2, 2000))
     test(first[:20], second[:20])  # the modules are loaded
@@ -280,14 +280,14 @@ def test_the_memory_of_a_test_does_not_grow_with_the_runs(test):
     assert peak < 100e6
 
 
-def test_draws_in_parts_are_the_same_draws(monkeypatch):
+def test_draws_in_parts_equal_all_draws_at_once(monkeypatch):
     first, second = np.random.default_rng(0).normal(size=(2, 30))
     whole = [test(first, second).p for test in (compare_paired, compare_unpaired)]
     monkeypatch.setattr(statistics, "VALUES_AT_ONCE", 1000)
     assert [test(first, second).p for test in (compare_paired, compare_unpaired)] == whole
 
 
-def test_a_comparison_reads_each_run_once_and_only_the_tests_of_its_metric(tmp_path, monkeypatch):
+def test_comparison_reads_each_run_once(tmp_path, monkeypatch):
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         for number, model in enumerate(("rnn", "rnn", "lstm", "lstm", "gru", "gru")):
             run = store.start(make_run_record(key=f"{number:016x}", model=model, seed=number % 2), "e", {})

@@ -44,7 +44,7 @@ def databases(tmp_path):
     return "before.db", "after.db"
 
 
-def test_the_test_is_that_of_the_statistics_and_the_commits_are_named(databases, orthobench):
+def test_test_matches_the_statistics_and_commits_are_named(databases, orthobench):
     done = orthobench("compare", *databases, "--json")
     assert done.code == 0, done.err
     record = json.loads(done.out)
@@ -59,7 +59,7 @@ def test_the_test_is_that_of_the_statistics_and_the_commits_are_named(databases,
     assert (rnn["runs_of"], rnn["settings"]) == ("adding rnn", {"model_version": ["1", "2"]})
 
 
-def test_runs_of_one_database_alone_are_listed_with_their_settings(databases, orthobench):
+def test_runs_of_one_database_alone_are_listed_with_settings(databases, orthobench):
     record = json.loads(orthobench("compare", *databases, "--json").out)
     (scornn,) = record["only_first"]
     assert scornn["runs_of"].startswith("adding scornn")
@@ -79,7 +79,7 @@ def test_identical_runs_are_counted(tmp_path, orthobench):
     assert match["result"]["difference"] + half == pytest.approx(welch.high)
 
 
-def test_csv_and_text_say_the_same(databases, orthobench):
+def test_csv_and_text_agree(databases, orthobench):
     rows = list(csv.DictReader(io.StringIO(orthobench("compare", *databases, "--csv").out)))
     assert [(row["where"], row["runs"].split()[1]) for row in rows] == [
         ("both", "lstm"),
@@ -96,7 +96,7 @@ def test_csv_and_text_say_the_same(databases, orthobench):
     assert "only in after.db:" in text
 
 
-def test_filters_restrict_both(databases, orthobench):
+def test_filters_restrict_both_databases(databases, orthobench):
     record = json.loads(
         orthobench("compare", *databases, "--model", "scornn", "--where", "hidden_size=170", "--json").out
     )
@@ -115,7 +115,7 @@ def test_filters_restrict_both(databases, orthobench):
         (["model=rnn", "model=lstm", "--csv", "--db", "before.db"], "--csv is for two databases"),
     ],
 )
-def test_a_wrong_command_is_one_line(databases, orthobench, words, message):
+def test_invalid_command_is_one_line(databases, orthobench, words, message):
     done = orthobench("compare", *words)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert message in done.err

@@ -20,26 +20,26 @@ AFTER_50 = {
 
 
 @pytest.mark.parametrize("panel", AFTER_50)
-def test_where_the_states_are_after_50_steps(panel):
-    courses = trajectories(PANELS[panel])
-    assert courses.shape == (3, 51, 2)
-    np.testing.assert_array_equal(courses[:, 0], STARTS)
-    np.testing.assert_allclose(courses[:, -1], AFTER_50[panel], atol=1.5e-6)
+def test_states_after_50_steps(panel):
+    states = trajectories(PANELS[panel])
+    assert states.shape == (3, 51, 2)
+    np.testing.assert_array_equal(states[:, 0], STARTS)
+    np.testing.assert_allclose(states[:, -1], AFTER_50[panel], atol=1.5e-6)
 
 
-def test_the_random_system_has_two_fixed_points():
+def test_random_system_has_two_fixed_points():
     last = trajectories(PANELS["a"])[:, -1]
     np.testing.assert_allclose(np.abs(last), np.tile([0.971, 0.997], (3, 1)), atol=1e-3)
     assert len({tuple(np.sign(h)) for h in last}) == 2
 
 
 @pytest.mark.parametrize(("panel", "norms"), [("g", [4.15, 4.04, 4.24]), ("h", [0.574, 0.594, 0.573])])
-def test_how_far_they_are_after_1000_steps(panel, norms):
+def test_distances_after_1000_steps(panel, norms):
     last = trajectories(PANELS[panel], 1000)[:, -1]
     np.testing.assert_allclose(np.linalg.norm(last, axis=1), norms, atol=0.005)
 
 
-def test_the_record_has_the_eigenvalues_that_the_caption_states():
+def test_record_has_the_published_eigenvalues():
     panels = {panel["panel"]: panel for panel in toy_dynamics()["panels"]}
     assert list(panels) == list("abcdefgh")
     stated = {

@@ -40,7 +40,7 @@ def test_scores_hold_up_to_a_length(scores, expected):
     assert holds(holding(), variant(scores)) is expected
 
 
-def test_scores_hold_no_farther_than_the_tests_go():
+def test_scores_do_not_hold_beyond_the_longest_test():
     assert holds(holding(4), variant([1.0] * 4))
     assert not holds(holding(5), variant([1.0] * 4))
     assert not holds(holding(5), variant([1.0] * 5, [1.0] * 4))
@@ -63,12 +63,12 @@ def test_scores_fall_by_a_length(scores, expected):
         ([1.0, 0.9, 0.5], False),  # not tested at length 4
     ],
 )
-def test_scores_hold_up_to_a_length_and_fall_by_a_greater_one(scores, expected):
+def test_scores_hold_up_to_one_length_and_fall_by_another(scores, expected):
     claim = HoldsLengths(text="", model="rnn", up_to=2, lost_from=4)
     assert holds(claim, variant(scores)) is expected
 
 
-def test_the_reason_of_lengths_has_both_limits():
+def test_reason_names_both_limits():
     claim = HoldsLengths(text="", model="rnn", up_to=2, lost_from=4)
     _, text = judge(claim, variant([1.0, 0.9, 0.5, 0.1], [1.0, 1.0, 0.5, 0.0]))
     assert text == "lowest score up to length 2: 0.9 to 1, limit 0.9; at most 0 to 0.1 from length 4 on, limit 0.1"
@@ -76,7 +76,7 @@ def test_the_reason_of_lengths_has_both_limits():
     assert text == "score at the shortest length: 1, limit 0.9; at most 0.1 from length 2 on, limit 0.1"
 
 
-def test_the_share_of_seeds_or_pairs_decides():
+def test_share_of_seeds_or_pairs_decides():
     right, farther, wrong = [1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0]
 
     def share(claim: HoldsLengths | ReachesFarther, own: SimpleNamespace, *others: SimpleNamespace) -> float:
@@ -91,7 +91,7 @@ def test_the_share_of_seeds_or_pairs_decides():
     assert share(FARTHER, variant(farther), variant(right), variant(farther)) == 0.5  # the weaker one
 
 
-def test_the_score_is_the_share_of_the_way_from_chance():
+def test_score_is_scaled_from_chance_to_one():
     """An accuracy of 0.94 is 0.88 of the way from 0.5 to 1; one of 0.54 is 0.08 of it."""
     assert not holds(holding(), variant([0.94, 0.94], chance=0.5))
     assert holds(holding(), variant([0.96, 0.96], chance=0.5))
@@ -100,7 +100,7 @@ def test_the_score_is_the_share_of_the_way_from_chance():
     assert holds(holding(), variant([0.94, 0.94], chance=1.0))
 
 
-def test_the_one_that_reaches_farther_has_a_score_at_greater_lengths():
+def test_model_that_reaches_farther_has_a_score_at_greater_lengths():
     near, far, never = variant([1.0, 0.49, 0.4]), variant([1.0, 0.5, 0.4]), variant([1.0, 1.0, 1.0])
     assert holds(FARTHER, far, near)
     assert holds(FARTHER, never, far, near)
@@ -109,7 +109,7 @@ def test_the_one_that_reaches_farther_has_a_score_at_greater_lengths():
     assert not holds(FARTHER, far, near, never)
 
 
-def test_a_seed_that_solved_its_task_counts_with_its_last_test():
+def test_solved_seed_counts_with_its_last_test():
     assert holds(holding(), variant([1.0, 1.0], [1.0, 1.0], solved=(0,)))
     assert not holds(holding(), variant([1.0, 0.0], [1.0, 1.0], solved=(0,)))
 
@@ -120,7 +120,7 @@ def test_only_finished_seeds_count():
     assert holds(holding(), own)
 
 
-def test_the_reason_has_the_range_over_seeds():
+def test_reason_has_the_range_over_seeds():
     seeds = variant([1.0, 0.0, 0.0], [1.0, 1.0, 0.0], label="own"), variant([1.0], label="whole"), variant(label="none")
     _, text = judge(FARTHER, *seeds)
     assert text == "first length with less than half of the score: own: 2 to 3; whole: none; none: nothing"

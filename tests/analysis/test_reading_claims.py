@@ -19,7 +19,7 @@ def kinds(claim: type[Claim] = Claim) -> set[type[Claim]]:
     return below | ({claim} if claim.model_fields["check"].default else set())
 
 
-def test_every_class_is_a_kind_under_its_own_name():
+def test_every_claim_class_is_a_kind_under_its_own_name():
     assert set(KINDS.values()) == {kind for kind in kinds() if isinstance(kind.model_fields["check"].default, str)}
     for check, kind in KINDS.items():
         assert check == re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
@@ -35,7 +35,7 @@ def test_every_class_is_a_kind_under_its_own_name():
         ("drops_within", {"epochs": 1.0}, DropsWithin(text="", model="rnn", epochs=1)),
     ],
 )
-def test_a_check_names_the_class_and_the_other_keys_are_its_fields(check, fields, expected):
+def test_check_names_the_class_and_other_keys_are_its_fields(check, fields, expected):
     assert read(stated(check, **fields)) == expected
 
 
@@ -62,7 +62,7 @@ def test_a_check_names_the_class_and_the_other_keys_are_its_fields(check, fields
         ({"check": "ends_below", "model": "rnn", "share": 0.1}, "ends_below needs text: the statement in words"),
     ],
 )
-def test_a_mistake_is_named_with_its_fix(table, message):
+def test_invalid_claim_names_the_fix(table, message):
     with pytest.raises(UsageError) as raised:
         read(table)
     assert message in str(raised.value)

@@ -10,7 +10,7 @@ from orthobench.analysis.statistics import DRAWS, compare_unpaired, median
 
 
 @pytest.mark.parametrize("n", [5, 6, 9, 20])
-def test_the_interval_of_a_median_is_the_bootstraps(n):
+def test_median_interval_matches_the_bootstrap(n):
     data = np.random.default_rng(n).normal(size=n)
     expected = bootstrap((data,), np.median, n_resamples=DRAWS, method="percentile", rng=0).confidence_interval
     interval = median(data.tolist())
@@ -19,7 +19,7 @@ def test_the_interval_of_a_median_is_the_bootstraps(n):
 
 @pytest.mark.parametrize("sizes", [(2, 2), (3, 2), (5, 5), (4, 6), (7, 7), (9, 9)])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_p_of_ranks_is_that_of_the_permutation_test(sizes, seed):
+def test_rank_p_value_matches_the_permutation_test(sizes, seed):
     n, m = sizes
     values = np.random.default_rng(seed).integers(0, 6, n + m).astype(float)
     values[0] = np.inf if seed else values[0]

@@ -52,7 +52,7 @@ RUNS = [
         (["probes=heat_map", "device=cpu", "sequence_length=10", "seed=10"], ["2b"]),
     ],
 )
-def test_runs_meet_all_conditions(texts, keys):
+def test_selected_runs_meet_all_conditions(texts, keys):
     conditions = parse_conditions(texts)
     assert [selected_run.key for selected_run in select_runs(RUNS, conditions)] == keys
     assert parse_conditions([describe(conditions)] if conditions else []) == conditions
@@ -87,7 +87,7 @@ FILES = [
         (["model=RNN"], []),
     ],
 )
-def test_a_condition_takes_what_a_run_takes(texts, keys, monkeypatch):
+def test_condition_accepts_every_notation_of_a_setting(texts, keys, monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setattr("os.getcwd", lambda: "/home/me")
     try:
@@ -97,7 +97,7 @@ def test_a_condition_takes_what_a_run_takes(texts, keys, monkeypatch):
     assert [selected_run.key for selected_run in selected] == keys
 
 
-def test_the_status_can_be_computed():
+def test_status_is_a_condition():
     selected = select_runs(RUNS, parse_conditions(["status=interrupted"]), lambda run: "interrupted")
     assert len(selected) == 4
 
@@ -118,7 +118,7 @@ def test_the_status_can_be_computed():
         (["status=finish"], "unknown status 'finish': did you mean finished?"),
     ],
 )
-def test_mistakes_name_the_fix(texts, message):
+def test_invalid_condition_names_the_fix(texts, message):
     with pytest.raises(UsageError) as raised:
         select_runs(RUNS, parse_conditions(texts))
     assert message in str(raised.value)
@@ -134,18 +134,18 @@ def test_mistakes_name_the_fix(texts, message):
         (["tag=nights"], "no run has tag=nights; runs have tag day, night, none"),
     ],
 )
-def test_no_match_lists_the_values_that_exist(texts, message):
+def test_no_match_lists_the_existing_values(texts, message):
     with pytest.raises(NoMatchError) as raised:
         select_runs(RUNS, parse_conditions(texts))
     assert str(raised.value) == message
 
 
-def test_long_lists_are_cut_and_begin_with_the_nearest_value():
+def test_long_list_is_shortened_and_begins_with_the_nearest_value():
     with pytest.raises(NoMatchError) as raised:
         narrow(range(100), {"name": ("5050505",)}, lambda number: {"name": f"{number:02}" * 4})
     assert "runs have name 50505050, " in str(raised.value)
     assert str(raised.value).endswith(" and 88 more")
 
 
-def test_an_empty_database_meets_any_condition():
+def test_empty_database_accepts_any_condition():
     assert select_runs([], {"model": ("lstm",)}) == []

@@ -7,7 +7,7 @@ from scipy.stats import t, ttest_1samp, ttest_ind_from_stats
 from orthobench.analysis.statistics import Median, Side, curve_end, equivalence, median, side, summarize
 
 
-def test_interval_is_students():
+def test_mean_interval_is_students_t():
     """Five values of mean 3 and variance 2.5: t(4, 0.975) = 2.776, half width 2.776 sqrt(2.5 / 5)."""
     summary = summarize([1, 2, 3, 4, 5])
     assert (summary.n, summary.mean) == (5, 3)
@@ -16,7 +16,7 @@ def test_interval_is_students():
     assert str(summarize([1.0, 2.0, 3.0, 4.0, 5.0], bounds=(2.0, 4.5))) == "3 [2, 4.5]"
 
 
-def test_few_values():
+def test_interval_of_few_values():
     assert summarize([]) is None
     assert summarize([math.nan, math.inf]) is None
     assert str(summarize([0.25])) == "0.25"
@@ -26,14 +26,14 @@ def test_few_values():
 @pytest.mark.parametrize(
     ("count", "first"), [(1, 0), (4, 3), (9, 8), (10, 7), (30, 27), (31, 27), (71, 63), (101, 90), (201, 180)]
 )
-def test_the_end_of_a_curve_is_its_last_tenth(count, first):
+def test_curve_end_is_the_last_tenth_of_the_tests(count, first):
     """At least three tests; of fewer than ten tests the last alone. The values are in order, so the median is known."""
     end = curve_end([float(i) for i in range(count)])
     assert end.tests == tuple(range(first, count))
     assert end.value == (first + count - 1) / 2
 
 
-def test_one_lucky_test_does_not_make_an_end():
+def test_one_lucky_test_does_not_reach_the_limit():
     """The last of 200 tests is below the limit; more than half of the last 20 are above."""
     curve = [1.0] * 180 + [0.3] * 11 + [0.1] * 9
     end = curve_end(curve)
@@ -43,7 +43,7 @@ def test_one_lucky_test_does_not_make_an_end():
     assert str(side([end, curve_end([0.1])], 0.2)) == "1 of 2 seeds, 48 % of the last tests"
 
 
-def test_an_end_that_is_no_number_reaches_nothing():
+def test_non_finite_end_reaches_no_limit():
     end = curve_end([1.0] * 28 + [0.5, math.nan])
     assert math.isnan(end.value)
     assert side([end], 2.0) == Side(0, 1, 1 / 3)
@@ -60,7 +60,7 @@ def failing(n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("n", "seeds"), [(5, 300), pytest.param(10, 3_000, marks=pytest.mark.slow)])
-def test_the_medians_interval_covers_where_a_tenth_of_the_seeds_fail(n, seeds):
+def test_median_interval_covers_when_a_tenth_of_the_seeds_fail(n, seeds):
     """Against the distribution's own median and mean, of a million draws; the t interval covers far too rarely."""
     rng = np.random.default_rng(7)
     population = failing(1_000_000, rng)
@@ -75,7 +75,7 @@ def test_the_medians_interval_covers_where_a_tenth_of_the_seeds_fail(n, seeds):
     assert by_mean / seeds <= 0.70
 
 
-def test_the_medians_interval_is_the_bootstraps():
+def test_median_interval_matches_the_bootstrap():
     """Of five values it is the lowest and the highest: three draws or more of five are the lowest in 5.8 %."""
     assert (median([3.0, 1.0, 2.0, 5.0, 4.0]).low, median([3.0, 1.0, 2.0, 5.0, 4.0]).high) == (1.0, 5.0)
     draws = np.random.default_rng(1).choice(np.arange(9.0) ** 2, size=(200_000, 9))
@@ -99,7 +99,7 @@ def test_diverged_runs_enter_the_median_as_the_worst():
 
 
 @pytest.mark.parametrize(("n", "draws"), [(3, 4_000), (5, 4_000), pytest.param(10, 40_000, marks=pytest.mark.slow)])
-def test_a_mean_at_the_margin_agrees_in_five_percent_at_most(n, draws):
+def test_mean_at_the_margin_agrees_at_most_five_percent(n, draws):
     """The size of the equivalence test, where the true mean lies just at the tolerance; and its power at zero."""
     rng = np.random.default_rng(11)
     margin = 0.005
@@ -132,11 +132,11 @@ def test_a_mean_at_the_margin_agrees_in_five_percent_at_most(n, draws):
         ([0.25, 0.25, 0.25, math.inf], "undecided"),  # a diverged seed has no mean
     ],
 )
-def test_agreement_is_proven_or_refuted_or_undecided(values, verdict):
+def test_agreement_is_proven_refuted_or_undecided(values, verdict):
     assert equivalence(values, 0.25, 0.005).verdict == verdict
 
 
-def test_agreement_is_two_one_sided_tests():
+def test_agreement_matches_two_one_sided_t_tests():
     """Agrees where both one-sided t tests of scipy reject at 5 %; differs where the mean is proven to be beyond."""
     rng = np.random.default_rng(5)
     seen = set()
@@ -152,7 +152,7 @@ def test_agreement_is_two_one_sided_tests():
 
 
 @pytest.mark.parametrize("n", [3, 10, 30])
-def test_a_single_printed_run_of_the_same_distribution_lies_outside_in_ten_percent(n):
+def test_published_single_run_of_same_distribution_differs_in_ten_percent(n):
     """At any number of seeds: the prediction interval covers one more run in 90 %. That of the mean does not."""
     rng = np.random.default_rng(3)
     draws = 2_000
@@ -165,7 +165,7 @@ def test_a_single_printed_run_of_the_same_distribution_lies_outside_in_ten_perce
     assert share("differs", None) > 0.2
 
 
-def test_the_interval_of_one_more_run():
+def test_prediction_interval_of_one_more_run():
     """Five values with mean 3 and variance 2.5: the t quantile of 95 % at 4 degrees of freedom is 2.131847."""
     interval = equivalence([1.0, 2.0, 3.0, 4.0, 5.0], 3.0, 0.1, runs=1)
     half_width = 2.131847 * math.sqrt(2.5 * 1.2)
@@ -176,7 +176,7 @@ def test_the_interval_of_one_more_run():
 
 
 @pytest.mark.parametrize(("printed", "error", "runs"), [(0.5, 0.1, 5), (2.0, 0.3, 3), (1.0, 1e-3, 50), (0.0, 4.0, 2)])
-def test_a_printed_deviation_widens_the_interval_to_welchs(printed, error, runs):
+def test_published_deviation_gives_welchs_interval(printed, error, runs):
     """The interval, moved to the difference, is scipy's of Welch's test from the statistics of both samples."""
     values = [0.9, 1.3, 1.1, 1.6]
     result = equivalence(values, printed, 0.1, error, runs)
@@ -198,7 +198,7 @@ def test_equal_values_need_no_spread():
     assert known.high == pytest.approx(1 + 1.644854 * 0.1, rel=1e-6)
 
 
-def test_two_samples_of_one_distribution_differ_in_ten_percent_at_most():
+def test_two_samples_of_one_distribution_differ_at_most_ten_percent():
     """Where the printed runs scatter as measured. Without their deviation a printed mean differs far more often."""
     rng = np.random.default_rng(4)
     draws = 3_000

@@ -33,7 +33,7 @@ def options_of(settings) -> list[str]:
     return [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
 
 
-def test_importing_the_package_loads_nothing_heavy():
+def test_import_of_the_package_loads_nothing_heavy():
     code = (
         "import sys, orthobench as ob; assert ob.__version__; "
         "heavy = 'torch', 'pandas', 'sqlalchemy', 'numpy', 'pydantic', 'orthobench.api'; "
@@ -51,7 +51,7 @@ def test_every_name_is_exported():
         _ = ob.nothing
 
 
-def test_every_name_of_the_api_has_its_module():
+def test_every_public_name_has_its_module():
     assert sorted(name for names in api.NAMES.values() for name in names) == api.__all__ == ob_names()
     for module, names in api.NAMES.items():
         for name in names:
@@ -64,7 +64,7 @@ def ob_names() -> list[str]:
     return [name for name in ob.__all__ if name != "__version__"]
 
 
-def test_no_room_of_the_package_hides_a_name_of_the_api():
+def test_no_submodule_hides_a_public_name():
     """An import of a submodule would bind its name in the package, in place of the function."""
     rooms = {path.stem for path in Path(ob.__file__).parent.iterdir()} | {"models", "tasks"}
     assert rooms & set(ob.__all__) == set()
@@ -77,7 +77,7 @@ def test_no_room_of_the_package_hides_a_name_of_the_api():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_run_is_the_command_lines(orthobench, capsys):
+def test_run_equals_the_command_lines(orthobench, capsys):
     run = ob.run("adding", "scornn", seed=1, settings=SETTINGS, negative_ones=3)
     assert capsys.readouterr() == ("", "")
     outcome = orthobench("run", "adding", "scornn", "--seed", "1", *options_of(SETTINGS), "-s", "negative_ones=3")
@@ -86,7 +86,7 @@ def test_a_run_is_the_command_lines(orthobench, capsys):
     assert ob.run("adding", "scornn", seed=1, settings=SETTINGS, negative_ones=3).created_at == run.created_at
 
 
-def test_settings_are_resolved_once_and_the_database_is_opened_once(monkeypatch):
+def test_settings_are_resolved_and_database_opened_once(monkeypatch):
     from orthobench import spec
     from orthobench.store import open as opening
 
@@ -119,7 +119,7 @@ def _default_type(dtype):
     ],
     ids=["float64", "bfloat16", "meta", "autocast"],
 )
-def test_the_programs_defaults_of_torch_change_no_result(surroundings):
+def test_torch_defaults_of_the_caller_change_no_result(surroundings):
     """A run has the numbers of its key whatever the notebook around it has set, and so has its model."""
 
     def results(database: str):
@@ -140,7 +140,7 @@ def test_the_programs_defaults_of_torch_change_no_result(surroundings):
     }
 
 
-def test_a_run_that_ends_changes_no_default_of_one_that_trains_in_another_thread():
+def test_finished_run_keeps_torch_defaults_of_another_thread():
     with _default_type(torch.float64):
         first, second = plain_torch(), plain_torch()
         first.__enter__()
@@ -157,7 +157,7 @@ def test_force_trains_again():
     assert again.created_at > first.created_at
 
 
-def test_a_sweep_prints_nothing_and_returns_its_runs(capfd):
+def test_sweep_prints_nothing_and_returns_its_runs(capfd):
     planned = ob.sweep("adding", "rnn", seeds=2, settings=SETTINGS, dry_run=True, jobs=0)
     assert [run.state for run in planned.plan.runs] == ["missing", "missing"]
     assert planned.plan.totals().seconds > 0
@@ -174,7 +174,7 @@ def test_a_sweep_prints_nothing_and_returns_its_runs(capfd):
     )
 
 
-def test_bound_settings_are_one_axis():
+def test_bound_settings_form_one_axis():
     grid = {("hidden_size", "negative_ones"): [(8, 2), (6, 3)]}
     small = {name: value for name, value in SETTINGS.items() if name != "hidden_size"}
     runs = ob.sweep("adding", "scornn", grid=grid, settings=small, jobs=0).runs
@@ -183,13 +183,13 @@ def test_bound_settings_are_one_axis():
 
 
 @pytest.mark.slow
-def test_a_sweep_in_processes_prints_nothing(capfd):
+def test_sweep_in_processes_prints_nothing(capfd):
     sweep = ob.sweep("adding", ["rnn", "lstm"], settings=SETTINGS, jobs=2)
     assert [run.status for run in sweep.runs] == ["finished"] * 2
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_failing_run_ends_no_other():
+def test_failing_run_does_not_end_the_sweep():
     Path("flawed.py").write_text(
         "from orthobench.models.rnn import RNN\n"
         "class Flawed(RNN):\n"
@@ -216,13 +216,13 @@ def test_tune_ranks_its_trials(capfd):
     assert not result.is_exhausted
 
 
-def test_a_paper_is_reproduced():
+def test_reproduce_returns_the_papers_runs():
     result = ob.reproduce("helfrich2018", figure="2", models=["ornn"], scale=0.001, jobs=0)
     assert {run.status for run in result.runs} == {"finished"}
     assert {run.model for run in result.runs} == {"ornn"}
 
 
-def test_a_study_writes_its_page():
+def test_study_writes_its_page():
     result = ob.study("toy-dynamics")
     assert result.sweep is None
     assert "Dynamics of two units" in result.page.read_text("utf-8")
@@ -237,21 +237,21 @@ def test_a_study_writes_its_page():
         (lambda: ob.run("adding", "rnn", device="cpu"), "pass options=RunOptions(device=...)"),
         (lambda: ob.run("adding", "rnn", settings={"epochs": 1}, epochs=2), "epochs is given twice"),
         (lambda: ob.sweep("adding", []), "name a model"),
-        (lambda: ob.sweep("adding", "rnn", seeds=0), "seeds=0: give a number of seeds of at least 1"),
+        (lambda: ob.sweep("adding", "rnn", seeds=0), "`seeds=0`: give a number of seeds of at least 1"),
         (lambda: ob.sweep("adding", "rnn", grid={"epochs": []}), "empty"),
-        (lambda: ob.sweep("adding", "rnn", options=ob.SweepOptions(threads=2)), "--executor ray"),
+        (lambda: ob.sweep("adding", "rnn", options=ob.SweepOptions(threads=2)), "executor='ray'"),
         (lambda: ob.SweepOptions(executor="lsf"), "is not known"),
         (lambda: ob.reproduce("helfrich"), "unknown paper"),
         (lambda: ob.open_results("none.db"), "none.db"),
     ],
 )
-def test_mistakes_are_errors_and_leave_nothing(call, message, tmp_path):
+def test_invalid_arguments_raise_and_store_nothing(call, message, tmp_path):
     with pytest.raises(ob.UsageError, match=re.escape(message)):
         call()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_that_another_process_trains_is_refused():
+def test_run_held_by_another_process_is_refused():
     from orthobench.training.checkpoint import CheckpointFolder
 
     run = ob.run("adding", "rnn", settings=SETTINGS)
@@ -291,7 +291,7 @@ class Showing(ob.Display):
         self.stop_requests += 1
 
 
-def test_a_stopped_run_resumes_and_a_display_receives_its_events():
+def test_stopped_run_resumes_and_reports_events():
     uncut = ob.run("adding", "rnn", settings=SETTINGS, db="uncut.db")
     handler = signal.getsignal(signal.SIGINT)
     display = Showing(Events(stop_at=5))
@@ -326,7 +326,7 @@ def results():
         yield opened
 
 
-def test_runs_are_a_table(results):
+def test_runs_become_a_table(results):
     runs = results.runs(task="adding")
     assert len(runs) == 4
     assert list(runs["model"]) == ["rnn", "lstm"] * 2
@@ -345,7 +345,7 @@ def test_runs_are_a_table(results):
         results.runs(hiden_size=8)
 
 
-def test_runs_are_selected_by_the_conditions_of_the_command_line(results, orthobench):
+def test_runs_are_selected_by_conditions(results, orthobench):
     for where in (["model=rnn", "n=8"], ["model=rnn,lstm,seed=1"], ["tag=none", "status=finished"], ["n=9"]):
         options = [word for condition in where for word in ("--where", condition)]
         listed = json.loads(orthobench("ls", "--json", *options).out)
@@ -362,13 +362,13 @@ def test_runs_are_selected_by_the_conditions_of_the_command_line(results, orthob
         results.runs(["model=rnn"], model="lstm")
 
 
-def test_a_cut_off_run_is_shown_as_interrupted(results):
+def test_killed_run_is_listed_as_interrupted(results):
     key = results.runs()["run"][0]
     results.store.update(results.store.get(key).id, {"status": "running"})
     assert results.runs()["status"][0] == "interrupted"
 
 
-def test_numbers_curves_and_vectors(results, orthobench):
+def test_metrics_curves_and_vectors_are_read(results, orthobench):
     runs = results.runs(model="lstm")
     metrics = results.metrics(runs, split="test", name="mse")
     assert list(metrics.columns) == ["run", "split", "name", "epoch", "iteration", "value"]
@@ -397,7 +397,7 @@ def test_numbers_curves_and_vectors(results, orthobench):
     assert results.vectors(rnn, "gradient_norm").equals(results.vectors(rnn, "gradient_norm/h"))
 
 
-def test_a_papers_table_is_the_reports(results, orthobench):
+def test_paper_table_equals_the_reports(results, orthobench):
     table = results.table("helfrich2018", "1")
     (sheet,) = json.loads(orthobench("report", "--format", "json", "--paper", "helfrich2018", "--table", "1").out)
     assert table["printed"].dropna().tolist() == [
@@ -408,7 +408,7 @@ def test_a_papers_table_is_the_reports(results, orthobench):
         results.table("helfrich2018", "9")
 
 
-def test_the_report_and_comparisons(results, tmp_path):
+def test_report_and_comparisons_are_returned(results, tmp_path):
     page = ob.report(results, "page.html")
     assert page == tmp_path / "page.html"
     assert ob.report("results.db", "again.html").exists()
@@ -423,7 +423,7 @@ def test_the_report_and_comparisons(results, tmp_path):
     assert [len(side.runs) for side in (contrast.first, contrast.second)] == [1, 1]
 
 
-def test_the_report_has_the_forms_and_filters_of_the_command_line(results, orthobench):
+def test_report_accepts_the_formats_and_filters_of_the_command_line(results, orthobench):
     table = ob.report(results, form="markdown", where=["model=rnn"])
     assert table == orthobench("report", "--format", "markdown", "--model", "rnn").out
     assert "rnn" in table
@@ -433,7 +433,7 @@ def test_the_report_has_the_forms_and_filters_of_the_command_line(results, ortho
         ob.report(results, "page.html", model="gru")
 
 
-def test_a_check_against_a_baseline(capfd):
+def test_check_against_a_baseline(capfd):
     settings = ", ".join(f"{name} = {value}" for name, value in SETTINGS.items())
     Path("baseline.toml").write_text(
         f"[[run]]\ntask = 'adding'\nmodel = 'rnn'\nseeds = [0, 1, 2, 3, 4, 5, 6, 7]\nsettings = {{ {settings} }}\n"
@@ -450,7 +450,7 @@ def test_a_check_against_a_baseline(capfd):
 # The guide
 
 
-def test_the_guides_example_runs(monkeypatch, capsys):
+def test_example_of_the_guide_runs(monkeypatch, capsys):
     text = (ROOT / "docs" / "python.md").read_text("utf-8")
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", text, re.S):

@@ -98,7 +98,7 @@ def empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_every_argument_that_has_a_kind_is_tried():
+def test_every_typed_argument_has_wrong_values_here():
     """A new argument needs wrong values here, and a function that takes one is checked."""
     assert ARGUMENTS.keys() == WRONG.keys()
     assert OPTIONS.keys() == OPTIONS_WRONG.keys()
@@ -107,7 +107,7 @@ def test_every_argument_that_has_a_kind_is_tried():
 
 
 @pytest.mark.parametrize(("function", "name", "value"), CASES, ids=repr)
-def test_a_wrong_argument_is_one_line_with_the_fix(tmp_path, function, name, value):
+def test_wrong_argument_is_one_line_with_the_fix(tmp_path, function, name, value):
     parameters = inspect.signature(FUNCTIONS[function]).parameters
     arguments = {
         each: REQUIRED[each]
@@ -119,7 +119,7 @@ def test_a_wrong_argument_is_one_line_with_the_fix(tmp_path, function, name, val
         FUNCTIONS[function](**arguments | {name: value})
     line = str(caught.value)
     assert "\n" not in line
-    assert line.startswith((f"{name}=", f"unknown {name} ")), line
+    assert line.startswith((f"`{name}=", f"unknown {name} ")), line
     assert any(word in line for word in (": give ", ": did you mean ", ": known: ")), line
     assert list(tmp_path.iterdir()) == []
 
@@ -127,7 +127,7 @@ def test_a_wrong_argument_is_one_line_with_the_fix(tmp_path, function, name, val
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, values in OPTIONS_WRONG.items() for value in values], ids=repr
 )
-def test_a_wrong_option_is_one_line_with_the_fix(name, value):
+def test_wrong_option_is_one_line_with_the_fix(name, value):
     with pytest.raises(ob.UsageError) as caught:
         ob.SweepOptions(**{name: value})
     line = str(caught.value)
@@ -135,7 +135,7 @@ def test_a_wrong_option_is_one_line_with_the_fix(name, value):
     assert name in line or name.replace("_", "-") in line, line
 
 
-def test_the_nearest_choice_is_named():
+def test_nearest_choice_is_suggested():
     with pytest.raises(ob.UsageError, match=r"^unknown preset 'quik': did you mean quick\?$"):
         ob.run("adding", "rnn", preset="quik")  # type: ignore[arg-type]
     with pytest.raises(ob.UsageError, match=r"^unknown on_divergence 'stopp': did you mean stop\?$"):
@@ -143,17 +143,17 @@ def test_the_nearest_choice_is_named():
     for call in (ob.load_model, ob.evaluate, partial(ob.export, file="m.onnx", form="onnx")):
         with pytest.raises(ob.UsageError, match=r"^unknown weights 'bst': did you mean best\?$"):
             call("abc", weights="bst")
-    with pytest.raises(ob.UsageError, match=r"give device='cuda', and choose the GPU by .*CUDA_VISIBLE_DEVICES=1$"):
+    with pytest.raises(ob.UsageError, match=r"give `device='cuda'`, and choose the GPU by .*CUDA_VISIBLE_DEVICES=1$"):
         ob.RunOptions(device="cuda:1")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", [1, 1.0, np.int64(1), np.uint8(1), np.float64(1.0), np.array([1])[0]], ids=repr)
-def test_a_whole_number_of_any_type_is_a_seed(seed, tmp_path):
+def test_integer_of_any_type_is_a_valid_seed(seed, tmp_path):
     trained = ob.sweep("adding", "rnn", db=tmp_path / "r.db", seeds=[seed], settings=TINY, jobs=0)
     assert trained.plan.runs[0].config.spec.seed == 1
 
 
-def test_numpy_seeds_train_the_runs_of_pythons(tmp_path):
+def test_numpy_seeds_equal_python_seeds(tmp_path):
     """The database is a path; the seeds come from numpy and pandas."""
     import pandas as pd
 
@@ -168,7 +168,7 @@ def test_numpy_seeds_train_the_runs_of_pythons(tmp_path):
         assert list(results.runs(seed=[2, 3]).seed) == [2]
 
 
-def test_a_single_text_counts_as_a_list_of_one(tmp_path):
+def test_single_string_counts_as_a_list_of_one(tmp_path):
     options = ob.RunOptions(tags="abc", plugins="x.py", log_to=())  # type: ignore[arg-type]
     assert (options.tags, options.plugins) == (("abc",), (Path("x.py"),))
     assert ob.RunOptions(tags=["b", "a", "b"]).tags == ("b", "a")  # type: ignore[arg-type]
@@ -176,7 +176,7 @@ def test_a_single_text_counts_as_a_list_of_one(tmp_path):
         ob.run("adding", "rnn", options=options, settings=TINY)
 
 
-def test_the_methods_of_results_take_conditions():
+def test_results_methods_accept_conditions():
     """Names of columns are conditions there, and may be lists."""
     parameters = inspect.signature(Results.runs).parameters
     assert {"task", "model", "seed"} < parameters.keys()

@@ -24,10 +24,10 @@ from orthobench.recurrence.cuda.verdicts import Verdict
 from orthobench.store import open_store
 
 
-def test_the_table_is_printed_and_kept(orthobench):
+def test_table_is_printed_and_saved(orthobench):
     outcome = orthobench("bench", "--quick", "--rounds", "1")
     assert outcome.code == 0
-    for word in (*SHAPES, "eager loop", "nn.LSTM", "sgemm", "mean nothing"):
+    for word in (*SHAPES, "eager loop", "nn.LSTM", "sgemm", "are not meaningful"):
         assert word in outcome.out
     with open_store("results.db") as store:
         (record,) = store.benchmarks("recurrence")
@@ -35,7 +35,7 @@ def test_the_table_is_printed_and_kept(orthobench):
     assert [shape_result["shape"]["name"] for shape_result in record.results["shapes"]] == list(SHAPES)
 
 
-def test_json_is_what_is_kept(orthobench):
+def test_json_output_equals_the_saved_results(orthobench):
     outcome = orthobench("bench", "--quick", "--rounds", "1", "--json", "--shape", "lstm-128", "--shape", "adding-200")
     printed = json.loads(outcome.out)
     with open_store("results.db") as store:
@@ -54,13 +54,13 @@ def test_json_is_what_is_kept(orthobench):
                 assert row["ratio"] == pytest.approx(eager["seconds"] / row["seconds"])
 
 
-def test_an_output_map_of_all_steps_is_a_part(orthobench):
+def test_output_map_of_all_steps_is_timed_as_a_part(orthobench):
     outcome = orthobench("bench", "--breakdown", "--quick", "--rounds", "2", "--json", "--shape", "copying-2000")
     (printed,) = json.loads(outcome.out)["shapes"]
     assert {row["part"]: row["seconds"] for row in printed["rows"]}["output map"] > 0
 
 
-def test_the_parts_of_a_step_are_the_step(orthobench):
+def test_timed_parts_add_up_to_the_step(orthobench):
     outcome = orthobench("bench", "--breakdown", "--quick", "--rounds", "2", "--json", "--shape", "adding-200")
     (printed,) = json.loads(outcome.out)["shapes"]
     *parts, whole = printed["rows"]
@@ -80,12 +80,12 @@ def test_the_parts_of_a_step_are_the_step(orthobench):
     assert rows["optimiser"]["gflops"] is None
     table = orthobench("bench", "--breakdown", "--quick", "--rounds", "1")
     assert table.code == 0
-    for word in (*SHAPES, "making W", "100.0%", "mean nothing"):
+    for word in (*SHAPES, "computing W", "100.0%", "are not meaningful"):
         assert word in table.out
 
 
 @pytest.mark.parametrize("shape", ["adding-200", "lstm-128"])
-def test_the_timed_step_is_the_step(shape):
+def test_timed_step_equals_the_training_step(shape):
     """The graph is cut at W; gradients and the update stay the same, bit for bit."""
     timed = TimedStep(SHAPES[shape].small())
     steps = (timed, implementations(SHAPES[shape].small(), torch.device("cpu"))["cpu"]())
@@ -98,12 +98,12 @@ def test_the_timed_step_is_the_step(shape):
     assert {"forward", "backward", "weight gradient"} <= timed.steps[0].keys()
 
 
-def test_nothing_is_timed_outside_a_record(monkeypatch):
+def test_nothing_is_timed_outside_a_recording(monkeypatch):
     monkeypatch.setattr(runtime.time, "perf_counter", pytest.fail)
     implementations(SHAPES["adding-200"].small(), torch.device("cpu"))["cpu"]()()
 
 
-def test_the_results_have_the_verdicts_on_the_kernels_that_were_timed(monkeypatch):
+def test_results_include_self_test_verdicts(monkeypatch):
     monkeypatch.setattr(verdicts, "machine", lambda device: {"device": "a fake GPU", "driver": "580.65.06"})
     setup, passed = Setup(torch.device("cpu")), Verdict("recurrence tanh", torch.device("cuda", 0), 20, 5)
 
@@ -120,7 +120,7 @@ def test_the_results_have_the_verdicts_on_the_kernels_that_were_timed(monkeypatc
     assert setup.results(list)["self_tests"] is None, "those of an earlier benchmark are not in the next"
 
 
-def test_constraints(orthobench):
+def test_constraint_costs_are_listed(orthobench):
     outcome = orthobench("bench", "--constraints", "--quick", "--rounds", "1", "--json")
     printed = json.loads(outcome.out)
     assert [shape_result["shape"]["name"] for shape_result in printed["shapes"]] == [
@@ -135,7 +135,7 @@ def test_constraints(orthobench):
     assert "Cayley" in orthobench("bench", "--constraints", "--quick", "--rounds", "1", "--shape", "adding-200").out
 
 
-def test_models_are_compared_at_one_size_and_at_table_3s(orthobench):
+def test_models_are_compared_at_equal_size_and_at_table_3_sizes(orthobench):
     outcome = orthobench("bench", "--models", "--quick", "--rounds", "1", "--json")
     common, table = json.loads(outcome.out)["shapes"]
     assert {row["model"] for row in common["rows"]} == {e.name for e in Catalog() if e.kind == "model"}
@@ -150,7 +150,7 @@ def test_models_are_compared_at_one_size_and_at_table_3s(orthobench):
     assert "x scornn" in orthobench("bench", "--models", "--quick", "--rounds", "1").out
 
 
-def test_a_tasks_batch_is_set_beside_the_step_on_it(orthobench, tmp_path):
+def test_batch_drawing_is_timed_next_to_the_step(orthobench, tmp_path):
     outcome = orthobench("bench", "--tasks", "--quick", "--rounds", "1", "--json", "--data-dir", str(tmp_path / "none"))
     (printed,) = json.loads(outcome.out)["shapes"]
     rows = {row["task"]: row for row in printed["rows"]}
@@ -168,9 +168,9 @@ def test_a_tasks_batch_is_set_beside_the_step_on_it(orthobench, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--tasks", "--models"), "--models has shapes of its own: give it alone"),
-        (("--tasks", "--shape", "lstm-128"), "--tasks has shapes of its own"),
-        (("--breakdown", "--tasks"), "--breakdown is another benchmark than"),
+        (("--tasks", "--models"), "--models has its own shapes: leave the other"),
+        (("--tasks", "--shape", "lstm-128"), "--tasks has its own shapes"),
+        (("--breakdown", "--tasks"), "--breakdown, --constraints, --models and --tasks are different benchmarks"),
         (("--shape", "mnist-17"), "unknown shape 'mnist-17': did you mean mnist-170"),
         (("--shape", "lstm-128", "--constraints"), "lstm-128 has no constrained matrix"),
         (("--device", "cuda"), "no CUDA device"),
@@ -178,7 +178,7 @@ def test_a_tasks_batch_is_set_beside_the_step_on_it(orthobench, tmp_path):
         (("--db", "nowhere/r.db"), "no folder"),
     ],
 )
-def test_bad_input_gets_one_line(orthobench, arguments, message, monkeypatch):
+def test_invalid_input_is_one_line(orthobench, arguments, message, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     outcome = orthobench("bench", "--quick", *arguments)
     assert outcome.code == 2
@@ -186,7 +186,7 @@ def test_bad_input_gets_one_line(orthobench, arguments, message, monkeypatch):
     assert len(outcome.err.splitlines()) == 1
 
 
-def test_a_back_end_that_cannot_serve_is_named_with_the_reason(orthobench, monkeypatch):
+def test_unavailable_back_end_is_named_with_the_reason(orthobench, monkeypatch):
     monkeypatch.setattr(native, "missing", lambda: "there is no C compiler")
     outcome = orthobench("bench", "--quick", "--rounds", "1", "--shape", "adding-200")
     assert outcome.code == 0
@@ -206,7 +206,7 @@ def test_a_back_end_that_cannot_serve_is_named_with_the_reason(orthobench, monke
         pytest.param(("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f"), marks=pytest.mark.slow),
     ],
 )
-def test_the_peaks_work_is_done_and_counted(flags):
+def test_peak_measurement_computes_and_counts_its_work(flags):
     """Chain i starts at i, and x <- x / 2 + 1 takes it to i / 2 + 1, then i / 4 + 3 / 2."""
     if flags and platform.machine() != "x86_64":
         pytest.skip("the flags are x86's")
@@ -219,7 +219,7 @@ def test_the_peaks_work_is_done_and_counted(flags):
         assert out.tolist() == [sum(map(expected, range(chains)))] * lanes
 
 
-def test_the_peak_is_that_of_all_threads():
+def test_peak_covers_all_threads():
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
@@ -234,7 +234,7 @@ def test_the_peak_is_that_of_all_threads():
         torch.set_num_threads(before)
 
 
-def test_denormals_are_as_before():
+def test_denormal_mode_is_restored():
     before = bool(torch.tensor(1e-40) * 1 == 0)
     try:
         for flushed in (True, False):
@@ -245,14 +245,14 @@ def test_denormals_are_as_before():
         torch.set_flush_denormal(before)
 
 
-def test_shapes_keep_the_tables_order():
+def test_shapes_keep_the_order_of_the_table():
     assert [shape.name for shape in select(["mnist-512", "adding-200"])] == ["adding-200", "mnist-512"]
     with pytest.raises(UsageError, match="unknown shape 'none': known: adding-200, "):
         select(["none"])
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the system resets no peak memory")
-def test_the_eager_loop_holds_at_least_its_states():
+def test_eager_loop_memory_is_at_least_its_states():
     shape = Shape("memory", 64, 400, 1, 64, 1)
     peak = peak_of_step(shape, "eager loop", threads=1)
     assert peak > 4 * shape.batch * shape.steps * shape.hidden

@@ -38,12 +38,12 @@ def outcome(step: TrainingStep) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("shape", TINY, ids=lambda shape: shape.name)
 @pytest.mark.parametrize("name", [EAGER, "cpu"])
-def test_every_back_end_finds_the_references_loss_and_gradients(shape, name):
+def test_every_back_end_matches_the_reference_loss_and_gradients(shape, name):
     makers = implementations(shape, CPU)
     torch.testing.assert_close(outcome(makers[name]()), outcome(makers["reference"]()), rtol=1e-4, atol=1e-6)
 
 
-def test_what_is_measured_where():
+def test_implementations_measured_on_each_device():
     assert list(implementations(TINY[0], CPU)) == [EAGER, "reference", "cpu", "nn.RNN", "nn.LSTM"]
     assert list(implementations(TINY[3], CPU)) == [EAGER, "reference", "cpu", "nn.LSTM"]
 
@@ -54,7 +54,7 @@ def gradients_by_name(network: Network) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("readout", ["last", "all"])
-def test_torchs_lstm_is_the_lstm(readout):
+def test_torch_lstm_equals_the_lstm(readout):
     shape = Shape("lstm", 5, 7, 2, 6, 3, readout, cell="lstm")
     torch_result, actual, loop = TorchLSTM(shape, CPU), LSTM(shape, CPU), EagerLSTM(shape, CPU)
     with torch.no_grad():
@@ -72,7 +72,7 @@ def test_torchs_lstm_is_the_lstm(readout):
 
 
 @pytest.mark.parametrize("readout", ["last", "all"])
-def test_torchs_rnn_is_the_recurrence_with_tanh(readout):
+def test_torch_rnn_equals_the_tanh_recurrence(readout):
     shape = Shape("rnn", 5, 7, 2, 6, 3, readout)
     torch_result = TorchRNN(shape, CPU)
     step = TrainingStep(torch_result)
@@ -81,7 +81,7 @@ def test_torchs_rnn_is_the_recurrence_with_tanh(readout):
     torch.testing.assert_close(torch_result.states(step.inputs), final if readout == "last" else outputs)
 
 
-def test_a_step_moves_every_parameter():
+def test_step_updates_every_parameter():
     for make in (lambda: ScoRNN(TINY[1], CPU), lambda: LSTM(TINY[4], CPU), lambda: TorchRNN(TINY[1], CPU)):
         network = make()
         before = [parameter.clone() for parameter in network.parameters()]
@@ -89,13 +89,13 @@ def test_a_step_moves_every_parameter():
         assert all(not torch.equal(old, new) for old, new in zip(before, network.parameters(), strict=True))
 
 
-def test_the_work_is_counted_by_hand():
+def test_flop_count_matches_a_count_by_hand():
     assert SHAPES["mnist-170"].gflop(gates=1) == pytest.approx(3 * 2 * 128 * 784 * 170 * 170 / 1e9)
     assert SHAPES["lstm-128"].gflop(gates=4) == pytest.approx(3 * 2 * 128 * 784 * 4 * 128 * 128 / 1e9)
 
 
 @pytest.mark.parametrize("name", constraints.CONSTRAINTS)
-def test_each_constraint_makes_the_matrix_it_says(name):
+def test_each_constraint_produces_the_matrix_it_names(name):
     start, make = constraints.CONSTRAINTS[name](6, torch.Generator().manual_seed(0), CPU)
     weight = make(start)
     if name == "spectral radius":

@@ -33,7 +33,7 @@ class FakeClock:
         return run
 
 
-def test_steps_take_turns_and_the_first_two_of_each_do_not_count():
+def test_steps_alternate_and_the_first_two_are_dropped():
     clock = FakeClock()
     steps = {"a": clock.step("a", 9, 1, 1, 5, 2), "b": clock.step("b", 3)}
     samples = interleave(steps, 3, clock, shortest=0, patience=100)
@@ -44,7 +44,7 @@ def test_steps_take_turns_and_the_first_two_of_each_do_not_count():
     assert summarise(samples["b"]) == summarise([Sample(3, 0)] * 3)
 
 
-def test_an_untimed_step_may_come_before_each_sample():
+def test_untimed_step_may_precede_each_sample():
     clock = FakeClock()
     steps = {"a": clock.step("a", 9, 1, 7, 1, 7, 1), "b": clock.step("b", 3)}
     samples = interleave(steps, 2, clock, shortest=0, patience=100, warm=True)
@@ -52,7 +52,7 @@ def test_an_untimed_step_may_come_before_each_sample():
     assert [sample.seconds for sample in samples["a"]] == [1, 1]
 
 
-def test_short_steps_are_repeated_and_counted_one_by_one():
+def test_short_steps_are_repeated_and_counted_singly():
     clock = FakeClock()
     samples = interleave({"a": clock.step("a", 0.125)}, 2, clock, shortest=1)
     assert len(clock.calls) == 2 + 2 * 8
@@ -67,14 +67,14 @@ def test_slow_steps_are_timed_less_often(seconds, n, calls):
     assert clock.calls.count("a") == calls
 
 
-def test_the_others_share_is_of_all_cores():
+def test_load_of_other_processes_is_a_share_of_all_cores():
     clock = FakeClock()
     clock.others = 0.5
     samples = interleave({"a": clock.step("a", 4)}, 1, clock)
     assert samples["a"] == [Sample(4, 0.25)]
 
 
-def test_ratios_are_of_the_same_round():
+def test_ratios_compare_the_same_round():
     """The machine slows down threefold: both medians change, their ratio does not."""
     actual, eager = [Sample(s, 0) for s in (1, 1, 3, 3)], [Sample(s, 0) for s in (4, 4, 12, 12)]
     assert ratio(eager, actual) == 4
@@ -83,7 +83,7 @@ def test_ratios_are_of_the_same_round():
     assert ratio(disturbed, actual) == 4
 
 
-def test_disturbed_samples_are_left_out_where_enough_remain():
+def test_disturbed_samples_are_dropped_if_enough_remain():
     quiet, loud = [Sample(1, 0.0), Sample(2, 0.1), Sample(3, 0.0)], [Sample(50, 0.5)]
     assert summarise(quiet + loud) == summarise(quiet)
     few = summarise(quiet[:2] + loud)

@@ -41,7 +41,7 @@ def plain(text: str) -> str:
     return re.sub(r"\\[\"'v^`~c](?![a-z]{2})|[{}\\]", "", text).lower()
 
 
-def test_entries_parse_and_their_keys_are_unique():
+def test_entries_parse_and_keys_are_unique():
     text = text_of_references()
     keys = re.findall(r"^@\w+\{([^,]+),", text, re.M)
     assert max(Counter(keys).values()) == 1
@@ -67,7 +67,7 @@ def test_every_entry_is_used():
 
 
 @pytest.mark.parametrize("name", Catalog().names("model"))
-def test_a_models_entry_agrees_with_its_class(name):
+def test_entry_of_a_model_agrees_with_its_class(name):
     """The class names the authors, the title and the year in short."""
     entry = parsed(references()[CITED["model", name][0]]).entries.popitem()[1]
     paper = plain(Catalog().load("model", name).paper.replace("č", "c").replace("ć", "c"))
@@ -76,7 +76,7 @@ def test_a_models_entry_agrees_with_its_class(name):
     assert paper.rstrip(".").endswith(entry.fields["year"])
 
 
-def test_entries_agree_with_the_papers_that_are_reproduced():
+def test_entries_agree_with_the_reproduced_papers():
     for paper in papers():
         entry = parsed(references()[paper.key]).entries[paper.key]
         assert int(entry.fields["year"]) == paper.year
@@ -90,7 +90,7 @@ def test_cite_prints_each_entry_once(orthobench):
     assert list(parsed(done.out).entries) == ["hochreiter1997", "arjovsky2016"]
 
 
-def test_a_run_brings_its_model_its_task_and_the_program(orthobench, tiny_options):
+def test_cited_run_includes_model_task_and_program(orthobench, tiny_options):
     assert orthobench("run", "adding", "scornn", *tiny_options).code == 0
     key = orthobench("ls", "--json").out.split('"run": "')[1][:12]
     entries = parsed(orthobench("cite", key).out).entries
@@ -98,14 +98,14 @@ def test_a_run_brings_its_model_its_task_and_the_program(orthobench, tiny_option
     assert "Version 0.1.0" in entries["orthobench"].fields["note"]
 
 
-def test_a_run_on_another_data_set_brings_its_paper(orthobench, small_data):
+def test_cited_run_on_another_data_set_includes_its_paper(orthobench, small_data):
     settings = ("dataset=fashion", "train_size=20", "validation_size=10", "batch_size=10", "epochs=1", "hidden_size=4")
     assert orthobench("run", "mnist", "rnn", *(word for text in settings for word in ("-s", text))).code == 0
     key = orthobench("ls", "--json").out.split('"run": "')[1][:12]
     assert "xiao2017" in parsed(orthobench("cite", key).out).entries
 
 
-def test_a_plugin_from_outside_is_a_comment_with_its_paper(orthobench, tmp_path):
+def test_external_plugin_is_a_comment_with_its_paper(orthobench, tmp_path):
     (tmp_path / "mine.py").write_text(
         "from orthobench.models.rnn import RNN\nclass Mine(RNN):\n    paper = 'Mine. A Paper. 2030'\n"
     )

@@ -20,14 +20,14 @@ from orthobench.spec import resolve
 HEAVY = {"torch", "pandas", "plotly", "sqlalchemy", "alembic", "numpy", "scipy", "pydantic"}
 
 
-def test_importing_the_command_line_loads_nothing_heavy():
+def test_import_of_the_command_line_loads_nothing_heavy():
     code = f"import sys, orthobench.cli; print(sorted(set(sys.modules) & {HEAVY}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("command", ["ls", "show"])
-def test_what_is_in_the_database_is_told_without_torch(orthobench, tmp_path, tiny_options, command):
+def test_reading_the_database_does_not_load_torch(orthobench, tmp_path, tiny_options, command):
     done = orthobench("run", "adding", "rnn", *tiny_options)
     assert done.code == 0
     words = ["orthobench", command, *([done.out.split()[1]] if command == "show" else [])]
@@ -48,7 +48,7 @@ def test_every_command_has_help(orthobench, command):
     assert "Usage: orthobench" in outcome.out
 
 
-def test_without_a_command_it_says_what_to_do_first(orthobench, tmp_path):
+def test_without_a_command_the_first_step_is_named(orthobench, tmp_path):
     outcome = orthobench()
     assert (outcome.code, outcome.err) == (0, "")
     steps = [line.split("#")[0].split() for line in outcome.out.splitlines() if line.startswith("  orthobench")]
@@ -68,7 +68,7 @@ def test_every_command_is_in_a_group_of_the_help():
 
 
 @pytest.mark.parametrize("group", [(), ("data",), ("db",)])
-def test_no_line_of_a_list_of_commands_is_cut_off(orthobench, group, monkeypatch):
+def test_no_line_of_the_command_list_is_cut(orthobench, group, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     listed = re.findall(r"^  \w[\w-]*  .*", orthobench(*group, "--help").out.partition("Options:")[2], re.M)
     assert len(listed) >= 4
@@ -76,19 +76,19 @@ def test_no_line_of_a_list_of_commands_is_cut_off(orthobench, group, monkeypatch
 
 
 @pytest.mark.parametrize("group", ["data", "db"])
-def test_a_group_without_a_command_shows_its_help(orthobench, group):
+def test_group_without_a_command_shows_help(orthobench, group):
     outcome = orthobench(group)
     assert (outcome.code, outcome.err) == (0, "")
     assert f"Usage: orthobench {group}" in outcome.out
 
 
-def test_an_empty_database_says_what_to_do_first(orthobench, tmp_path):
+def test_empty_database_names_the_first_step(orthobench, tmp_path):
     from orthobench.store import open_store
 
     with open_store("results.db", create=True):
         pass
     assert (
-        orthobench("ls").out == "results.db holds no runs yet. Make one: orthobench run adding scornn --preset quick\n"
+        orthobench("ls").out == "results.db holds no runs yet. Train one: orthobench run adding scornn --preset quick\n"
     )
     assert orthobench("ls", "--model", "lstm").code == 0
     for arguments in (("compare", "model=rnn", "model=lstm"), ("db", "export", "out")):
@@ -151,7 +151,7 @@ def test_show_lists_the_segments_of_a_resumed_run(orthobench):
     ]
 
 
-def test_a_run_is_reproduced_by_the_command_it_shows(orthobench, tiny_options):
+def test_shown_command_reproduces_the_run(orthobench, tiny_options):
     orthobench("run", "adding", "scornn", *tiny_options, "-s", "clip_norm=1", "--seed", "3")
     (listed,) = json.loads(orthobench("ls", "--json").out)
     command = json.loads(orthobench("show", listed["run"], "--json").out)["reproduce"].split()
@@ -166,7 +166,7 @@ def test_a_run_is_reproduced_by_the_command_it_shows(orthobench, tiny_options):
     ("model", "overrides"),
     [("exprnn", {"plateau_decay": "1"}), ("enrnn", {"activation": "modrelu"}), ("lstm", {"embedding_size": "none"})],
 )
-def test_the_command_shown_names_what_the_record_leaves_out(model, overrides):
+def test_shown_command_includes_settings_missing_from_the_record(model, overrides):
     """The papers' settings, which would be taken in its place, are others."""
     catalog = Catalog()
     spec = resolve(catalog, "ptb", model, overrides).spec
@@ -177,7 +177,7 @@ def test_the_command_shown_names_what_the_record_leaves_out(model, overrides):
     assert again.spec.key == spec.key
 
 
-def test_the_command_shown_can_be_pasted_into_a_shell(tmp_path):
+def test_shown_command_can_be_pasted_into_a_shell(tmp_path):
     file = tmp_path / 'a $(touch pwned) "q" b;touch pwned.txt'
     file.write_text("abc" * 100)
     spec = resolve(Catalog(), "ptb", "rnn", {"text": str(file)}).spec
@@ -198,7 +198,7 @@ def test_the_command_shown_can_be_pasted_into_a_shell(tmp_path):
         (("ls", "--db", " "), "the database has an empty name"),
     ],
 )
-def test_what_no_run_could_have_is_refused(orthobench, tmp_path, arguments, message):
+def test_impossible_setting_is_refused(orthobench, tmp_path, arguments, message):
     refused = orthobench(*arguments)
     assert refused.code == 2
     assert message in refused.err
@@ -214,7 +214,7 @@ def test_what_no_run_could_have_is_refused(orthobench, tmp_path, arguments, mess
         ("urnn", ("-s", "hidden_size=513", "-s", "epochs=1"), "auto"),
     ],
 )
-def test_the_back_end_is_a_choice_and_is_recorded(orthobench, tiny_options, model, settings, backend):
+def test_backend_option_is_recorded(orthobench, tiny_options, model, settings, backend):
     overridden = {setting.partition("=")[0] for setting in settings}
     pairs = zip(tiny_options[::2], tiny_options[1::2], strict=True)
     options = [w for pair in pairs if pair[1].partition("=")[0] not in overridden for w in pair]
@@ -228,7 +228,7 @@ def test_the_back_end_is_a_choice_and_is_recorded(orthobench, tiny_options, mode
     assert shown[backend]["final"] == pytest.approx(shown["reference"]["final"], rel=1e-4)
 
 
-def test_a_back_end_that_cannot_serve_is_one_line(orthobench, tiny_options):
+def test_unavailable_back_end_is_one_line(orthobench, tiny_options):
     refused = orthobench("run", "adding", "lstm", *tiny_options, "-s", "cell_to_output=true", "--backend", "cpu")
     assert refused.code == 2
     (line,) = [line for line in refused.err.splitlines() if "error" in line]
@@ -237,7 +237,7 @@ def test_a_back_end_that_cannot_serve_is_one_line(orthobench, tiny_options):
     assert orthobench("run", "adding", "lstm", *tiny_options, "-s", "cell_to_output=true").code == 0
 
 
-def test_a_back_end_of_earlier_runs_is_shown_but_no_choice(orthobench, tiny_options, tmp_path):
+def test_back_end_of_an_earlier_version_is_shown_but_not_offered(orthobench, tiny_options, tmp_path):
     refused = orthobench("run", "adding", "rnn", *tiny_options, "--backend", "portable")
     assert refused.code == 2
     assert "'portable' is not one of 'auto', 'reference', 'cpu', 'cuda'" in " ".join(refused.err.split())
@@ -256,7 +256,7 @@ def test_force_trains_again(orthobench, tiny_options):
     assert len(json.loads(orthobench("ls", "--json").out)) == 1
 
 
-def test_a_sweep_makes_each_run_once(orthobench, tiny_options):
+def test_sweep_trains_each_run_once(orthobench, tiny_options):
     sweep = ("sweep", "adding", "--models", "scornn,lstm", "--seeds", "2", *tiny_options)
     dry = orthobench(*sweep, "--dry-run", "--no-profile")
     assert "4 missing" in dry.out
@@ -275,13 +275,13 @@ def test_a_sweep_makes_each_run_once(orthobench, tiny_options):
     assert "6 finished" in orthobench(*sweep, "--models", "scornn,lstm,rnn").out
 
 
-def test_a_grid_labels_its_variants(orthobench, tiny_options):
+def test_grid_labels_its_variants(orthobench, tiny_options):
     outcome = orthobench("sweep", "copying", "--models", "rnn", *tiny_options, "--grid", "learning_rate=1e-3,1e-2")
     assert outcome.code == 0
     assert "rnn learning_rate=0.01" in outcome.out
 
 
-def test_one_failing_run_does_not_end_a_sweep(orthobench, tmp_path, tiny_options):
+def test_failing_run_does_not_end_a_sweep(orthobench, tmp_path, tiny_options):
     (tmp_path / "bad.py").write_text(
         "from orthobench.models.rnn import RNN\n"
         "class Bad(RNN):\n    title = 'bad'\n    def states(self, *_): raise ArithmeticError('on purpose')\n"
@@ -335,7 +335,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
-def test_bad_input_gets_one_line_and_leaves_nothing(orthobench, tmp_path, arguments, message):
+def test_invalid_input_is_one_line_and_stores_nothing(orthobench, tmp_path, arguments, message):
     outcome = orthobench(*arguments)
     assert outcome.code == 2
     assert outcome.err.startswith("error: ")
@@ -351,13 +351,13 @@ def test_verbose_shows_the_traceback(orthobench):
     assert "Traceback" in outcome.err
 
 
-def test_a_run_that_does_not_exist(orthobench, tiny_options):
+def test_unknown_key_names_the_listing_command(orthobench, tiny_options):
     orthobench("run", "adding", "rnn", *tiny_options)
     outcome = orthobench("show", "zzz")
     assert (outcome.code, outcome.err) == (2, "error: there is no run 'zzz': `orthobench ls` lists them\n")
 
 
-def test_a_cut_off_run_is_not_listed_as_running(orthobench, tiny_options, tmp_path):
+def test_killed_run_is_not_listed_as_running(orthobench, tiny_options, tmp_path):
     from orthobench.store import Status, open_store
 
     orthobench("run", "adding", "rnn", *tiny_options)
@@ -367,7 +367,7 @@ def test_a_cut_off_run_is_not_listed_as_running(orthobench, tiny_options, tmp_pa
     assert len(json.loads(orthobench("ls", "--json", "--status", "interrupted").out)) == 1
 
 
-def test_the_live_display_shows_a_run(tmp_path, tiny_options):
+def test_live_display_shows_a_run(tmp_path, tiny_options):
     """A terminal gets bars: run under a pseudo-terminal and read what it was sent."""
     import os
     import pty
@@ -405,7 +405,7 @@ def test_the_live_display_shows_a_run(tmp_path, tiny_options):
         ("--help",),
     ],
 )
-def test_a_quick_answer_does_not_load_torch(words, tmp_path):
+def test_quick_commands_do_not_load_torch(words, tmp_path):
     code = (
         "import sys\nfrom orthobench.cli import main\n"
         "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules, 'torch is loaded'"
@@ -423,13 +423,13 @@ def test_a_quick_answer_does_not_load_torch(words, tmp_path):
         (("adding", "scornn", "--batch-size", "3"), "a setting is written -s batch_size=VALUE"),
     ],
 )
-def test_words_in_the_wrong_place_get_a_hint(orthobench, words, message):
+def test_misplaced_words_get_a_hint(orthobench, words, message):
     outcome = orthobench("run", *words)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert message in outcome.err
 
 
-def test_output_in_an_encoding_without_some_letters_is_complete():
+def test_output_is_complete_in_a_limited_encoding():
     """Tables and JSON are printed without typer, which has its own answer."""
     program = "import sys; from orthobench import cli; cli.FIRST_STEPS = '\u00b1 end'; sys.argv = ['o']"
     program += "; cli.typer.echo = print; cli.main()"

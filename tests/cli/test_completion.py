@@ -52,7 +52,7 @@ def test_names_are_completed(complete, line, words):
     assert complete(line) == words
 
 
-def test_each_shell_has_its_form(complete):
+def test_each_shell_gets_its_format(complete):
     line = "orthobench run adding scornn -s neg"
     (fish,) = complete(line, "fish")
     assert fish.startswith("negative_ones=\trho, ")
@@ -61,7 +61,7 @@ def test_each_shell_has_its_form(complete):
     assert complete("orthobench run add", "zsh") == ["_arguments '*: :((\"adding\"))'"]
 
 
-def test_runs_come_from_the_named_database(complete, orthobench, tiny_options, tmp_path):
+def test_runs_are_completed_from_the_named_database(complete, orthobench, tiny_options, tmp_path):
     for seed in ("0", "1"):
         assert orthobench("run", "adding", "rnn", *tiny_options, "--seed", seed, "--db", "mine.db").code == 0
     keys = complete("orthobench show --db mine.db ")

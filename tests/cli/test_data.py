@@ -20,12 +20,12 @@ def test_every_command_has_help(orthobench, command):
 def test_list_import_verify_and_a_run(orthobench, data_folder, tmp_path):
     source_folder = write_mnist(tmp_path / "theirs")
     assert "mnist          no" in orthobench("data", "list").out
-    assert orthobench("data", "verify").out == "no data set is here: orthobench data get NAME\n"
+    assert orthobench("data", "verify").out == "no data set is installed: orthobench data get NAME\n"
 
     missing = orthobench("run", "mnist", "rnn", *IMAGES)
     assert missing.code == 2
     assert missing.err == (
-        "error: mnist is not here: orthobench data get mnist (files you have: orthobench data import mnist PATH); "
+        "error: mnist is not installed: orthobench data get mnist (files you have: orthobench data import mnist PATH); "
         f"looked in {data_folder / 'mnist'}\n"
     )
 
@@ -52,23 +52,23 @@ def test_list_import_verify_and_a_run(orthobench, data_folder, tmp_path):
     assert points["valid/accuracy"] == points["test/accuracy"] == [0, 4, 8]
 
 
-def test_the_data_folder_is_an_option_of_data_run_and_sweep(orthobench, data_folder, tmp_path):
+def test_data_folder_is_an_option_of_data_run_and_sweep(orthobench, data_folder, tmp_path):
     source_folder, other = write_mnist(tmp_path / "theirs"), str(tmp_path / "other")
     assert orthobench("data", "import", "mnist", str(source_folder), "--data-dir", other).code == 0
     assert not data_folder.exists()
-    assert "mnist is not here" in orthobench("run", "mnist", "rnn", *IMAGES, "-s", "validation_size=0").err
+    assert "mnist is not installed" in orthobench("run", "mnist", "rnn", *IMAGES, "-s", "validation_size=0").err
     assert orthobench("run", "mnist", "rnn", "--data-dir", other, *IMAGES, "-s", "validation_size=0").code == 0
     sweep = ("sweep", "mnist", "--models", "rnn", "--data-dir", other, *IMAGES, "-s", "validation_size=10")
     assert orthobench(*sweep).code == 0
 
 
-def test_bad_paths_and_names_are_told_in_one_line(orthobench, data_folder, tmp_path):
+def test_invalid_paths_and_names_are_one_line(orthobench, data_folder, tmp_path):
     for words, message in (
         (("import", "mnist", "nowhere"), "error: nowhere does not exist: name the file or folder with MNIST\n"),
         (("get", "minst"), "error: unknown data set 'minst': did you mean mnist or timit?\n"),
         (
             ("verify", "cifar10"),
-            "error: cifar10 is not here: orthobench data get cifar10 "
+            "error: cifar10 is not installed: orthobench data get cifar10 "
             "(files you have: orthobench data import cifar10 PATH); "
             f"looked in {data_folder / 'cifar10'}\n",
         ),

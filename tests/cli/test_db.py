@@ -48,7 +48,7 @@ def old(tmp_path, monkeypatch) -> Path:
     return path
 
 
-def test_info(orthobench, database, tmp_path):
+def test_info_lists_the_contents(orthobench, database, tmp_path):
     shown = orthobench("db", "info")
     assert shown.code == 0
     lines = shown.out.splitlines()
@@ -61,7 +61,7 @@ def test_info(orthobench, database, tmp_path):
         assert json.loads(orthobench("db", "info", "--json").out)["runs"] == {"finished": 1, "running": 1}
 
 
-def test_info_looks_and_does_not_upgrade(orthobench, old):
+def test_info_does_not_upgrade(orthobench, old):
     before = old.read_bytes()
     shown = orthobench("db", "info", "--db", "old.db")
     assert f"schema {OLDER}, older than this program's: `orthobench db upgrade`" in shown.out
@@ -75,7 +75,7 @@ def test_info_looks_and_does_not_upgrade(orthobench, old):
         assert (refused.code, "newer orthobench" in refused.err) == (2, True)
 
 
-def test_damage_is_told(orthobench, database):
+def test_damage_is_reported(orthobench, database):
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("DELETE FROM environment")
         connection.commit()
@@ -88,9 +88,9 @@ def test_damage_is_told(orthobench, database):
     assert (upgraded.code, "results.db is damaged: row 1 of table benchmark: " in upgraded.err) == (2, True)
 
 
-def test_upgrade(orthobench, old):
+def test_upgrade_converts_the_schema(orthobench, old):
     shown = orthobench("db", "upgrade", "--db", "old.db")
-    assert shown.out == f"old.db: schema {OLDER} -> {NEWER}; the old one is old.db.backup-{OLDER}\n"
+    assert shown.out == f"old.db: schema {OLDER} -> {NEWER}; the old file is kept as old.db.backup-{OLDER}\n"
     assert old.with_name(f"old.db.backup-{OLDER}").exists()
     assert orthobench("db", "upgrade", "--db", "old.db").out == f"old.db has schema {NEWER} already\n"
     assert orthobench("db", "upgrade", "--db", "none.db").code == 2
@@ -108,7 +108,7 @@ def test_backup_overwrites_nothing(orthobench, database, tmp_path):
     assert orthobench("db", "backup", "other.db", "--db", "none.db").code == 2
 
 
-def test_merge(orthobench, database, old, tmp_path):
+def test_merge_adds_the_other_runs(orthobench, database, old, tmp_path):
     again = tmp_path / "again.db"
     shutil.copy(database, again)
     with open_store(str(again)) as store:
@@ -132,7 +132,7 @@ def test_merge(orthobench, database, old, tmp_path):
     assert not (tmp_path / "newer.db").exists()
 
 
-def test_a_run_in_training_is_not_replaced(orthobench, database, tmp_path):
+def test_merge_keeps_a_run_in_training(orthobench, database, tmp_path):
     again = tmp_path / "again.db"
     shutil.copy(database, again)
     with open_store(str(again)) as store:
@@ -142,7 +142,7 @@ def test_a_run_in_training_is_not_replaced(orthobench, database, tmp_path):
     assert "1 replaced" in orthobench("db", "merge", "again.db").out
 
 
-def test_export(orthobench, database, tmp_path):
+def test_export_writes_runs_and_metrics(orthobench, database, tmp_path):
     with open_store(str(database)) as store:
         (first, second) = store.runs()
         metrics = store.metrics([first.id])
@@ -188,15 +188,15 @@ def test_export(orthobench, database, tmp_path):
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_parquet_needs_its_library(orthobench, database, monkeypatch):
+def test_parquet_without_its_library_names_the_extra(orthobench, database, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "fastparquet", None)
     refused = orthobench("db", "export", "out", "--format", "parquet")
     assert refused.code == 2
-    assert refused.err == "error: Parquet needs pyarrow: pip install pyarrow, or give --format csv\n"
+    assert refused.err == "error: Parquet needs pyarrow: `pip install pyarrow`, or write csv or json instead\n"
 
 
-def test_parquet(orthobench, database, tmp_path):
+def test_parquet_export_equals_the_database(orthobench, database, tmp_path):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     assert orthobench("db", "export", "out", "--format", "parquet").code == 0

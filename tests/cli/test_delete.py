@@ -37,7 +37,7 @@ def row_counts() -> dict[str, int]:
     return counts
 
 
-def test_a_dry_run_deletes_nothing(orthobench, keys):
+def test_dry_run_deletes_nothing(orthobench, keys):
     outcome = orthobench("delete", "--model", "lstm", "--dry-run")
     assert outcome.code == 0
     assert keys[0] in outcome.out
@@ -46,7 +46,7 @@ def test_a_dry_run_deletes_nothing(orthobench, keys):
     assert stored() == keys
 
 
-def test_runs_go_with_their_rows_and_checkpoints_and_the_copy_has_them(orthobench, keys):
+def test_deleted_runs_take_rows_and_checkpoints_and_stay_in_the_backup(orthobench, keys):
     before = row_counts()
     checkpoints = checkpoints_at(checkpoint_root("results.db"), keys[0])
     checkpoints.save({"logged": 0})
@@ -56,22 +56,22 @@ def test_runs_go_with_their_rows_and_checkpoints_and_the_copy_has_them(orthobenc
     assert row_counts() == {keys[2]: before[keys[2]]}
     assert not checkpoints.exists()
     (copy,) = Path().glob("results.db.backup-*")
-    assert outcome.out.splitlines()[-1] == f"2 runs deleted; {copy} is the database before"
+    assert outcome.out.splitlines()[-1] == f"2 runs deleted; {copy} is the backup"
     assert stored(str(copy)) == keys
 
 
-def test_a_run_is_named_by_its_first_digits(orthobench, keys):
+def test_run_is_named_by_its_first_digits(orthobench, keys):
     assert orthobench("delete", keys[1][:8], "--yes").code == 0
     assert stored() == [keys[0], keys[2]]
 
 
-def test_without_an_answer_nothing_is_deleted(orthobench, keys):
+def test_unanswered_question_deletes_nothing(orthobench, keys):
     assert orthobench("delete", keys[0]).code != 0
     assert stored() == keys
     assert not list(Path().glob("*.backup-*"))
 
 
-def test_a_run_in_training_stays_and_so_do_the_others(orthobench, keys):
+def test_run_in_training_blocks_the_whole_deletion(orthobench, keys):
     with checkpoints_at(checkpoint_root("results.db"), keys[1]).lock():
         outcome = orthobench("delete", "--model", "lstm", "--yes")
     assert outcome.code == 2
@@ -80,12 +80,12 @@ def test_a_run_in_training_stays_and_so_do_the_others(orthobench, keys):
 
 
 @pytest.mark.parametrize("words", [(), ("0123", "--model", "lstm"), ("nix",), ("--status", "faild")])
-def test_a_mistake_deletes_nothing(orthobench, keys, words):
+def test_invalid_arguments_delete_nothing(orthobench, keys, words):
     assert orthobench("delete", *words, "--yes").code == 2
     assert stored() == keys
 
 
-def test_the_python_api_deletes_runs(keys):
+def test_python_api_deletes_runs(keys):
     with ob.open_results() as results:
         results.delete(results.runs(model="rnn"))
         with pytest.raises(ob.UsageError, match="name the runs to delete"):
@@ -93,7 +93,7 @@ def test_the_python_api_deletes_runs(keys):
     assert stored() == keys[:2]
 
 
-def test_without_a_match_there_is_nothing_to_delete(orthobench, keys):
+def test_selection_without_a_match_deletes_nothing(orthobench, keys):
     outcome = orthobench("delete", "--status", "failed", "--yes")
     assert (outcome.code, outcome.out) == (
         0,

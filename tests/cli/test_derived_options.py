@@ -40,14 +40,14 @@ def flags_of(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", [each.name for each in fields(SweepOptions)])
-def test_every_option_says_what_it_is_for(name):
+def test_every_option_has_a_help_text(name):
     text = OPTIONS[name][1].help
     assert text[0].isupper() or text.startswith("stop:")
     assert text.endswith(".")
 
 
 @pytest.mark.parametrize("command", RECORDS)
-def test_a_command_that_trains_has_every_option_of_its_record(command):
+def test_training_command_has_every_option_of_its_record(command):
     shown = {each.name: each for each in options(command)}
     for name in (each.name for each in fields(RECORDS[command])):
         assert shown[name].help == OPTIONS[name][1].help
@@ -62,18 +62,18 @@ def test_no_command_has_a_flag_twice(command):
 
 
 @pytest.mark.parametrize("command", RECORDS)
-def test_a_command_that_trains_declares_no_option_of_a_record(command):
+def test_training_command_declares_no_option_of_a_record(command):
     every = {word for name in OPTIONS for word in flags_of(name)}
     assert not every & declared(CLI / f"{command}.py")
 
 
-def test_a_flag_that_is_declared_by_hand_is_seen(tmp_path):
+def test_flag_declared_by_hand_is_detected(tmp_path):
     file = tmp_path / "command.py"
     file.write_text('Device = Annotated[str, typer.Option("--device")]\n')
     assert flags_of("device") & declared(file) == {"--device"}
 
 
-def test_the_texts_of_the_command_line_become_the_values_of_the_record():
+def test_command_line_texts_become_the_values_of_the_record():
     received = []
 
     @with_options(SweepOptions)
@@ -89,6 +89,6 @@ def test_the_texts_of_the_command_line_become_the_values_of_the_record():
 
 
 @pytest.mark.parametrize("module", ["orthobench.arguments", "orthobench.options"])
-def test_the_records_need_neither_torch_nor_pydantic(module):
+def test_records_load_neither_torch_nor_pydantic(module):
     code = f"import sys, {module}; print({{'torch', 'pydantic', 'numpy', 'typer', 'sqlalchemy'}} & {{*sys.modules}})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

@@ -75,7 +75,7 @@ def forgetful(monkeypatch, tmp_path):
     monkeypatch.setattr(index, "sys", SimpleNamespace(modules={}, executable=sys.executable))
 
 
-def test_a_result_is_printed_without_torch(after, orthobench, tmp_path):
+def test_result_is_printed_without_torch(after, orthobench, tmp_path):
     trained = after(RUN)(*RUN).out
     for expected in ({"torch"}, set()):
         printed, loaded = without_torch(tmp_path, RUN, tmp_path / "cache")
@@ -101,7 +101,7 @@ def answer(orthobench, words: list[str]) -> tuple[int, str, str, dict[str, list[
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words).replace(" ".join(RUN), "").strip())
-def test_the_short_way_answers_as_the_full_way(words, after, orthobench, tmp_path, monkeypatch, forgetful):
+def test_short_way_answers_like_the_full_way(words, after, orthobench, tmp_path, monkeypatch, forgetful):
     after(RUN)
     (tmp_path / "mine.py").write_text(MINE)
     shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name} again"))
@@ -116,7 +116,7 @@ def resolve_nothing(*_: object, **__: object) -> None:
     raise UsageError("it is resolved")
 
 
-def test_a_changed_text_is_seen(orthobench, tmp_path, monkeypatch, forgetful):
+def test_changed_text_is_noticed(orthobench, tmp_path, monkeypatch, forgetful):
     """The tests of `test_identity.py` have the full way."""
     sizes = "unroll_length=5,batch_size=2,evaluation_batch_size=2,epochs=1,hidden_size=4,text=book.txt"
     words = ["run", "ptb", "rnn", *(word for setting in sizes.split(",") for word in ("-s", setting))]
@@ -129,7 +129,7 @@ def test_a_changed_text_is_seen(orthobench, tmp_path, monkeypatch, forgetful):
     assert orthobench(*words).err == "error: text=book.txt cannot be read: No such file or directory\n"
 
 
-def test_a_finished_run_says_that_nothing_is_sent(after, orthobench, tmp_path):
+def test_finished_run_reports_that_nothing_is_sent(after, orthobench, tmp_path):
     pytest.importorskip("tensorboard")
     key = after(RUN)(*RUN).out.split()[1]
     said = orthobench(*RUN, "--log-to", "tensorboard:folder")
@@ -140,7 +140,7 @@ def test_a_finished_run_says_that_nothing_is_sent(after, orthobench, tmp_path):
     assert (tmp_path / "folder").exists()
 
 
-def test_the_list_and_the_explanations_of_plugins_need_no_torch(tmp_path):
+def test_list_and_pages_of_plugins_do_not_load_torch(tmp_path):
     printed, loaded = without_torch(tmp_path, ["plugins"], tmp_path / "cache")
     assert loaded == set()
     for plugin in Catalog():

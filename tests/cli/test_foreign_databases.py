@@ -13,6 +13,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from support.records import make_run_record
 
+from orthobench.location import Location
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
 from orthobench.store.keys import as_name
 from orthobench.weights.folder import PROTOCOLS, WeightsFolder
@@ -86,7 +87,7 @@ def world(tmp_path) -> Path:
     ids=["running", "finished", "running-others", "finished-others"],
 )
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_key_leads_out_of_the_database(orthobench, world, command, status, keys):
+def test_no_key_leads_outside_the_database(orthobench, world, command, status, keys):
     """Neither a lock, nor a folder, nor an event file of the user is touched, whatever the key."""
     shutil.copytree(world / "lk", world / "origin")
     words = COMMANDS[command]
@@ -110,7 +111,7 @@ def test_no_key_leads_out_of_the_database(orthobench, world, command, status, ke
         shutil.rmtree(world / "out")
 
 
-def test_questions_change_nothing_in_the_folder_of_checkpoints(orthobench, world):
+def test_queries_change_nothing_in_the_checkpoint_folder(orthobench, world):
     """A dead process's lock stays: only the process that trains the run removes it."""
     (world / "lk" / "s.db.checkpoints" / f"{KEYS[0]}.lock").write_text("")
     change(world / "lk" / "s.db", "UPDATE run SET status = 'running' WHERE key = ?", KEYS[0])
@@ -120,7 +121,7 @@ def test_questions_change_nothing_in_the_folder_of_checkpoints(orthobench, world
         assert tree(world) == before, command
 
 
-def test_the_check_of_a_database_names_the_key(orthobench, world):
+def test_database_check_names_the_key(orthobench, world):
     change(world / "lk" / "s.db", "UPDATE run SET key = '../x' WHERE key = ?", KEYS[0])
     outcome = orthobench("db", "info", "--db", "lk/s.db")
     assert outcome.code == 1
@@ -132,7 +133,7 @@ def test_the_check_of_a_database_names_the_key(orthobench, world):
 
 
 @pytest.mark.parametrize("key", HOSTILE_KEYS[:8])
-def test_a_hostile_key_names_no_file(key):
+def test_hostile_key_names_no_file(key):
     with pytest.raises(Exception, match="names no file"):
         as_name(key)
 
@@ -147,7 +148,7 @@ def run_key(orthobench, database: str) -> str:
     return key
 
 
-def test_deleting_in_a_merged_database_leaves_the_original_its_weights(orthobench, tiny_options):
+def test_deleting_from_a_merged_database_keeps_the_originals_weights(orthobench, tiny_options):
     orthobench(*COMMANDED, *tiny_options, "--db", "a.db")
     key, files = run_key(orthobench, "a.db"), sorted(Path("W").iterdir())
     orthobench("db", "merge", "a.db", "--db", "b.db")
@@ -159,7 +160,7 @@ def test_deleting_in_a_merged_database_leaves_the_original_its_weights(orthobenc
     assert list(Path("W").iterdir()) == []
 
 
-def test_a_run_in_a_backup_leaves_the_original_its_weights(orthobench, tiny_options, caplog):
+def test_run_in_a_backup_keeps_the_originals_weights(orthobench, tiny_options, caplog):
     orthobench(*COMMANDED, *tiny_options, "--db", "a.db")
     key = run_key(orthobench, "a.db")
     orthobench("db", "backup", "b.db", "--db", "a.db")
@@ -167,7 +168,7 @@ def test_a_run_in_a_backup_leaves_the_original_its_weights(orthobench, tiny_opti
     words = ("run", "adding", "rnn", *tiny_options, "--force", "--keep-weights", "none", "--db", "b.db")
     assert orthobench(*words).code == 0
     file = Path("W").resolve() / f"{key}.last.safetensors"
-    assert f"stays: {file} (another database may have it, too; --weights-at {file.parent} removes it)" in caplog.text
+    assert f"stays: {file} (another database may have it, too; `weights_at='{file.parent}'` removes it)" in caplog.text
     assert orthobench("evaluate", key, "--db", "a.db").code == 0
     orthobench("db", "backup", "c.db", "--db", "a.db")
     assert orthobench("db", "drop-weights", "--yes", "--db", "c.db").code == 0
@@ -189,7 +190,7 @@ FORMS = [
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("words", [("delete", KEYS[0], "--yes"), ("db", "drop-weights", "--yes")])
-def test_a_strangers_record_removes_no_file_of_mine(orthobench, world, form, words, caplog):
+def test_foreign_record_removes_no_file_of_the_user(orthobench, world, form, words, caplog):
     name = f"{KEYS[0]}.last.safetensors"
     own_file = world / "mine.db.weights" / name
     own_file.parent.mkdir()
@@ -197,7 +198,7 @@ def test_a_strangers_record_removes_no_file_of_mine(orthobench, world, form, wor
     (world / "lk" / "s.db.weights").mkdir()
     path = form.format(root=world, file=name)
     with open_store("lk/s.db") as store:
-        store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, path, "0" * 64, 4)])
+        store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, Location(path), "0" * 64, 4)])
     outcome = orthobench(*words, "--db", "lk/s.db")
     assert outcome.code == 0, outcome.err
     assert own_file.read_text() == "mine"
@@ -229,7 +230,7 @@ URLS = [
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_no_url_of_a_database_is_opened(orthobench, world, url, monkeypatch):
+def test_no_url_recorded_in_a_database_is_opened(orthobench, world, url, monkeypatch):
     """show and doctor say what is recorded; evaluate and export want the place on the command line."""
     from fsspec import core
 
@@ -237,7 +238,7 @@ def test_no_url_of_a_database_is_opened(orthobench, world, url, monkeypatch):
     monkeypatch.setattr(core, "url_to_fs", lambda *arguments, **options: opened.append(arguments) or 1 / 0)
     path = f"{url}/{KEYS[0]}.last.safetensors"
     with open_store("lk/s.db") as store:
-        store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, path, "0" * 64, 4)])
+        store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, Location(path), "0" * 64, 4)])
     shown = orthobench("show", KEYS[0], "--db", "lk/s.db")
     assert (shown.code, path in shown.out) == (0, True)
     assert "MISSING" not in shown.out
@@ -253,13 +254,17 @@ def test_no_url_of_a_database_is_opened(orthobench, world, url, monkeypatch):
     assert not Path("RCE").exists()
 
 
-def test_a_named_url_is_opened_unless_it_is_a_chain(orthobench, world):
+def test_named_url_is_opened_unless_it_is_chained(orthobench, world):
     files = MemoryFileSystem()
     name = f"{KEYS[0]}.last.safetensors"
     files.pipe_file(f"/bucket/w/{name}", b"x")
     with open_store("lk/s.db") as store:
         store.log(
-            store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, f"memory://bucket/w/{name}", "0", 1)]
+            store.get(KEYS[0]).id,
+            [],
+            [],
+            {},
+            weights=[WeightsRow("last", 10, Location(f"memory://bucket/w/{name}"), "0", 1)],
         )
     outcome = orthobench("evaluate", KEYS[0], "--db", "lk/s.db", "--weights-at", "memory://bucket")
     assert "have another SHA-256" in outcome.err
@@ -268,16 +273,16 @@ def test_a_named_url_is_opened_unless_it_is_a_chain(orthobench, world):
     files.rm("/bucket", recursive=True)
 
 
-def test_links_and_parents_are_no_part_of_a_place(tmp_path):
+def test_links_and_parent_folders_are_resolved_in_a_location(tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "link").symlink_to(tmp_path)
-    own = WeightsFolder(str(tmp_path / "own"))
-    assert own.holds(WeightsFolder(str(tmp_path / "own" / "below")))
-    assert not own.holds(WeightsFolder(str(tmp_path / "own" / "link" / "other")))
-    assert not own.holds(WeightsFolder(f"{tmp_path}/own/../other"))
-    assert not own.holds(WeightsFolder(f"{tmp_path}/owner"))
-    bucket = WeightsFolder("s3://bucket/w")
-    assert bucket.holds(WeightsFolder("s3://bucket/w/x"))
-    assert not bucket.holds(WeightsFolder("s3://bucket/w/../x"))
-    assert not bucket.holds(WeightsFolder("s3://bucket/wx"))
+    own = WeightsFolder(Location(str(tmp_path / "own")))
+    assert own.holds(WeightsFolder(Location(str(tmp_path / "own" / "below"))))
+    assert not own.holds(WeightsFolder(Location(str(tmp_path / "own" / "link" / "other"))))
+    assert not own.holds(WeightsFolder(Location(f"{tmp_path}/own/../other")))
+    assert not own.holds(WeightsFolder(Location(f"{tmp_path}/owner")))
+    bucket = WeightsFolder(Location("s3://bucket/w"))
+    assert bucket.holds(WeightsFolder(Location("s3://bucket/w/x")))
+    assert not bucket.holds(WeightsFolder(Location("s3://bucket/w/../x")))
+    assert not bucket.holds(WeightsFolder(Location("s3://bucket/wx")))
     assert "reference" not in PROTOCOLS

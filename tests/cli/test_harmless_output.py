@@ -11,6 +11,7 @@ import pytest
 from support.records import make_run_record
 
 from orthobench.cli.console import Console
+from orthobench.location import Location
 from orthobench.process.output import HarmlessStream, harmless, lasting_output
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
 
@@ -65,7 +66,11 @@ def test_no_text_of_a_database_controls_the_terminal(orthobench, column, tmp_pat
             run = store.start(make_run_record(key=key, **(record | changes)), f"m{evil}", facts, tags)
             name = EVIL if evil and column in ("metric name", "metric") else "mse"
             rows = [MetricRow("test", name, 1, 10, 0.1 * number)]
-            files = [WeightsRow("last", 10, f"/{EVIL}/{key}.last.safetensors", EVIL, 1)] if column == "weights" else []
+            files = (
+                [WeightsRow("last", 10, Location(f"/{EVIL}/{key}.last.safetensors"), EVIL, 1)]
+                if column == "weights"
+                else []
+            )
             done = {"status": Status.FINISHED, "iterations": 10, "final_value": 0.1 * number, "best_value": 0.1}
             done |= {"seconds": {"train": 1.0}, "message": changes.get("message")}
             store.log(run.id, rows, [], done, weights=files)
@@ -101,7 +106,7 @@ def test_every_control_character_is_replaced():
     assert harmless("±…ü 漢字 \U0001f600 e\u0301") == "±…ü 漢字 \U0001f600 e\u0301"
 
 
-def test_a_console_styles_what_the_program_styles():
+def test_console_emits_only_the_programs_styles():
     """On a terminal rich writes its own codes; texts bring neither codes nor markup, such as links."""
     terminal = io.StringIO()
     console = Console(file=HarmlessStream(terminal), force_terminal=True, width=200, color_system="standard")
@@ -110,7 +115,7 @@ def test_a_console_styles_what_the_program_styles():
     assert terminal.getvalue() == f"\x1b[1m[link=http://evil][red]{shown}[/link] :smile: [/\x1b[0m\n"
 
 
-def test_the_output_of_a_run_stays_harmless(tmp_path, monkeypatch):
+def test_output_of_a_run_stays_harmless_after_its_reader_left(tmp_path, monkeypatch):
     """Streams that outlive their reader are made of the descriptor, and are harmless as the streams before."""
     file = tmp_path / "out"
     with file.open("w") as stream:

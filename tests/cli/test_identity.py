@@ -42,7 +42,7 @@ def stored(database: str = "results.db") -> dict[str, dict]:
         return {run.key: run.spec["task_settings"] for run in store.runs()}
 
 
-def test_an_edited_text_is_another_run_in_every_command(orthobench, tmp_path):
+def test_edited_text_is_another_run_in_every_command(orthobench, tmp_path):
     book = tmp_path / "book.txt"
     book.write_text(BOOK)
     first = key_of(orthobench, RUN)
@@ -61,7 +61,7 @@ def test_an_edited_text_is_another_run_in_every_command(orthobench, tmp_path):
     assert key_of(orthobench, RUN) == first
 
 
-def test_a_text_under_the_same_relative_path_elsewhere_is_another_run(orthobench, tmp_path, monkeypatch):
+def test_another_text_at_the_same_relative_path_is_another_run(orthobench, tmp_path, monkeypatch):
     keys = []
     for folder, content in (("d1", BOOK), ("d2", BOOK[::-1]), ("d3", BOOK)):
         (tmp_path / folder).mkdir()
@@ -74,7 +74,7 @@ def test_a_text_under_the_same_relative_path_elsewhere_is_another_run(orthobench
 
 
 @pytest.mark.parametrize("words", [RUN, SWEEP, [*SWEEP, "--dry-run"]])
-def test_a_text_that_is_gone_ends_in_one_line(words, orthobench, tmp_path):
+def test_missing_text_is_one_line(words, orthobench, tmp_path):
     (tmp_path / "book.txt").write_text(BOOK)
     assert orthobench(*RUN).code == 0
     (tmp_path / "book.txt").unlink()
@@ -87,7 +87,7 @@ def spec_of(audio: Path) -> RunSpec:
     return resolve(Catalog(), "timit", "rnn", {"audio": str(audio)}).spec
 
 
-def test_recordings_are_known_by_their_names_and_contents_and_not_by_their_place(tmp_path, monkeypatch):
+def test_recordings_are_identified_by_name_and_content(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
     write_speech(tmp_path / "rec", 4, 0.1)
     first = spec_of(tmp_path / "rec")
@@ -110,7 +110,7 @@ def test_recordings_are_known_by_their_names_and_contents_and_not_by_their_place
         seen.add(spec.key)
 
 
-def test_a_command_trains_changed_recordings_again(orthobench, tmp_path, monkeypatch):
+def test_changed_recordings_are_trained_again(orthobench, tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
     write_speech(tmp_path / "rec", 5, 0.1)
     settings = ("audio=rec", "audio_metrics=false", "hidden_size=4", "batch_size=2", "epochs=1")
@@ -126,7 +126,7 @@ def test_a_command_trains_changed_recordings_again(orthobench, tmp_path, monkeyp
     assert "rec cannot be read: No such file or directory" in outcome.err
 
 
-def test_the_kept_checksums_spare_reading_and_never_outlive_a_change(tmp_path, monkeypatch):
+def test_cached_checksums_are_renewed_after_a_change(tmp_path, monkeypatch):
     read = []
     monkeypatch.setattr(checksums, "md5", lambda file, md5=checksums.md5: read.append(file.name) or md5(file))
     files = write_speech(tmp_path / "rec", 3, 0.1)
@@ -152,7 +152,7 @@ def test_the_kept_checksums_spare_reading_and_never_outlive_a_change(tmp_path, m
         assert speech_md5(tmp_path / "rec") == first
 
 
-def test_a_checksum_that_the_user_gives_is_compared(orthobench, tmp_path):
+def test_checksum_given_by_the_user_is_compared(orthobench, tmp_path):
     (tmp_path / "book.txt").write_text(BOOK)
     outcome = orthobench(*RUN, "-s", "text_md5=0")
     assert outcome.code == 2
@@ -160,7 +160,7 @@ def test_a_checksum_that_the_user_gives_is_compared(orthobench, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["ptb", "timit"])
-def test_a_tilde_is_the_users_folder(name, tmp_path, monkeypatch):
+def test_tilde_is_the_users_folder(name, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
     write_speech(tmp_path / "rec", 3, 0.1)
@@ -172,7 +172,7 @@ def test_a_tilde_is_the_users_folder(name, tmp_path, monkeypatch):
         resolve(Catalog(), name, "rnn", {setting: f"~nobody-of-this-name/{name_there}"})
 
 
-def test_runs_of_data_sets_keep_their_keys():
+def test_runs_on_data_sets_keep_their_keys():
     """The keys of the stored results of both tasks, as the reference database has them."""
     with open_store(str(Path(__file__).parents[2] / "results.db")) as store:
         specs = {run.key: RunSpec(**run.spec) for run in store.runs() if run.task in ("ptb", "timit")}
@@ -180,7 +180,7 @@ def test_runs_of_data_sets_keep_their_keys():
     assert {key: spec.key for key, spec in specs.items()} == {key: key for key in specs}
 
 
-def test_every_setting_that_names_a_file_has_its_checksum_and_is_known_without_torch():
+def test_every_setting_that_names_a_file_has_a_checksum():
     """A free text among the settings is the name of a file."""
     catalog = Catalog()
     named = set()
@@ -199,7 +199,7 @@ def test_every_setting_that_names_a_file_has_its_checksum_and_is_known_without_t
     assert named == {"text", "audio"}
 
 
-def test_a_finished_run_refuses_what_an_unfinished_one_refuses(orthobench, tiny_options):
+def test_finished_run_refuses_the_same_options_as_an_unfinished_one(orthobench, tiny_options):
     """The options that are checked on this machine are so for stored results too."""
     run = ["run", "adding", "rnn", *tiny_options]
     sweep = ["sweep", "adding", "--models", "rnn", *tiny_options]

@@ -37,14 +37,14 @@ def refused(orthobench, tmp_path, arguments: list[str]) -> str:
 
 
 @pytest.mark.parametrize("command", MISSING_DATA)
-def test_missing_data(command, orthobench, data_folder, tmp_path):
+def test_missing_data_creates_no_database(command, orthobench, data_folder, tmp_path):
     error = refused(orthobench, tmp_path, MISSING_DATA[command])
     assert error.count("\n") == 1
-    assert "is not here: orthobench data get" in error
+    assert "is not installed: orthobench data get" in error
 
 
 @pytest.mark.parametrize("command", MISSING_DATA | COMMANDS)
-def test_no_device(command, orthobench, tmp_path, monkeypatch):
+def test_missing_device_creates_no_database(command, orthobench, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     error = refused(orthobench, tmp_path, [*(MISSING_DATA | COMMANDS)[command], "--device", "cuda"])
     assert "there is no CUDA device here" in error
@@ -52,7 +52,7 @@ def test_no_device(command, orthobench, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("reason", CANNOT_START)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_settings_that_do_not_fit(command, reason, orthobench, tmp_path):
+def test_incompatible_settings_create_no_database(command, reason, orthobench, tmp_path):
     settings, message = CANNOT_START[reason]
     at = COMMANDS[command].index("batch_size=10")
     arguments = [*COMMANDS[command][:at], *settings, *COMMANDS[command][at + 1 :]]
@@ -60,7 +60,7 @@ def test_settings_that_do_not_fit(command, reason, orthobench, tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_model_that_does_not_fit_the_task(command, orthobench, tmp_path):
+def test_model_that_does_not_fit_the_task_creates_no_database(command, orthobench, tmp_path):
     (tmp_path / "rnn_of_images.py").write_text(
         "from orthobench.models.rnn import RNN\n"
         "class ImageRNN(RNN):\n"
@@ -74,7 +74,7 @@ def test_a_model_that_does_not_fit_the_task(command, orthobench, tmp_path):
     assert error == "error: adding and rnn_of_images do not fit: the model reads images\n"
 
 
-def test_a_sweep_with_a_run_that_can_start_is_trained(orthobench, tmp_path):
+def test_sweep_with_one_possible_run_is_trained(orthobench, tmp_path):
     settings = [word for setting in SIZES.split(",") if "batch" not in setting for word in ("-s", setting)]
     done = orthobench("sweep", "adding", "--models", "rnn", *settings, "--grid", "batch_size=41,10")
     assert done.code == 1, done

@@ -33,7 +33,7 @@ SINGLE = [case for case in OPTIONS if not case.values[2].multiple]
 COLLECTING = [case for case in OPTIONS if case.values[2].multiple]
 
 
-def test_the_walk_reaches_every_command():
+def test_search_for_options_reaches_every_command():
     assert len(list(commands(ROOT))) == 34
     assert {"--models", "--seed", "--format", "--version", "--prune"} <= {
         name for case in OPTIONS for name in case.values[2].opts
@@ -46,7 +46,7 @@ def spelled(option: Any, name: str, number: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("words", "command", "option"), SINGLE)
-def test_an_option_of_one_value_is_refused_the_second_time(words, command, option, monkeypatch, tmp_path):
+def test_single_value_option_given_twice_is_refused(words, command, option, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     name = "/".join(max(names, key=len) for names in (option.opts, option.secondary_opts) if names)
     for second in (*option.opts, *option.secondary_opts):
@@ -57,21 +57,21 @@ def test_an_option_of_one_value_is_refused_the_second_time(words, command, optio
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_refusal_is_one_line(orthobench, tmp_path):
+def test_refusal_is_one_line(orthobench, tmp_path):
     outcome = orthobench("run", "adding", "rnn", "--seed", "1", "--seed=2")
     assert (outcome.code, outcome.out, outcome.err) == (2, "", "error: --seed is given twice: give it once\n")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("words", "command", "option"), COLLECTING)
-def test_an_option_that_may_be_repeated_keeps_all_values(words, command, option):
+def test_repeatable_option_keeps_all_values(words, command, option):
     values: dict[str, list[str]]
     context = command.make_context(words[-1], [], resilient_parsing=True)
     values, *_ = command.make_parser(context).parse_args(args=[option.opts[0], "a", option.opts[-1], "b"])
     assert values[option.name] == ["a", "b"]
 
 
-def test_models_add_up(orthobench, tiny_options):
+def test_repeated_models_add_up(orthobench, tiny_options):
     planned = orthobench(
         "sweep", "adding", "--models", "rnn", "--models", "lstm,gru", *tiny_options, "--dry-run", "--no-profile"
     )
@@ -80,7 +80,7 @@ def test_models_add_up(orthobench, tiny_options):
     assert orthobench("sweep", "adding", "--models", "rnn", "--models", "").code == 2
 
 
-def test_filters_add_up(orthobench, tiny_options):
+def test_repeated_filters_add_up(orthobench, tiny_options):
     for model in ("rnn", "lstm", "gru"):
         assert orthobench("run", "adding", model, *tiny_options).code == 0
 
@@ -94,7 +94,7 @@ def test_filters_add_up(orthobench, tiny_options):
     assert orthobench("ls", "--where", "model=rnn", "--where", "model=lstm").code == 2
 
 
-def test_an_export_goes_to_every_destination(orthobench, tiny_options, monkeypatch):
+def test_export_goes_to_every_destination(orthobench, tiny_options, monkeypatch):
     sent = []
     monkeypatch.setattr("orthobench.sinks.targets.find_spec", lambda name: object())
     monkeypatch.setattr("orthobench.sinks.export.export", lambda store, runs, target, _: sent.append(target.kind) or "")

@@ -23,7 +23,7 @@ TABLES = {
     "compare": (["compare", "model=rnn", "model=lstm"], ["mse", "model=rnn", "hidden_size", "is lower in"]),
     "plugins": (["plugins"], ["scornn", "built in", "GORU"]),
     "plugins NAME": (["plugins", "scornn"], ["hidden_size (n) = 170", "values:"]),
-    "plugins --params": (["plugins", "--params"], ["printed", "counted", "scornn"]),
+    "plugins --params": (["plugins", "--params"], ["published", "counted", "scornn"]),
     "db info": (["db", "info"], ["runs: 8 (8 finished)", "integrity: ok"]),
     "data list": (["data", "list"], ["mnist", "licence", "no"]),
     "sweep": (SWEEP, ["finished", "final [95 %]", "lstm", "n=4"]),
@@ -51,7 +51,7 @@ def check(table: str, code: int, output: bytes, errors: bytes) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_table_is_readable_in_ascii_on_a_plain_terminal(table, results, monkeypatch):
+def test_table_is_readable_in_ascii_on_a_plain_terminal(table, results, monkeypatch):
     """With streams as Python opens them in this environment; the next test has the environment alone."""
     with open_store(str(results / "results.db")) as store:
         key = store.runs()[0].key
@@ -68,7 +68,7 @@ def test_a_table_is_readable_in_ascii_on_a_plain_terminal(table, results, monkey
     check(table, code, *(stream.buffer.getvalue() for stream in streams))
 
 
-def test_a_program_gets_its_encoding_and_terminal_from_the_environment(results):
+def test_encoding_and_terminal_come_from_the_environment(results):
     command = [sys.executable, "-m", "orthobench", *TABLES["ls"][0]]
     done = subprocess.run(command, cwd=results, env=os.environ | PLAIN, capture_output=True, check=False)
     check("ls", done.returncode, done.stdout, done.stderr)

@@ -11,7 +11,7 @@ from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 
 
-def test_settings_that_all_runs_of_a_task_share_are_printed_once(capsys):
+def test_settings_shared_by_all_runs_of_a_task_are_printed_once(capsys):
     print_states(
         [
             RunState("a" * 16, "adding", "rnn", {"hidden_size": "8", "batch_size": "4"}, 0, "missing"),
@@ -28,13 +28,13 @@ def test_settings_that_all_runs_of_a_task_share_are_printed_once(capsys):
     assert re.search(r"copying +lstm +hidden_size=9 ", table)
 
 
-def test_a_single_run_shows_its_settings_in_its_row(capsys):
+def test_single_run_shows_its_settings_in_its_row(capsys):
     print_states([RunState("a" * 16, "adding", "rnn", {"hidden_size": "8"}, 0, "missing")])
     assert "every run" not in (text := capsys.readouterr().out)
     assert "hidden_size=8" in text
 
 
-def test_the_plan_of_many_runs_makes_each_key_once(monkeypatch, capsys):
+def test_plan_of_many_runs_computes_each_key_once(monkeypatch, capsys):
     config = resolve(Catalog(), "adding", "rnn", {"hidden_size": 8})
     runs = [PlannedRun(config.with_seed(seed), {}, None, False) for seed in range(50)]
     digests = []

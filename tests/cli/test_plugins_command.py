@@ -11,7 +11,7 @@ from orthobench.settings import describe_settings
 from orthobench.task import TrainingSettings
 
 
-def test_every_setting_has_a_meaning():
+def test_every_setting_has_a_description():
     catalog = Catalog()
     classes = [plugin.load().Settings for plugin in catalog if plugin.kind != "probe"]
     missing = [
@@ -23,7 +23,7 @@ def test_every_setting_has_a_meaning():
     assert missing == []
 
 
-def test_a_model_explains_its_settings(orthobench):
+def test_model_page_lists_its_settings(orthobench):
     explained = json.loads(orthobench("plugins", "scornn", "--json").out)
     assert (explained["kind"], explained["version"]) == ("model", 1)
     assert "Scaled Cayley" in explained["paper"]
@@ -49,7 +49,7 @@ def test_a_model_explains_its_settings(orthobench):
     assert max(map(len, lines)) <= 120
 
 
-def test_a_task_training_and_a_probe_explain_themselves(orthobench):
+def test_task_training_and_probe_pages_list_their_settings(orthobench):
     explained = json.loads(orthobench("plugins", "adding", "--json").out)
     values = {setting["name"]: [each["value"] for each in setting["papers"]] for setting in explained["settings"]}
     assert set(values["sequence_length"]) >= {200, 400, 750}
@@ -66,7 +66,7 @@ def test_a_task_training_and_a_probe_explain_themselves(orthobench):
     assert "-s probes=heat_map" in shown
 
 
-def test_the_papers_values_are_those_of_their_files(orthobench):
+def test_paper_values_equal_their_files(orthobench):
     """Read from the TOML again, by hand."""
     import tomllib
     from importlib.resources import files
@@ -99,14 +99,14 @@ def test_the_papers_values_are_those_of_their_files(orthobench):
         (("--check", "--params"), "give one of them"),
     ],
 )
-def test_mistakes_get_one_line(orthobench, arguments, message):
+def test_invalid_names_are_one_line(orthobench, arguments, message):
     outcome = orthobench("plugins", *arguments)
     assert (outcome.code, outcome.out) == (2, "")
     assert message in outcome.err
     assert outcome.err.count("\n") == 1
 
 
-def test_a_name_of_two_kinds_needs_its_kind(orthobench, tmp_path):
+def test_name_of_two_kinds_needs_its_kind(orthobench, tmp_path):
     (tmp_path / "adding.py").write_text(
         "from orthobench.models.rnn import RNN\nclass Adding(RNN):\n    title = 'a model'\n"
     )

@@ -43,7 +43,7 @@ def test_export_compare_and_report_filter_by_preset(two_presets, orthobench, tmp
     assert orthobench("report", "--format", "csv", "--preset", "quick").code == 0
 
 
-def test_old_runs_have_no_preset_and_a_typo_is_an_error(two_presets, orthobench):
+def test_preset_none_selects_runs_without_one_and_a_typo_is_an_error(two_presets, orthobench):
     with open_store("results.db") as store:
         store.update(store.get(two_presets["paper"]).id, {"preset": None})
     (listed,) = json.loads(orthobench("ls", "--preset", "none", "--json").out)
@@ -52,7 +52,7 @@ def test_old_runs_have_no_preset_and_a_typo_is_an_error(two_presets, orthobench)
     assert (refused.code, refused.err) == (2, "error: unknown preset 'quik': did you mean quick?\n")
 
 
-def test_the_preset_is_no_part_of_the_key(orthobench):
+def test_preset_is_not_part_of_the_key(orthobench):
     """All settings that the preset sets are given: both commands mean one run."""
     words = [*SHORT, "-s", "n=4", "-s", "evaluate_every=2", "-s", "learning_rate=0.01"]
     keys = set()

@@ -46,20 +46,20 @@ def row(width: int, monkeypatch) -> str:
         (30, ["…"]),
     ],
 )
-def test_a_row_fits_one_line(width, texts, monkeypatch):
+def test_row_fits_one_line(width, texts, monkeypatch):
     line = row(width, monkeypatch)
     assert len(line) <= width
     for text in texts:
         assert text in line
 
 
-def test_a_narrow_row_has_no_settings(monkeypatch):
+def test_narrow_row_leaves_out_settings(monkeypatch):
     assert "=" not in row(80, monkeypatch)
     assert short_label(LABEL) == "[2/4] scornn seed 2"
 
 
 @pytest.mark.parametrize("width", [200, 80, 40])
-def test_the_row_of_all_runs_counts_once(width, monkeypatch):
+def test_total_row_counts_once(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setattr("orthobench.cli.progress.is_live", lambda: True)
     shown = io.StringIO()
@@ -78,18 +78,18 @@ def test_plain_lines_name_the_settings_once(capsys):
 
 
 @pytest.mark.parametrize(("terminal", "live"), [("xterm", True), ("dumb", False), ("unknown", False)])
-def test_a_dumb_terminal_gets_lines(terminal, live, monkeypatch):
+def test_dumb_terminal_gets_lines(terminal, live, monkeypatch):
     monkeypatch.setenv("TERM", terminal)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert is_live() == live
 
 
-def test_silent_work_is_named(capsys):
+def test_silent_work_is_announced(capsys):
     with busy("verifying mnist"):
         assert capsys.readouterr().err == "verifying mnist\n"
 
 
-def test_an_import_and_a_check_name_the_data_set(orthobench, small_data):
+def test_import_and_check_name_the_data_set(orthobench, small_data):
     outcome = orthobench("data", "verify", "mnist", "--data-dir", str(small_data))
     assert outcome.err.splitlines()[0] == "verifying mnist"
     outcome = orthobench("data", "import", "mnist", str(small_data / "mnist"), "--data-dir", "new")

@@ -38,7 +38,7 @@ def only(monkeypatch, tiny):
 
 
 @pytest.mark.parametrize(("paper", "artifact"), IN_SMALL, ids=[f"{p.key} {a.name}" for p, a in IN_SMALL])
-def test_every_claim_in_small_is_about_runs_that_are_made(paper, artifact):
+def test_every_small_claim_is_about_small_runs(paper, artifact):
     specs = [config.spec for config, _ in small_runs(Catalog(), paper, artifact)]
     claims = read_claims(artifact.model_copy(update={"claims": artifact.small.claims or artifact.claims}))
     assert claims
@@ -55,7 +55,7 @@ def test_every_claim_in_small_is_about_runs_that_are_made(paper, artifact):
         assert {*getattr(figure_claim, "others", [])} <= {spec.model for spec in specs}
 
 
-def test_every_figure_of_the_first_two_authors_papers_is_there():
+def test_every_figure_of_the_first_two_papers_has_a_small_version():
     assert [(paper.key, artifact.name) for paper, artifact in IN_SMALL] == [
         *(("helfrich2018", f"figure {number}") for number in (1, 2, 4, 5)),
         *(("helfrich2020", f"figure {number}") for number in (1, 2, 4, 5, 6, 7)),
@@ -64,7 +64,7 @@ def test_every_figure_of_the_first_two_authors_papers_is_there():
     ]
 
 
-def test_claims_are_checked_and_runs_made_once(orthobench, only):
+def test_claims_are_checked_and_runs_trained_once(orthobench, only):
     only(claim(1e9))
     dry = orthobench("reproduce", "--small", "--dry-run")
     assert "1 missing" in dry.out
@@ -80,30 +80,30 @@ def test_claims_are_checked_and_runs_made_once(orthobench, only):
     assert again.out.splitlines()[-1] == "1 of 2 claims held in small; 2 have fewer than 3 seeds"
 
 
-def test_a_plan_of_several_tasks_names_them(orthobench):
+def test_plan_of_several_tasks_has_a_task_column(orthobench):
     (heading, *rows) = orthobench("reproduce", "--small", "--dry-run", "helfrich2020").out.splitlines()
     assert heading.split() == ["run", "task", "model", "settings", "seed", "state"]
     assert {row.split()[1] for row in rows[:2]} == {"adding"}
     assert "copying" in {row.split()[1] for row in rows[:-1]}
 
 
-def test_what_there_is_not_is_told(orthobench):
+def test_unknown_paper_or_figure_is_reported(orthobench):
     assert "has no figures in small" in orthobench("reproduce", "--small", "rusch2022lem").err
     outcome = orthobench("reproduce", "--small", "helfrich")
     assert (outcome.code, "unknown paper" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize("wrong", [{"models": []}, {"models": ["rnn"], "study": "sizes"}])
-def test_a_small_version_is_of_models_or_of_a_study(wrong):
-    with pytest.raises(ValueError, match="of models, or of the study"):
+def test_small_version_with_models_and_study_is_refused(wrong):
+    with pytest.raises(ValueError, match="names either models or"):
         Artifact(name="figure 1", study=wrong.get("study", ""), small=Small(models=wrong["models"]))
 
 
-def test_a_file_lists_the_runs(orthobench, tmp_path):
+def test_file_lists_the_runs(orthobench, tmp_path):
     file = tmp_path / "runs.toml"
     file.write_text('[[runs]]\npaper = "helfrich2018"\nfigure = "1"\nmodels = ["lstm"]\nseeds = 2\n')
     dry = orthobench("reproduce", "--file", str(file), "--dry-run", "--no-profile")
     assert "4 missing" in dry.out
     for words in (["helfrich2018"], ["--small"], ["--seeds", "2"], ["--figure", "1"]):
         outcome = orthobench("reproduce", "--file", str(file), *words)
-        assert (outcome.code, "--file says what to run" in outcome.err) == (2, True)
+        assert (outcome.code, "--file names the runs already" in outcome.err) == (2, True)

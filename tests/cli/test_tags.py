@@ -15,7 +15,7 @@ def tags(orthobench, *arguments: str) -> dict[str, list[str]]:
     return {run["model"]: run["tags"] for run in json.loads(orthobench("ls", "--json", *arguments).out)}
 
 
-def test_a_tag_is_no_part_of_a_run_and_is_added_to_a_finished_one(orthobench, tiny_options):
+def test_tag_is_added_to_a_finished_run_without_training(orthobench, tiny_options):
     first = orthobench("run", "adding", "rnn", *tiny_options)
     again = orthobench("run", "adding", "rnn", *tiny_options, "--tag", "night", "--tag", MARKUP)
     assert (again.out, again.err) == (first.out, "")
@@ -30,7 +30,7 @@ def test_a_tag_is_no_part_of_a_run_and_is_added_to_a_finished_one(orthobench, ti
     assert json.loads(orthobench("show", key, "--json").out)["tags"] == [MARKUP, "night"]
 
 
-def test_a_sweep_tags_what_it_finds_and_what_it_trains(orthobench, tiny_options):
+def test_sweep_tags_found_and_trained_runs(orthobench, tiny_options):
     sweep = ("sweep", "adding", *tiny_options, "--models")
     orthobench(*sweep, "rnn")
     orthobench(*sweep, "rnn,lstm", "--tag", "both")
@@ -41,7 +41,7 @@ def test_a_sweep_tags_what_it_finds_and_what_it_trains(orthobench, tiny_options)
 
 
 @pytest.mark.parametrize("name", ["", " ", "a,b", "a\nb", "x" * 65])
-def test_tags_that_are_none(orthobench, tiny_options, tmp_path, name):
+def test_invalid_tag_is_refused(orthobench, tiny_options, tmp_path, name):
     outcome = orthobench("run", "adding", "rnn", *tiny_options, "--tag", name)
     assert outcome.code == 2
     assert "a tag is a word or a few" in outcome.err
@@ -49,7 +49,7 @@ def test_tags_that_are_none(orthobench, tiny_options, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["none", "None", " null "])
-def test_the_word_for_no_tag_is_no_tag(orthobench, tiny_options, tmp_path, name):
+def test_reserved_tag_none_is_refused(orthobench, tiny_options, tmp_path, name):
     outcome = orthobench("run", "adding", "rnn", *tiny_options, "--tag", name)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert "this word selects runs without a tag; choose another tag" in outcome.err
@@ -58,7 +58,7 @@ def test_the_word_for_no_tag_is_no_tag(orthobench, tiny_options, tmp_path, name)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tags_that_differ_in_case_are_different_tags(orthobench, tiny_options):
+def test_tags_that_differ_in_case_are_different(orthobench, tiny_options):
     for model, tag in (("rnn", "Thesis"), ("lstm", "thesis"), ("gru", "THESIS")):
         assert orthobench("run", "adding", model, *tiny_options, "--tag", tag).code == 0
     assert tags(orthobench, "--tag", "Thesis") == {"rnn": ["Thesis"]}
@@ -66,7 +66,7 @@ def test_tags_that_differ_in_case_are_different_tags(orthobench, tiny_options):
     assert tags(orthobench) == {"rnn": ["Thesis"], "gru": ["THESIS"]}
 
 
-def test_what_a_terminal_would_act_on_is_not_printed(orthobench, tiny_options):
+def test_control_characters_of_a_tag_are_not_printed(orthobench, tiny_options):
     from orthobench.store import open_store
 
     orthobench("run", "adding", "rnn", *tiny_options)

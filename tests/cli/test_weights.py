@@ -26,7 +26,7 @@ def names(key, *kinds) -> set[str]:
     return {f"{key}.{kind}.safetensors" for kind in kinds}
 
 
-def test_ls_and_show_say_what_is_kept(orthobench, key, tiny_options):
+def test_ls_and_show_list_kept_weights(orthobench, key, tiny_options):
     assert "best, last, state" in orthobench("ls").out
     shown = orthobench("show", key)
     assert f"{Path('results.db.weights').resolve()}/{key}.best.safetensors: iteration" in shown.out
@@ -40,20 +40,20 @@ def test_ls_and_show_say_what_is_kept(orthobench, key, tiny_options):
     assert "none are kept" in orthobench("show", other).out
 
 
-def test_a_continued_run_names_the_earlier(orthobench, key, tiny_options):
+def test_continued_run_names_the_earlier_run(orthobench, key, tiny_options):
     orthobench("run", "adding", "rnn", *tiny_options[:8], *tiny_options[10:], "--epochs", "4")
     runs = json.loads(orthobench("ls", "--json").out)
     assert [run["epochs"] for run in runs] == [3, 4]
     assert json.loads(orthobench("show", runs[1]["run"], "--json").out)["continued_from"] == key
 
 
-def test_the_key_does_not_depend_on_what_is_kept(orthobench, key, tiny_options):
+def test_key_does_not_depend_on_kept_weights(orthobench, key, tiny_options):
     again = orthobench("run", "adding", "rnn", *tiny_options, "--keep-weights", "none", "--force")
     assert f"run {key} finished" in again.out
     assert files() == set()
 
 
-def test_info_and_doctor(orthobench, key):
+def test_info_and_doctor_report_kept_weights(orthobench, key):
     assert "weights: 3 files, " in orthobench("db", "info").out
     assert json.loads(orthobench("db", "info", "--json").out)["weights"]["files"] == 3
     assert "3 files, " in orthobench("doctor").out
@@ -61,7 +61,7 @@ def test_info_and_doctor(orthobench, key):
     assert f"missing files: 1, such as {key}.best.safetensors" in orthobench("doctor").out
 
 
-def test_a_merge_copies_the_files(orthobench, key):
+def test_merge_copies_the_files(orthobench, key):
     Path("results.db.weights", f"{key}.last.safetensors").write_bytes(b"changed")
     done = orthobench("db", "merge", "results.db", "--db", "all.db")
     assert "2 files of weights copied, 1 are missing or were changed, and are not copied" in done.out
@@ -71,7 +71,7 @@ def test_a_merge_copies_the_files(orthobench, key):
     assert "copied" not in orthobench("db", "merge", "results.db", "--db", "all.db").out
 
 
-def test_a_backup_says_where_the_weights_are(orthobench, key):
+def test_backup_names_the_location_of_the_weights(orthobench, key):
     done = orthobench("db", "backup", "copy.db")
     assert f"3 files of weights stay in {Path('results.db.weights').resolve()}" in done.out
     assert not Path("copy.db.weights").exists()
@@ -79,7 +79,7 @@ def test_a_backup_says_where_the_weights_are(orthobench, key):
     assert files("whole.db.weights") == names(key, "best", "last", "state")
 
 
-def test_weights_are_dropped_and_results_stay(orthobench, key):
+def test_dropping_weights_keeps_results(orthobench, key):
     assert orthobench("db", "drop-weights", "--older-than", "1", "--yes").out == (
         "there are no such weights: nothing is removed\n"
     )
@@ -94,19 +94,19 @@ def test_weights_are_dropped_and_results_stay(orthobench, key):
     assert (done.code, done.err) == (2, "error: unknown kind of weights 'first': known: best, last, state\n")
 
 
-def test_tables_name_the_files(orthobench, key):
+def test_exported_tables_name_the_files(orthobench, key):
     orthobench("db", "export", "out")
     rows = list(csv.DictReader(Path("out", "weights.csv").read_text().splitlines()))
     assert [(row["run"], row["kind"]) for row in rows] == [(key, kind) for kind in ("best", "last", "state")]
 
 
-def test_a_deleted_run_takes_its_files_along(orthobench, key):
+def test_deleted_run_removes_its_files(orthobench, key):
     orthobench("delete", key, "--yes")
     assert files() == set()
 
 
 @pytest.mark.parametrize("words", [("delete", "{key}", "--yes"), ("db", "drop-weights", "--yes")])
-def test_files_behind_a_link_stay(orthobench, key, caplog, words):
+def test_files_behind_a_link_are_kept(orthobench, key, caplog, words):
     """The link of a database from elsewhere may lead to the weights and checkpoints of another one."""
     for name in ("weights", "checkpoints"):
         folder = Path(f"results.db.{name}")
@@ -125,7 +125,7 @@ def test_files_behind_a_link_stay(orthobench, key, caplog, words):
     ]
 
 
-def test_a_place_that_the_database_cannot_record_is_refused(orthobench, tmp_path, tiny_options):
+def test_location_that_the_database_cannot_record_is_refused(orthobench, tmp_path, tiny_options):
     words = ("--keep-weights", "last", "--weights-at", os.fsdecode(b"w\xe9"))
     done = orthobench("run", "adding", "rnn", *tiny_options, *words)
     assert done.code == 2
@@ -134,7 +134,7 @@ def test_a_place_that_the_database_cannot_record_is_refused(orthobench, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_place_of_a_link_is_removed_from_if_the_command_names_it(orthobench, key):
+def test_files_behind_a_link_are_removed_if_the_command_names_it(orthobench, key):
     Path("results.db.weights").rename("mine.db.weights")
     Path("results.db.weights").symlink_to(Path("mine.db.weights").absolute())
     orthobench("delete", key, "--yes", "--weights-at", "mine.db.weights")
@@ -142,6 +142,6 @@ def test_the_place_of_a_link_is_removed_from_if_the_command_names_it(orthobench,
 
 
 @pytest.mark.parametrize(("mode", "is_named"), [("best", True), ("none", False)])
-def test_the_plan_tells_the_size(orthobench, tiny_options, mode, is_named):
+def test_plan_estimates_the_size(orthobench, tiny_options, mode, is_named):
     command = ("sweep", "adding", "--models", "rnn", *tiny_options, "--dry-run", "--keep-weights", mode)
     assert ("of weights to keep" in orthobench(*command).out) == is_named

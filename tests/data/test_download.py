@@ -64,7 +64,7 @@ def download(server, *paths) -> Download:
     return Download("file", tuple(map(server.url, paths)), hashlib.md5(CONTENT).hexdigest(), len(CONTENT))
 
 
-def test_a_file_comes_whole_once_and_is_reported(server, tmp_path):
+def test_complete_file_is_downloaded_once_and_reported(server, tmp_path):
     progress_calls = []
     for _ in range(2):
         file = fetch(download(server, "/good"), tmp_path / "new", lambda *progress: progress_calls.append(progress))
@@ -74,7 +74,7 @@ def test_a_file_comes_whole_once_and_is_reported(server, tmp_path):
     assert [done for _, done, _ in progress_calls] == sorted(done for _, done, _ in progress_calls)
 
 
-def test_what_was_cut_off_goes_on_at_another_mirror_and_in_another_process(server, tmp_path):
+def test_interrupted_download_continues_at_another_mirror_and_in_another_process(server, tmp_path):
     with pytest.raises(UsageError, match="file cannot be downloaded; http://127"):
         fetch(download(server, "/cut"), tmp_path, lambda *_: None)
     partial_size = (tmp_path / "file.part").stat().st_size
@@ -85,12 +85,12 @@ def test_what_was_cut_off_goes_on_at_another_mirror_and_in_another_process(serve
     assert partial_size < third <= partial_size + (len(CONTENT) - partial_size) // 2
 
 
-def test_a_server_without_ranges_starts_over(server, tmp_path):
+def test_server_without_ranges_restarts_the_download(server, tmp_path):
     (tmp_path / "file.part").write_bytes(CONTENT[:1000])
     assert fetch(download(server, "/no-ranges"), tmp_path, lambda *_: None).read_bytes() == CONTENT
 
 
-def test_other_files_are_refused_and_every_mirror_is_named(server, tmp_path):
+def test_wrong_files_are_refused_and_every_mirror_is_named(server, tmp_path):
     server.files["/gone"] = None
     with pytest.raises(UsageError) as error:
         fetch(download(server, "/other", "/gone"), tmp_path, lambda *_: None)
@@ -100,7 +100,7 @@ def test_other_files_are_refused_and_every_mirror_is_named(server, tmp_path):
     assert fetch(download(server, "/other", "/good"), tmp_path, lambda *_: None).read_bytes() == CONTENT
 
 
-def test_a_server_that_sends_more_than_the_file_is_left(server, tmp_path):
+def test_server_that_sends_too_much_is_abandoned(server, tmp_path):
     server.files["/longer"] = CONTENT * 20
     received = []
     with pytest.raises(UsageError, match="the checksum of the received file differs"):
@@ -109,7 +109,7 @@ def test_a_server_that_sends_more_than_the_file_is_left(server, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_get_brings_a_data_set(server, data_folder, tmp_path, monkeypatch):
+def test_get_downloads_a_data_set(server, data_folder, tmp_path, monkeypatch):
     data_set, downloads = dataset("mnist"), []
     for file in write_mnist(tmp_path / "theirs").iterdir():
         packed = gzip.compress(file.read_bytes())

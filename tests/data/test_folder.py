@@ -13,7 +13,7 @@ from orthobench.errors import StorageError, UsageError
 from orthobench.files.atomic import replacing_folder
 
 
-def test_the_option_goes_before_the_environment_and_that_before_the_cache_folder(tmp_path, monkeypatch):
+def test_option_precedes_environment_and_cache_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("ORTHOBENCH_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert data_folder() == tmp_path / "orthobench" / "data"
@@ -26,10 +26,10 @@ def test_the_option_goes_before_the_environment_and_that_before_the_cache_folder
     assert data_folder() == Path("/of/the/environment")
 
 
-def test_what_is_not_here_says_in_one_line_which_command_brings_it(tmp_path, monkeypatch):
+def test_missing_data_set_names_its_command(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path))
     message = (
-        r"^mnist is not here: orthobench data get mnist \(files you have: orthobench data import mnist PATH\); looked"
+        r"^mnist is not installed: orthobench data get mnist \(files you have: orthobench data import mnist PATH\)"
     )
     with pytest.raises(UsageError, match=message):
         dataset("mnist").require()
@@ -52,7 +52,7 @@ class Licensed(DataSet):
         return []
 
 
-def test_what_needs_a_licence_says_so(tmp_path, monkeypatch):
+def test_licensed_data_set_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
     with pytest.raises(UsageError, match=r"needs a licence \(https://example.org/licensed\); then orthobench data"):
         Licensed().require()
@@ -64,7 +64,7 @@ def test_what_needs_a_licence_says_so(tmp_path, monkeypatch):
     assert Licensed().verify() == []  # without a checksum there is no deviation
 
 
-def test_every_data_set_says_what_it_is():
+def test_every_data_set_has_a_description():
     for name, data_set in datasets().items():
         assert data_set.name == name
         assert data_set.title
@@ -74,7 +74,7 @@ def test_every_data_set_says_what_it_is():
         assert bool(data_set.files) != name.startswith("timit")  # whose files are counted by speakers
 
 
-def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
+def test_folder_is_replaced_completely_or_not_at_all(tmp_path):
     folder = tmp_path / "kept"
     with replacing_folder(folder) as new:
         (new / "a").write_text("first")
@@ -93,7 +93,7 @@ def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} <= {"kept", ".kept.lock"}
 
 
-def test_a_data_folder_below_a_file_is_told(tmp_path):
+def test_data_folder_below_a_file_is_reported(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot be written or read"), replacing_folder(tmp_path / "file" / "folder"):
         pass

@@ -82,7 +82,7 @@ def write_layout(layout: str, name: str, folder):
     [(name, layout) for name in ("mnist", "fashion_mnist") for layout in LAYOUTS]
     + [("cifar10", layout) for layout in ("plain", "inner folder", "archive", "folder with the archive")],
 )
-def test_files_are_taken_in_as_people_have_them(name, layout, data_folder, tmp_path, caplog):
+def test_files_are_imported_in_every_distributed_form(name, layout, data_folder, tmp_path, caplog):
     data_set = dataset(name)
     assert not data_set.present()
     with caplog.at_level(logging.WARNING):
@@ -189,7 +189,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_broken_files_are_refused_and_what_was_there_stays(fault, data_folder, tmp_path):
+def test_broken_files_are_refused_and_old_data_is_kept(fault, data_folder, tmp_path):
     name, spoil, message = FAULTS[fault]
     data_set = dataset(name)
     data_set.import_files(WRITERS[name](tmp_path / "good"))
@@ -204,7 +204,7 @@ def test_broken_files_are_refused_and_what_was_there_stays(fault, data_folder, t
 
 
 @pytest.mark.parametrize("fault", ["wrong magic number", "truncated file", "label out of range", "truncated batch"])
-def test_files_that_break_later_are_found_and_named(fault, small_data):
+def test_files_broken_after_import_are_found_and_named(fault, small_data):
     name, spoil, message = FAULTS[fault]
     data_set = dataset(name)
     spoil(data_set.folder())
@@ -215,7 +215,7 @@ def test_files_that_break_later_are_found_and_named(fault, small_data):
     assert str(error.value).endswith("replace it with orthobench data get or import")
 
 
-def test_a_cut_off_archive_is_refused(data_folder, tmp_path):
+def test_truncated_archive_is_refused(data_folder, tmp_path):
     archive = write_layout("archive", "cifar10", tmp_path / "theirs")
     truncate(archive)
     with pytest.raises(UsageError, match=r"python\.tar\.gz (cannot be unpacked|is not a complete TAR archive)"):
@@ -223,7 +223,7 @@ def test_a_cut_off_archive_is_refused(data_folder, tmp_path):
     assert not dataset("cifar10").present()
 
 
-def test_a_full_disk_leaves_what_was_there(small_data, tmp_path):
+def test_full_disk_keeps_the_old_data(small_data, tmp_path):
     """The system's limit on the size of files stands in for a disk that fills up half-way."""
     data_set = dataset("mnist")
     before = data_set.load("train")[0]
@@ -239,7 +239,7 @@ def test_a_full_disk_leaves_what_was_there(small_data, tmp_path):
     assert not list(small_data.glob(".mnist.new"))
 
 
-def test_a_folder_without_permission_is_told(data_folder, tmp_path):
+def test_folder_without_permission_is_reported(data_folder, tmp_path):
     data_set, source = dataset("mnist"), write_mnist(tmp_path / "theirs")
     data_folder.mkdir()
     data_folder.chmod(0)
@@ -256,7 +256,7 @@ def test_a_folder_without_permission_is_told(data_folder, tmp_path):
         data_folder.chmod(0o700)
 
 
-def test_a_folder_that_a_killed_process_left_half_done_is_not_trusted(data_folder, tmp_path):
+def test_folder_left_half_done_by_a_killed_process_is_not_trusted(data_folder, tmp_path):
     """Killed while it filled the new folder, or between the two renames."""
     data_set = dataset("mnist")
     half = data_folder / ".mnist.new"
@@ -280,7 +280,7 @@ def test_a_folder_that_a_killed_process_left_half_done_is_not_trusted(data_folde
         ("cifar10", [6, 9, 9, 4, 1, 1, 2, 7, 8, 3], [3, 8, 8, 0, 6, 6, 1, 6, 3, 1], [0.4914, 0.4822, 0.4465], None),
     ],
 )
-def test_the_real_data_is_what_it_should_be(name, first_train, first_test, mean, std, real_data):
+def test_real_data_has_the_published_statistics(name, first_train, first_test, mean, std, real_data):
     real_data(name)
     data_set = dataset(name)
     canonical = data_set.verify() == []
@@ -299,7 +299,7 @@ def test_the_real_data_is_what_it_should_be(name, first_train, first_test, mean,
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
-def test_downloads_are_those_that_torchvision_knows(name):
+def test_downloads_match_torchvision(name):
     from torchvision import datasets
 
     source = {"mnist": datasets.MNIST, "fashion_mnist": datasets.FashionMNIST}[name]
@@ -307,7 +307,7 @@ def test_downloads_are_those_that_torchvision_knows(name):
     assert any(download.urls[0].startswith(tuple(source.mirrors)) for download in dataset(name).downloads)
 
 
-def test_the_checksums_of_cifar10_are_those_that_torchvision_knows():
+def test_cifar10_checksums_match_torchvision():
     from torchvision import datasets
 
     source = [*datasets.CIFAR10.train_list, *datasets.CIFAR10.test_list, ["batches.meta", datasets.CIFAR10.meta["md5"]]]

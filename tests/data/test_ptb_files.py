@@ -26,14 +26,14 @@ def files(tmp_path, monkeypatch):
     return folder
 
 
-def test_the_alphabet_is_letters_digits_the_number_sign_n_blank_line_end_and_eleven_marks():
+def test_alphabet_has_the_expected_characters():
     characters = set("abcdefghijklmnopqrstuvwxyz") | set("0123456789") | set(r"N #$&'*-./\<>") | {"\n"}
     assert set(ALPHABET) == characters
     assert len(ALPHABET) == 50
     assert list(ALPHABET) == sorted(ALPHABET)
 
 
-def test_real_files_have_the_counts_of_the_literature(real_data):
+def test_real_files_have_the_published_counts(real_data):
     folder = real_data("ptb")
     assert dataset("ptb").verify() == []
     read = {split: read_split(folder, split) for split in ("train", "valid", "test")}
@@ -45,7 +45,7 @@ def test_real_files_have_the_counts_of_the_literature(real_data):
 
 
 @pytest.mark.parametrize("form", ["zip", "gztar"])
-def test_files_are_taken_in_from_an_archive(form, files, tmp_path):
+def test_files_are_imported_from_an_archive(form, files, tmp_path):
     (tmp_path / "whole" / "simple-examples").mkdir(parents=True)
     shutil.copytree(files, tmp_path / "whole" / "simple-examples" / "data")
     (tmp_path / "whole" / "simple-examples" / "models").mkdir()
@@ -59,21 +59,21 @@ def test_files_are_taken_in_from_an_archive(form, files, tmp_path):
         dataset("ptb").import_files(files / "ptb.test.txt")
 
 
-def test_lines_lose_the_blanks_around_them_and_keep_one_line_end(files):
+def test_lines_lose_surrounding_blanks_and_keep_one_line_end(files):
     assert read_split(files, "test") == "the <unk> of N years\nmr. vinken is chairman\n"
     (files / "ptb.test.txt").write_bytes(TEXT.replace("\n", "\r\n").encode().rstrip())
     assert read_split(files, "test") == "the <unk> of N years\nmr. vinken is chairman\n"
 
 
 @pytest.mark.parametrize("below", ["", "data"])
-def test_files_are_taken_in_from_their_folder_or_the_archives(below, files, caplog):
+def test_files_are_imported_from_their_folder_or_the_archives(below, files, caplog):
     path = files
     if below:
         path = files.with_name("simple-examples")
         path.mkdir()
         files.rename(path / below)
     data = dataset("ptb")
-    with pytest.raises(UsageError, match=r"ptb is not here: orthobench data get ptb"):
+    with pytest.raises(UsageError, match=r"ptb is not installed: orthobench data get ptb"):
         data.require()
     data.import_files(path)
     assert (data.require() / "ptb.valid.txt").read_text() == TEXT
@@ -90,7 +90,7 @@ def test_files_are_taken_in_from_their_folder_or_the_archives(below, files, capl
         (b" The end \n", "ptb.valid.txt is not Mikolov's text: 'T' is not among its 50 characters"),
     ],
 )
-def test_broken_files_are_refused_and_nothing_is_taken_in(content, message, files):
+def test_broken_files_are_refused_and_nothing_is_imported(content, message, files):
     broken = files / "ptb.valid.txt"
     broken.unlink() if content is None else broken.write_bytes(content)
     with pytest.raises(UsageError, match=message) as error:
@@ -100,7 +100,7 @@ def test_broken_files_are_refused_and_nothing_is_taken_in(content, message, file
     assert not dataset("ptb").folder().exists()
 
 
-def test_a_file_broken_later_is_found(files):
+def test_file_broken_after_import_is_found(files):
     data = dataset("ptb")
     data.import_files(files)
     (data.folder() / "ptb.train.txt").write_bytes(b"\xff")
@@ -108,12 +108,12 @@ def test_a_file_broken_later_is_found(files):
     assert "ptb.train.txt is not UTF-8 text" in fault
 
 
-def test_a_folder_is_no_text(tmp_path):
+def test_folder_is_refused_as_text(tmp_path):
     with pytest.raises(UsageError, match=f"{tmp_path} cannot be read"):
         read_text(tmp_path)
 
 
-def test_every_download_is_a_file_with_its_checksum_and_mirrors():
+def test_every_download_has_a_checksum_and_mirrors():
     data = dataset("ptb")
     assert {download.name: download.md5 for download in data.downloads} == data.files
     assert Counter(len(download.urls) for download in data.downloads) == {2: 3}

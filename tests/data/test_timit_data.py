@@ -52,7 +52,7 @@ def corpus(folder: Path, lower: bool = False) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lower", [False, True])
-def test_the_whole_corpus(tmp_path, lower):
+def test_whole_corpus_is_imported(tmp_path, lower):
     timit = dataset("timit")
     timit.import_files(corpus(tmp_path / "ldc", lower))
     assert timit.verify() == []
@@ -66,13 +66,13 @@ def test_the_whole_corpus(tmp_path, lower):
     assert len(set(used)) == len(used)
 
 
-def test_the_lists_of_speakers():
+def test_lists_of_speakers_match_the_documentation():
     assert (len(CORE_TEST), len(VALIDATION)) == (24, 50)
     assert not CORE_TEST & VALIDATION
     assert sum(name.startswith("m") for name in CORE_TEST) == 16  # two men and a woman of each region
 
 
-def test_the_sample_and_its_split(tmp_path):
+def test_sample_is_imported_and_split(tmp_path):
     timit = dataset("timit_sample")
     timit.import_files(write_timit_sample(tmp_path / "nltk"))
     assert timit.verify() == []
@@ -83,7 +83,7 @@ def test_the_sample_and_its_split(tmp_path):
     assert split.held_out == split.validation + split.test
 
 
-def test_the_sample_as_its_archive(tmp_path):
+def test_sample_is_imported_from_its_archive(tmp_path):
     folder = write_timit_sample(tmp_path / "timit")
     with zipfile.ZipFile(tmp_path / "timit.zip", "w") as archive:
         for file in folder.rglob("*.wav"):
@@ -96,7 +96,7 @@ def test_the_sample_as_its_archive(tmp_path):
     assert dataset("timit_sample").verify() == []  # the previous data stays
 
 
-def test_a_sample_with_something_missing_or_broken_is_not_taken_in(tmp_path):
+def test_incomplete_or_broken_sample_is_refused(tmp_path):
     folder = write_timit_sample(tmp_path / "nltk")
     (folder / "dr1-faaa0" / "sx1.wav").unlink()
     (folder / "dr2-faba0" / "si2.wav").write_bytes(b"")
@@ -110,7 +110,7 @@ def test_a_sample_with_something_missing_or_broken_is_not_taken_in(tmp_path):
         timit.import_files(tmp_path / "data")
 
 
-def test_without_the_corpus_the_licence_is_named():
+def test_missing_corpus_names_the_licence():
     with pytest.raises(UsageError, match=r"it needs a licence \(https.*orthobench data import timit"):
         dataset("timit").speech()
 
@@ -119,7 +119,7 @@ def names(files, folder):
     return {file.relative_to(folder).as_posix() for file in files}
 
 
-def test_a_folder_of_speech_is_split_by_its_folders(tmp_path):
+def test_folder_of_speech_is_split_by_subfolder(tmp_path):
     for number in range(20):
         write_speech(tmp_path / "mine" / f"speaker{number}", 2, 0.02)
     (tmp_path / "mine" / "notes.txt").write_text("not speech")
@@ -132,7 +132,7 @@ def test_a_folder_of_speech_is_split_by_its_folders(tmp_path):
     assert names(again.test, tmp_path / "moved") == names(split.test, tmp_path / "mine")
 
 
-def test_a_flat_folder_is_split_by_its_files(tmp_path):
+def test_flat_folder_is_split_by_file(tmp_path):
     files = write_speech(tmp_path, 5, 0.02)
     files[0].rename(files[0].with_suffix(".FLAC"))
     split = speech_folder(tmp_path)
@@ -140,7 +140,7 @@ def test_a_flat_folder_is_split_by_its_files(tmp_path):
     assert len({*split.train, *split.validation, *split.test}) == 5
 
 
-def test_a_folder_that_will_not_do(tmp_path):
+def test_unusable_folder_is_refused(tmp_path):
     with pytest.raises(UsageError, match="nowhere cannot be read: No such file"):
         speech_folder(tmp_path / "nowhere")
     write_speech(tmp_path, 2, 0.02)
@@ -149,7 +149,7 @@ def test_a_folder_that_will_not_do(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_without_permission_is_named(tmp_path):
+def test_folder_without_permission_is_named(tmp_path):
     write_speech(tmp_path / "open", 3, 0.02)
     (tmp_path / "closed").mkdir(mode=0)
     with pytest.raises(UsageError, match="closed cannot be read: Permission denied"):
@@ -192,7 +192,7 @@ def test_damaged_features_are_computed_again(tmp_path, data, damage):
 
 
 @pytest.mark.parametrize("fault", ["a full disk", "a broken file"])
-def test_nothing_half_written_stays(tmp_path, data, fault, monkeypatch):
+def test_partial_features_are_removed(tmp_path, data, fault, monkeypatch):
     files = write_speech(tmp_path / "mine", 3, 0.1)
     if fault == "a broken file":
         files[2].write_bytes(b"")

@@ -51,7 +51,7 @@ def empty_data_folder(data_folder):
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_no_code_of_the_seven_files_runs(inside, tmp_path):
+def test_no_code_of_the_files_runs(inside, tmp_path):
     """The payload is the whole file, or one value of a batch that is otherwise right."""
     source = write_cifar10(tmp_path / "theirs") / "cifar-10-batches-py"
     files = sorted(source.iterdir())
@@ -83,7 +83,7 @@ def test_batches_of_every_protocol_are_read(protocol, tmp_path):
         np.testing.assert_array_equal(classes.numpy(), labels(part))
 
 
-def test_a_batch_of_python_2_is_read(tmp_path):
+def test_python_2_batch_is_read(tmp_path):
     """The canonical files are of this kind; assembled here from the opcodes that Python 2 writes."""
 
     def text(content: bytes) -> bytes:
@@ -115,19 +115,19 @@ def test_a_batch_of_python_2_is_read(tmp_path):
         complex(1, 2),
     ],
 )
-def test_other_values_are_refused(content, tmp_path):
+def test_other_pickled_values_are_refused(content, tmp_path):
     (tmp_path / "batch").write_bytes(pickle.dumps(content))
     with pytest.raises(pickle.UnpicklingError):
         load_plain(tmp_path / "batch")
 
 
-def test_a_number_in_a_pickle_allocates_no_memory(tmp_path):
+def test_memo_index_in_a_pickle_allocates_no_memory(tmp_path):
     """An entry of the memo numbered 2^31 makes the unpickler in C ask for 32 GB."""
     (tmp_path / "batch").write_bytes(b"\x80\x02]r" + struct.pack("<I", 1 << 31) + b".")
     assert load_plain(tmp_path / "batch") == []
 
 
-def test_an_endless_stream_stops_at_the_limit(tmp_path):
+def test_endless_stream_stops_at_the_limit(tmp_path):
     zeros = Zeros()
     with pytest.raises(UsageError, match=r"^it has more than 1000000 bytes, unlike the real data: get another copy$"):
         copy_limited(zeros, tmp_path / "copy", MEGABYTE, "it")
@@ -201,7 +201,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_what_unpacks_to_more_than_the_real_data_is_refused(bomb, tmp_path, monkeypatch):
+def test_data_that_unpacks_beyond_the_limit_is_refused(bomb, tmp_path, monkeypatch):
     name, write, limit = BOMBS[bomb]
     if "other" in bomb or "header" in bomb:
         monkeypatch.setattr(CIFAR10, "size", 10 * MEGABYTE)
@@ -223,7 +223,7 @@ def test_what_unpacks_to_more_than_the_real_data_is_refused(bomb, tmp_path, monk
     assert not list(tmp_path.rglob(f".{name}.new"))
 
 
-def test_a_member_with_a_path_outside_is_written_nowhere_else(tmp_path, monkeypatch):
+def test_archive_member_with_an_outside_path_is_not_written(tmp_path, monkeypatch):
     archive = tmp_path / "theirs" / "mnist.zip"
     archive.parent.mkdir()
     (tmp_path / "temporary").mkdir()
@@ -237,7 +237,7 @@ def test_a_member_with_a_path_outside_is_written_nowhere_else(tmp_path, monkeypa
     assert not Path("/t10k-images-idx3-ubyte").exists()
 
 
-def test_an_encrypted_zip_is_one_line(tmp_path):
+def test_encrypted_zip_is_one_line(tmp_path):
     archive = zip_bomb(tmp_path)
     content = bytearray(archive.read_bytes())
     for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the bit that says "encrypted"

@@ -63,7 +63,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., N
 
 
 @pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
-def test_a_sound_cpu_machine_needs_no_action(tmp_path: Path) -> None:
+def test_sound_cpu_machine_needs_no_action(tmp_path: Path) -> None:
     diagnosis = api.doctor()
     assert list(dict.fromkeys(finding.section for finding in diagnosis.findings)) == SECTIONS
     assert diagnosis.exit_code == 0, diagnosis.actions
@@ -77,7 +77,7 @@ def test_a_sound_cpu_machine_needs_no_action(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "nothing is written"
 
 
-def test_the_command_prints_findings_and_json() -> None:
+def test_command_prints_findings_and_json() -> None:
     result = CliRunner().invoke(app, ["doctor", "--json"])
     content = json.loads(result.stdout)
     assert {finding["section"] for finding in content["findings"]} == set(SECTIONS)
@@ -88,7 +88,7 @@ def test_the_command_prints_findings_and_json() -> None:
     assert ("nothing needs action" in text) == (content["actions"] == 0)
 
 
-def test_the_command_marks_what_needs_action(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_marks_findings_that_need_action(monkeypatch: pytest.MonkeyPatch) -> None:
     failing = Finding("compilers", "C compiler", "there is none", Level.ACTION, "install gcc")
     monkeypatch.setattr(machine, "compilers", lambda: iter([failing]))
     result = CliRunner().invoke(app, ["doctor"])
@@ -97,7 +97,7 @@ def test_the_command_marks_what_needs_action(monkeypatch: pytest.MonkeyPatch) ->
     assert result.stdout.endswith("1 finding needs action, marked with !\n")
 
 
-def test_without_a_compiler_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_compiler_names_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/nowhere/cc")
     (finding,) = machine.compilers()
     assert finding.level is Level.ACTION
@@ -116,7 +116,7 @@ def test_c_kernels_that_differ_need_action(monkeypatch: pytest.MonkeyPatch) -> N
     assert findings["C kernels of gru"].level is Level.OK
 
 
-def test_a_gpu_that_torch_does_not_see_needs_action(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_invisible_to_torch_needs_action(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(verdicts, "driver_version", lambda: "580.65.06")
     for cuda_version, part in ((None, "built for the CPU alone"), ("13.0", "sees no GPU")):
@@ -129,7 +129,7 @@ def test_a_gpu_that_torch_does_not_see_needs_action(monkeypatch: pytest.MonkeyPa
     assert by_subject(list(machine.devices()))["GPU"].level is Level.OK
 
 
-def test_a_gpu_and_its_kernels(fake_gpu: Callable[..., None]) -> None:
+def test_gpu_and_its_kernels_are_reported(fake_gpu: Callable[..., None]) -> None:
     fake_gpu(Measured({"gradient of W": 2e-7, "outputs": 1e-7}, None))
     gpu = by_subject(list(machine.devices()))["GPU 0"]
     assert gpu.level is Level.OK
@@ -142,7 +142,7 @@ def test_a_gpu_and_its_kernels(fake_gpu: Callable[..., None]) -> None:
     assert "GPU 0: recurrence norm, n <= 192" in subjects
 
 
-def test_a_kernel_that_failed_needs_action_and_a_retest_measures_again(fake_gpu: Callable[..., None]) -> None:
+def test_failed_kernel_needs_action_and_retest_measures_again(fake_gpu: Callable[..., None]) -> None:
     fake_gpu(Measured({"x": 1.0}, "differs from the reference: x 1.0e+00"))
     failed = [finding for finding in kernels.self_tests() if finding.subject.startswith("GPU 0")]
     assert {finding.level for finding in failed} == {Level.ACTION}
@@ -155,9 +155,7 @@ def test_a_kernel_that_failed_needs_action_and_a_retest_measures_again(fake_gpu:
     assert {finding.level for finding in again} == {Level.OK}
 
 
-def test_a_broken_context_ends_the_tests_of_the_gpu(
-    fake_gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_context_ends_the_gpu_tests(fake_gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     fake_gpu(RuntimeError("CUDA error: an illegal memory access was encountered"))
     monkeypatch.setattr(verdicts, "is_broken", lambda device: True)
     (finding,) = [finding for finding in kernels.self_tests() if finding.subject.startswith("GPU 0")]
@@ -165,14 +163,16 @@ def test_a_broken_context_ends_the_tests_of_the_gpu(
     assert "broke the GPU's context" in finding.text
 
 
-def test_an_old_gpu_is_a_note(fake_gpu: Callable[..., None]) -> None:
+def test_old_gpu_is_a_note(fake_gpu: Callable[..., None]) -> None:
     fake_gpu(Measured({}, None), capability=(7, 5))
     gpu = by_subject(list(machine.devices()))["GPU 0"]
     assert gpu.level is Level.NOTE
     assert "too old" in gpu.text
 
 
-def test_a_missing_header_and_a_missing_triton(fake_gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_header_and_missing_triton_are_reported(
+    fake_gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_gpu(Measured({}, None))
     monkeypatch.setattr(machine.sysconfig, "get_path", lambda name: "/nowhere")
     find_spec = machine.importlib.util.find_spec
@@ -184,7 +184,7 @@ def test_a_missing_header_and_a_missing_triton(fake_gpu: Callable[..., None], mo
     assert by_subject(list(kernels.back_ends()))["cuda"].level is Level.ACTION
 
 
-def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unwritable_folder_needs_action(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(kernels, "cache_folder", lambda: tmp_path / "file")
     (finding, *_) = kernels.caches()
@@ -192,20 +192,20 @@ def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "ORTHOBENCH_CACHE" in finding.fix
 
 
-def test_a_full_disk_needs_action(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_full_disk_needs_action(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
     finding = storage.folder_finding("data", "folder", tmp_path / "new", "move it")
     assert finding.level is Level.ACTION
     assert finding.fix == "make room there, or move it"
 
 
-def test_a_damaged_database_needs_action(tmp_path: Path) -> None:
+def test_damaged_database_needs_action(tmp_path: Path) -> None:
     (tmp_path / "r.db").write_text("this is no database at all, but a text of some length" * 100)
     findings = list(storage.database("r.db"))
     assert Level.ACTION in {finding.level for finding in findings}
 
 
-def test_a_check_that_fails_is_a_finding_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_check_is_a_finding_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Any:
         raise OSError("the disk is on fire")
         yield
@@ -226,7 +226,7 @@ def test_missing_extras_are_notes_with_the_command(monkeypatch: pytest.MonkeyPat
     assert finding.fix == "pip install -e '.[search]' in the checkout"
 
 
-def test_extras_are_those_of_the_package() -> None:
+def test_listed_extras_match_the_package() -> None:
     import tomllib
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]

@@ -61,7 +61,7 @@ def is_remote(address: str) -> bool:
     return address.startswith("//") or urlsplit(address).scheme in ("http", "https")
 
 
-def test_internal_links_lead_to_files_and_anchors(site, pages):
+def test_internal_links_resolve_to_files_and_anchors(site, pages):
     broken = []
     for path, page in pages.items():
         for link in () if path == (site / REPORT).resolve() else page.links:
@@ -93,7 +93,7 @@ def test_every_page_has_content_and_no_raw_markup(pages, site):
         assert not re.search(r"\\[<|_*]|^\| ---|^:::|\]\(", plain, re.M), path
 
 
-def test_the_report_is_a_page_of_the_site(site):
+def test_report_is_a_page_of_the_site(site):
     with closing(sqlite3.connect(f"file:{ROOT / 'results.db'}?mode=ro", uri=True)) as database:
         (count,) = database.execute("SELECT count(*) FROM run").fetchone()
     assert f"{count} runs" in (site / REPORT).read_text("utf-8")
@@ -101,7 +101,7 @@ def test_the_report_is_a_page_of_the_site(site):
 
 
 @pytest.mark.browser
-def test_a_browser_reads_the_site_from_the_disk(site, chromium):
+def test_browser_reads_and_searches_the_site_from_disk(site, chromium):
     """The search works too, whose worker browsers refuse to pages from the disk."""
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait

@@ -44,7 +44,7 @@ def commands(group, path=()):
     ("path", "command"),
     [pytest.param(path, command, id=" ".join(path)) for path, command in commands(typer.main.get_command(app))],
 )
-def test_a_command_has_its_options_and_help(path, command, generated):
+def test_command_page_has_options_and_help(path, command, generated):
     text = generated[f"commands/{path[0]}.md"]
     assert f"orthobench {' '.join(path)}" in text
     assert " ".join(command.help.split("\n\n")[0].split()) in text
@@ -55,7 +55,7 @@ def test_a_command_has_its_options_and_help(path, command, generated):
 
 
 @pytest.mark.parametrize("kind", ["model", "task", "probe"])
-def test_a_plugin_has_a_page_and_an_entry(kind, generated):
+def test_every_plugin_has_a_page_and_an_entry(kind, generated):
     for name in CATALOG.names(kind):
         assert CATALOG.load(kind, name).title.lower() in generated[f"{kind}s/{name}.md"].lower()
         assert f"[`{name}`]({name}.md)" in generated[f"{kind}s/index.md"]
@@ -70,7 +70,7 @@ def test_a_plugin_has_a_page_and_an_entry(kind, generated):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_every_setting_has_its_default_and_meaning(page, settings, generated):
+def test_every_setting_has_its_default_and_description(page, settings, generated):
     rows = [line for line in generated[page].splitlines() if line.startswith("| `")]
     for setting in describe_settings(settings):
         (row,) = [row for row in rows if row.startswith((f"| `{setting.name}` |", f"| `{setting.name}` ("))]
@@ -80,7 +80,7 @@ def test_every_setting_has_its_default_and_meaning(page, settings, generated):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_has_equations_a_paper_and_measured_numbers(name, generated):
+def test_model_page_has_equations_paper_and_measurements(name, generated):
     text = pages.generated()[f"models/{name}.md"]
     formulas = re.findall(r"<math.*?</math>", text)
     assert formulas
@@ -91,7 +91,7 @@ def test_a_model_has_equations_a_paper_and_measured_numbers(name, generated):
     assert ("### Speed" in text) == (name in results.time_per_step())
 
 
-def test_words_in_equations_are_meant_as_words():
+def test_every_word_in_an_equation_is_known():
     """A name that the notation does not know would be set as text."""
     words = set()
     for name in MODELS:
@@ -117,16 +117,16 @@ def test_words_in_equations_are_meant_as_words():
         ("B <- 0 after every K steps", r"B \leftarrow  0 \text{ after every } K \text{ steps }"),
     ],
 )
-def test_the_notation_becomes_latex(plain, latex):
+def test_notation_becomes_latex(plain, latex):
     assert equations.latex(plain) == latex
 
 
-def test_a_docstring_is_divided_into_sentence_equations_and_text():
+def test_docstring_is_split_into_sentence_equations_and_text():
     parts = equations.docstring_parts("First.\n\n    a = b,   c = d\n    e = f\n\nThe\nrest.")
     assert parts == ("First.", ["a = b", "c = d", "e = f"], ["The rest."])
 
 
-def test_a_paper_has_every_printed_number_and_claim(generated):
+def test_paper_page_has_every_published_number_and_claim(generated):
     for paper in papers():
         text = " ".join(generated[f"papers/{paper.key}.md"].replace("\\", "").split())
         assert paper.title in text
@@ -138,7 +138,7 @@ def test_a_paper_has_every_printed_number_and_claim(generated):
                     assert printed.text in text
 
 
-def test_the_python_interface_is_whole():
+def test_python_reference_is_complete():
     import orthobench
     import orthobench.nn
 
@@ -147,20 +147,20 @@ def test_the_python_interface_is_whole():
     assert all(f"`{name}`" in text for name in orthobench.nn.__all__ if name != "RecurrentLayer")
 
 
-def test_measured_speeds_and_the_values_of_the_gate_are_found():
+def test_measured_speeds_and_baseline_values_are_found():
     assert {"scornn", "lstm", "mamba"} <= set(results.time_per_step()) <= set(MODELS)
     means = {row[2]: float(row[3]) for row in results.gate_values("scornn")}
     assert 0 < means["cross&#95;entropy"] < 0.02
     assert means["recall"] > 0.99
 
 
-def test_the_readme_has_the_results_of_the_database():
+def test_readme_table_equals_the_database():
     text = readme.README.read_text("utf-8")
     assert text == readme.with_table(text), "run `make readme`"
     assert readme.headline_table().count("\n") > 5
 
 
-def test_reading_the_results_leaves_the_database_alone(monkeypatch, tmp_path):
+def test_reading_the_results_does_not_change_the_database(monkeypatch, tmp_path):
     """Also where the database has an older schema, which opening it would upgrade."""
     folder = tmp_path / "here"
     folder.mkdir()
@@ -176,7 +176,7 @@ def test_reading_the_results_leaves_the_database_alone(monkeypatch, tmp_path):
     assert [path.name for path in folder.iterdir()] == ["results.db"]
 
 
-def test_the_navigation_has_every_document(monkeypatch):
+def test_navigation_has_every_document(monkeypatch):
     from mkdocs.config import load_config
 
     monkeypatch.setattr(links, "documents", lambda: [*sorted(p.name for p in Path("docs").glob("*.md")), "new.md"])
@@ -199,11 +199,11 @@ def test_the_navigation_has_every_document(monkeypatch):
         ("check.md", "https://example.org/docs/a.md", "https://example.org/docs/a.md"),
     ],
 )
-def test_a_documents_links_lead_to_the_sites_pages(page, link, expected):
+def test_links_of_a_document_lead_to_pages_of_the_site(page, link, expected):
     assert links.for_site(f"see [it]({link})", page) == f"see [it]({expected})"
 
 
-def test_text_is_no_markup():
+def test_text_is_escaped():
     import markdown as parser
 
     text = "a_b* <c> [d] | e \\ #f & `g|h`"
@@ -212,5 +212,5 @@ def test_text_is_no_markup():
     )
 
 
-def test_a_discrepancy_in_a_docstring_leads_to_its_page():
+def test_discrepancy_in_a_docstring_links_to_its_entry():
     assert plugins.prose("as in D-01") == "as in [D-01](../discrepancies.md)"

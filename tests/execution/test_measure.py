@@ -88,7 +88,7 @@ def losses(database: Path, key: str) -> list[tuple[int, float | None]]:
         return [(row.iteration, row.value) for row in store.metrics([run.id]) if row.split == "test"]
 
 
-def test_results_and_checkpoints_are_folded_and_a_copy_goes_on_from_them(files, tmp_path):
+def test_results_and_checkpoints_are_folded_and_a_clone_continues(files, tmp_path):
     first, second = configs(files)
     assert measure.take_up(files) == 2
     train_for(files, first, files.database)
@@ -118,13 +118,13 @@ def test_results_and_checkpoints_are_folded_and_a_copy_goes_on_from_them(files, 
     assert losses(copy.results, second.spec.key) == losses(tmp_path / "whole.db", second.spec.key)
 
 
-def test_runs_that_have_results_already_are_not_trained(files):
+def test_runs_with_results_are_not_trained(files):
     first, _ = configs(files)
     train_for(files, first, files.results)
     assert measure.take_up(files) == 1
 
 
-def test_results_of_runs_that_the_list_lacks_are_not_brought_back(files):
+def test_results_of_unlisted_runs_are_not_brought_back(files):
     first, second = configs(files)
     train_for(files, first, files.results)
     measure.take_up(files)
@@ -147,7 +147,7 @@ def test_checkpoints_beyond_the_limit_stay_in_the_working_folder(files, capsys):
     assert files.working(first.spec.key).exists()
 
 
-def test_a_more_advanced_checkpoint_of_a_clone_replaces_the_own_one(files, tmp_path):
+def test_more_advanced_checkpoint_of_a_clone_replaces_the_own(files, tmp_path):
     first, _ = configs(files)
     train_for(files, first, files.database, iterations=5)
     assert files.working(first.spec.key).exists()
@@ -164,7 +164,7 @@ def test_a_more_advanced_checkpoint_of_a_clone_replaces_the_own_one(files, tmp_p
         assert len(store.segments([store.find(first.spec.key).id])) == 2
 
 
-def test_a_process_with_an_earlier_number_is_not_taken_for_the_runs(files):
+def test_reused_process_number_is_not_taken_for_the_run(files):
     files.process.write_text(f'{{"pid": {os.getpid()}, "created": 1.0}}')
     assert measure.running(files) is None
     created = psutil.Process().create_time()
@@ -174,7 +174,7 @@ def test_a_process_with_an_earlier_number_is_not_taken_for_the_runs(files):
         measure.start(files, 1, 300.0)
 
 
-def test_the_status_names_the_next_runs(files, capsys):
+def test_status_names_the_next_runs(files, capsys):
     first, second = configs(files)
     train_for(files, first, files.database, iterations=7)
     measure.status(files)
@@ -221,7 +221,7 @@ def progress(files) -> int:
 
 
 @pytest.mark.slow
-def test_the_whole_cycle_with_a_kill(command, tmp_path):
+def test_start_kill_fold_and_continue(command, tmp_path):
     files = make(tmp_path, epochs=500_000)
     started = command("start", "--jobs", "2", "--checkpoint-every", "0.5")
     assert started.returncode == 0, started.stderr

@@ -62,14 +62,14 @@ def counted(tmp_path_factory) -> dict[str, list[str]]:
     return json.loads(counts)
 
 
-def test_a_run_calls_the_listed_files(counted):
+def test_run_calls_the_listed_files(counted):
     listed = set(LISTED.read_text().split())
     assert set(counted["files"]) - listed == set(), "new files on the way of a single run"
     assert listed - set(counted["files"]) == set(), "files that a single run no longer calls"
     assert len(listed) <= FILES
 
 
-def test_a_run_imports_few_modules(counted):
+def test_run_imports_few_modules(counted):
     assert len(counted["modules"]) <= MODULES, counted["modules"]
     branches = ("executors.ray", "executors.slurm", "executors.processes", "sinks.live", "data.mnist", "planning.grid")
     assert {f"orthobench.{name}" for name in branches} & set(counted["modules"]) == set()

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from orthobench.errors import UsageError
 from orthobench.executors.job import Ending, Job, attempt
+from orthobench.location import Location
 from orthobench.papers import papers
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings
@@ -19,7 +20,7 @@ from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 
 
-def test_every_papers_runs_come_back_from_their_canonical_form():
+def test_every_published_run_is_restored_from_its_canonical_form():
     catalog, seen = Catalog(), 0
     for paper in papers():
         for experiment in paper.experiments():
@@ -32,7 +33,7 @@ def test_every_papers_runs_come_back_from_their_canonical_form():
     assert seen > 100
 
 
-def test_a_setting_at_its_neutral_value_comes_back_as_that_and_not_as_the_default():
+def test_setting_at_its_neutral_value_is_restored_as_such():
     class Later(Settings):
         size: int = 3
         factor: float = Field(2.0, json_schema_extra={"neutral": 1.0})
@@ -42,9 +43,9 @@ def test_a_setting_at_its_neutral_value_comes_back_as_that_and_not_as_the_defaul
         assert Later.restore(settings.canonical()) == settings
 
 
-def test_what_fails_after_the_end_takes_no_result_away(tmp_path, tiny, monkeypatch):
+def test_failure_after_the_end_keeps_the_result(tmp_path, tiny, monkeypatch):
     database = str(tmp_path / "r.db")
-    job = Job(resolve(Catalog(), "adding", "lstm", tiny).spec, "a", database)
+    job = Job(resolve(Catalog(), "adding", "lstm", tiny).spec, "a", Location.of(database))
 
     def fails(_):
         raise RuntimeError("the place of the checkpoints is gone")
@@ -56,7 +57,7 @@ def test_what_fails_after_the_end_takes_no_result_away(tmp_path, tiny, monkeypat
     assert (run.status, run.message) == (Status.FINISHED, None)
 
 
-def test_a_run_that_other_code_would_make_is_refused(tiny):
+def test_job_of_other_code_is_refused(tiny):
     config = resolve(Catalog(), "adding", "lstm", tiny)
     with pytest.raises(UsageError, match=r"cannot be made here: adding 1 and lstm 1 are not 1 and 1[.]5"):
         resolve_again(Catalog(), replace(config.spec, model_version="1.5"))

@@ -69,7 +69,7 @@ def ends(database: Path) -> dict[str, tuple[str, str | None]]:
 
 
 @pytest.mark.slow
-def test_what_ends_one_process_ends_one_run_and_is_recorded(orthobench, tmp_path, tiny_options):
+def test_death_of_one_process_ends_one_run_and_is_recorded(orthobench, tmp_path, tiny_options):
     Path("fatal.py").write_text(FATAL)
     models = "segfault,killed,hungry,rnn"
     outcome = orthobench("sweep", "adding", "--models", models, "--plugin", "fatal.py", "-j", "2", *tiny_options)
@@ -78,7 +78,7 @@ def test_what_ends_one_process_ends_one_run_and_is_recorded(orthobench, tmp_path
     assert "[1/4] segfault seed 0 failed: segmentation fault" in outcome.err.splitlines()
     assert "[4/4] rnn seed 0: epoch 3.00" in outcome.err
     run_ends = ends(tmp_path / "results.db")
-    fits = "out of GPU memory at iteration 0 with batch_size=10; 5 fits beside the GPU's other processes"
+    fits = "out of GPU memory at iteration 0 with batch_size=10; 5 fits in the memory that other processes leave"
     assert run_ends == {
         "hungry": (Status.FAILED, fits),
         "segfault": (Status.FAILED, "segmentation fault"),
@@ -91,7 +91,7 @@ def test_what_ends_one_process_ends_one_run_and_is_recorded(orthobench, tmp_path
     assert rows(tmp_path / "here.db") == rows(tmp_path / "results.db")
 
 
-def test_a_message_cut_off_by_its_process_end_ends_that_run_alone(tmp_path, tiny, monkeypatch):
+def test_truncated_message_ends_one_run(tmp_path, tiny, monkeypatch):
     interpreter = tmp_path / "python"
     interpreter.write_text('#!/bin/sh\nprintf \'{"kind": "tes\'\nexit 3\n')
     interpreter.chmod(0o755)
@@ -124,7 +124,7 @@ def session(folder: Path, plugins=(), jobs=None, display=None) -> Session:
 
 
 @pytest.mark.slow
-def test_each_process_has_its_gpu_and_its_share_of_the_threads(tmp_path, tiny):
+def test_each_process_has_its_gpu_and_share_of_threads(tmp_path, tiny):
     (tmp_path / "telling.py").write_text(
         "import os, torch\nfrom orthobench.models.rnn import RNN\n"
         "class Telling(RNN):\n"
@@ -148,7 +148,7 @@ def test_each_process_has_its_gpu_and_its_share_of_the_threads(tmp_path, tiny):
 
 
 @pytest.mark.slow
-def test_idle_threads_of_a_worker_hold_no_core_unless_the_user_says_so(tmp_path, tiny, monkeypatch):
+def test_idle_threads_of_a_worker_sleep_unless_the_user_sets_them(tmp_path, tiny, monkeypatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
     plugin = tmp_path / "showing.py"
@@ -169,7 +169,7 @@ def test_idle_threads_of_a_worker_hold_no_core_unless_the_user_says_so(tmp_path,
 
 
 @pytest.mark.parametrize("jobs", ["0", "1"])
-def test_a_run_that_another_process_takes_up_meanwhile_is_left_to_it(jobs, tmp_path, tiny, capsys):
+def test_run_taken_over_by_another_process_is_left_to_it(jobs, tmp_path, tiny, capsys):
     here = session(tmp_path, jobs=int(jobs), display=TerminalDisplay())
     locked_config, other = (resolve(Catalog(), "adding", model, tiny) for model in ("rnn", "lstm"))
     planned = [PlannedRun(config, {}, None, is_locked=False) for config in (locked_config, other)]
@@ -180,7 +180,7 @@ def test_a_run_that_another_process_takes_up_meanwhile_is_left_to_it(jobs, tmp_p
     assert "[1/2] rnn seed 0 is left to another process" in capsys.readouterr().err
 
 
-def test_a_sweep_with_runs_left_to_another_process_has_an_exit_code(orthobench, tmp_path, tiny_options):
+def test_sweep_with_runs_left_to_another_process_has_its_exit_code(orthobench, tmp_path, tiny_options):
     sweep = ("sweep", "adding", "--models", "rnn,lstm", *tiny_options)
     assert orthobench(*sweep).code == 0
     with open_store(str(tmp_path / "results.db")) as store:
@@ -196,7 +196,7 @@ def test_a_sweep_with_runs_left_to_another_process_has_an_exit_code(orthobench, 
 
 
 @pytest.mark.parametrize("jobs", ["0", pytest.param("2", marks=pytest.mark.slow)])
-def test_what_cannot_be_started_is_told_once_for_each_cause_and_ends_no_other(jobs, orthobench):
+def test_start_failure_is_reported_once_for_each_cause(jobs, orthobench):
     options = ("-s", "train_size=40", "-s", "test_size=20", "-s", "epochs=1", "-s", "sequence_length=10")
     command = ("sweep", "adding", "--models", "rnn", *options, "-j", jobs)
     some = orthobench(*command, "--grid", "batch_size=10,50")
@@ -218,33 +218,33 @@ def test_what_cannot_be_started_is_told_once_for_each_cause_and_ends_no_other(jo
         (1, 1, ["a"]),
     ],
 )
-def test_gpus_are_given_out_in_turn(jobs, share, expected, monkeypatch):
+def test_gpus_are_assigned_in_turn(jobs, share, expected, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "a,b")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert worker_slots(torch.device("cuda"), jobs, share, cores=16) == expected
 
 
-def test_more_runs_than_the_gpus_take_are_refused(monkeypatch):
+def test_more_runs_than_gpu_places_are_refused(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert visible_gpus() == ["0", "1"]
-    with pytest.raises(UsageError, match=r"-j 5 is more than 2 GPU\(s\) with 2 run\(s\) each: give --gpu-share 3"):
+    with pytest.raises(UsageError, match=r"`jobs=5` is more than 2 GPU\(s\) with 2 run\(s\) each: give `gpu_share=3`"):
         worker_slots(torch.device("cuda"), 5, 2, cores=16)
 
 
-def test_on_the_cpu_there_are_as_many_runs_as_cores():
+def test_cpu_runs_are_limited_by_cores():
     assert worker_slots(CPU, None, 1, cores=3) == [None] * 3
     assert worker_slots(CPU, 5, 1, cores=3) == [None] * 5
-    with pytest.raises(UsageError, match="--gpu-share is for runs on GPUs"):
+    with pytest.raises(UsageError, match="`gpu_share` is for runs on GPUs"):
         worker_slots(CPU, None, 2, cores=3)
 
 
-def test_an_end_is_said_describe_exit():
+def test_exit_code_is_described():
     assert describe_exit(-signal.SIGABRT) == "killed by signal 6 (Aborted)"
     assert describe_exit(0) == "its process ended with exit code 0"
 
 
-def test_a_terminal_shows_the_runs_under_way_and_how_many_have_ended(tmp_path, tiny, monkeypatch, capsys):
+def test_terminal_shows_running_and_ended_runs(tmp_path, tiny, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "xterm")
@@ -311,7 +311,7 @@ def statuses(database: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_a_signal_stops_every_run_at_its_next_iteration(how, start, tmp_path, tiny):
+def test_signal_stops_every_run_at_its_next_iteration(how, start, tmp_path, tiny):
     endless = tiny | {"train_size": "4000", "epochs": "1000", "evaluate_every": "50"}
     process, under_way = start_sweep(start, tmp_path, sweep_of(endless, "--checkpoint-every", "1000"))
     process.send_signal(how)
@@ -323,7 +323,7 @@ def test_a_signal_stops_every_run_at_its_next_iteration(how, start, tmp_path, ti
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_a_sweep_cut_off_goes_on_to_the_numbers_of_an_uncut_one(how, start, tmp_path, tiny):
+def test_interrupted_sweep_ends_with_the_numbers_of_an_uninterrupted_one(how, start, tmp_path, tiny):
     """The supervisor's own death stops its runs, too: nothing trains on unseen."""
     long = sweep_of(tiny | {"train_size": "4000", "evaluate_every": "50"}, "--checkpoint-every", "0")
     assert start([*long, "--db", "uncut.db"]).wait(300) == 0
@@ -338,7 +338,7 @@ def test_a_sweep_cut_off_goes_on_to_the_numbers_of_an_uncut_one(how, start, tmp_
 
 
 @pytest.mark.slow
-def test_the_second_signal_kills(start, tmp_path, tiny):
+def test_second_signal_kills(start, tmp_path, tiny):
     (tmp_path / "stuck.py").write_text(
         "import time\nfrom orthobench.models.rnn import RNN\n"
         "class Stuck(RNN):\n"
@@ -361,7 +361,7 @@ def test_the_second_signal_kills(start, tmp_path, tiny):
 
 
 @pytest.mark.slow
-def test_a_supervisor_that_fails_lets_its_runs_write_their_checkpoints(tmp_path, tiny):
+def test_failing_supervisor_lets_runs_write_checkpoints(tmp_path, tiny):
     here = session(tmp_path)
     endless = tiny | {"train_size": "4000", "epochs": "1000", "evaluate_every": "100000"}
     job = here.job(resolve(Catalog(), "adding", "rnn", endless), "endless")

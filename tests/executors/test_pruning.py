@@ -13,7 +13,7 @@ NAN = float("nan")
 
 
 @pytest.mark.parametrize("goal", ["min", "max"])
-def test_the_rule_is_optunas(goal):
+def test_median_rule_matches_optuna(goal):
     optuna = pytest.importorskip("optuna")
     from optuna.trial import TrialState, create_trial
 
@@ -33,12 +33,12 @@ def test_the_rule_is_optunas(goal):
     assert 50 < sum(verdicts) < 250
 
 
-def test_a_run_without_a_finite_value_is_left_alone():
+def test_run_without_a_finite_value_is_not_pruned():
     """It diverges, which is a result."""
     assert not Median(((1.0,),) * MIN_FINISHED, "min").should_prune([])
 
 
-def test_validation_comes_first():
+def test_validation_precedes_test():
     def rows(*listed):
         return [SimpleNamespace(split=split, value=value) for split, value in listed]
 

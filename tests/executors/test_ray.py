@@ -19,6 +19,7 @@ from support.sweeps import iterations, numbers, slow_model, sweeps_in, wait_for
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.ray import RayCluster
+from orthobench.location import Location
 from orthobench.options import RunOptions, SweepOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -97,7 +98,7 @@ def seeds_on(raylet: int) -> list[int]:
 
 
 @on_a_cluster
-def test_what_several_machines_cannot_share_is_refused_and_a_client_serves(
+def test_cluster_without_shared_storage_is_refused_and_a_client_works(
     two_nodes, postgres, sweep, tmp_path, tiny_options
 ):
     grid = ("--models", "rnn", *tiny_options)
@@ -118,7 +119,7 @@ def test_what_several_machines_cannot_share_is_refused_and_a_client_serves(
 
 
 @on_a_cluster
-def test_a_sweep_that_is_stopped_and_loses_a_node_ends_with_the_numbers_of_an_uncut_one(
+def test_stopped_sweep_that_loses_a_node_ends_with_uninterrupted_numbers(
     two_nodes, postgres, sweep, tmp_path, tiny, orthobench
 ):
     settings = tiny | {"train_size": "10000", "evaluate_every": "50"}  # 3,000 iterations
@@ -165,7 +166,7 @@ class Crashing(RNN):
 
 
 @on_a_cluster
-def test_a_file_serves_on_one_machine_and_a_run_that_always_crashes_fails_alone(sweep, tmp_path, tiny_options):
+def test_file_database_works_on_one_machine_and_a_crashing_run_fails_alone(sweep, tmp_path, tiny_options):
     (tmp_path / "crashing.py").write_text(CRASHING)
     with started(1) as cluster:
         both = ("--models", "crashing,rnn", "--plugin", "crashing.py", *tiny_options, "--db", "r.db")
@@ -189,11 +190,11 @@ def _endings(database: Path):
     [
         (("--executor", "lsf"), "give local, ray, ray://host:10001, or slurm"),
         (("--executor", "ray", "-j", "0"), "-j 0 is for runs in this process"),
-        (("--threads", "2"), "--threads is for --executor ray and slurm"),
+        (("--threads", "2"), "--threads is for --executor ray and --executor slurm"),
         (("--executor", "ray", "-j", "1"), "pip install -e '.[ray]' in the checkout"),
     ],
 )
-def test_what_does_not_fit_is_refused(orthobench, tiny_options, monkeypatch, arguments, line):
+def test_invalid_options_are_refused(orthobench, tiny_options, monkeypatch, arguments, line):
     monkeypatch.setitem(sys.modules, "ray", None)
     done = orthobench("sweep", "adding", "--models", "rnn", *tiny_options, *arguments)
     assert done.code == 2
@@ -235,17 +236,17 @@ SERVER = "postgresql://me@nowhere/results"
         ("cpu", 3, 1, None, 3, None, 10),
     ],
 )
-def test_a_run_is_placed_by_its_cpus_and_its_share_of_a_gpu(
-    monkeypatch, tiny, device, threads, share, limit, cpus, gpus, room
-):
+def test_run_is_placed_by_its_cpus_and_gpu_share(monkeypatch, tiny, device, threads, share, limit, cpus, gpus, room):
     ray = _Ray({"CPU": 16, "GPU": 4}, {"CPU": 16})
     monkeypatch.setitem(sys.modules, "ray", ray)
     spec = resolve(Catalog(), "adding", "rnn", tiny).spec
     options = SweepOptions(
         executor="ray", checkpoints="s3://bucket", device=device, threads=threads, gpu_share=share, jobs=limit
     )
-    with RayCluster(SERVER, options) as cluster:
-        job, resumed = cluster.submit(Job(spec, "a", SERVER, RunOptions(data_folder=Path("/here"))), resumed=False)
+    with RayCluster(Location(SERVER), options) as cluster:
+        job, resumed = cluster.submit(
+            Job(spec, "a", Location(SERVER), RunOptions(data_folder=Path("/here"))), resumed=False
+        )
         assert cluster.room() == room
     assert (ray.options["num_cpus"], ray.options.get("num_gpus")) == (cpus, gpus)
     assert ray.options["max_retries"] == 0
@@ -257,7 +258,7 @@ def test_a_run_is_placed_by_its_cpus_and_its_share_of_a_gpu(
     )
 
 
-def test_a_share_of_a_gpu_needs_one(monkeypatch):
+def test_gpu_share_without_a_gpu_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", _Ray({"CPU": 4}))
-    with pytest.raises(UsageError, match="--gpu-share is for runs on GPUs"):
-        RayCluster(SERVER, SweepOptions(executor="ray", gpu_share=2))
+    with pytest.raises(UsageError, match="`gpu_share` is for runs on GPUs"):
+        RayCluster(Location(SERVER), SweepOptions(executor="ray", gpu_share=2))

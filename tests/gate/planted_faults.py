@@ -128,7 +128,7 @@ FAULTS = (
         TRAINER,
         "if group.weight_decay and group.optimizer",
         "if False and group.optimizer",
-        "training/test_lifecycle.py::test_a_penalty_and_a_weight_decay_reach_the_gradient",
+        "training/test_lifecycle.py::test_penalty_and_weight_decay_reach_the_gradient",
         "copying/exact",
     ),
     fault(
@@ -136,7 +136,7 @@ FAULTS = (
         TRAINER,
         "alpha=group.weight_decay",
         "alpha=2 * group.weight_decay",
-        "training/test_lifecycle.py::test_a_penalty_and_a_weight_decay_reach_the_gradient",
+        "training/test_lifecycle.py::test_penalty_and_weight_decay_reach_the_gradient",
         "copying/exact",
     ),
     fault(
@@ -144,7 +144,7 @@ FAULTS = (
         TRAINER,
         "(loss if penalty is None else loss + penalty)",
         "loss",
-        "training/test_lifecycle.py::test_a_penalty_and_a_weight_decay_reach_the_gradient",
+        "training/test_lifecycle.py::test_penalty_and_weight_decay_reach_the_gradient",
         "copying/exact",
     ),
     fault(

@@ -52,7 +52,7 @@ def file(tmp_path):
     return path
 
 
-def test_what_runs_of_a_task_share_is_laid_under_each(file):
+def test_shared_settings_of_a_task_apply_to_each_run(file):
     first, second = read_baseline(file).run
     assert (first.name, second.name) == ("adding/lstm", "wide")
     assert first.preset == second.preset == "quick"
@@ -64,7 +64,7 @@ def test_what_runs_of_a_task_share_is_laid_under_each(file):
     assert first.speed.ratio == 0.5
 
 
-def test_built_in_plugins_say_what_they_learn_and_their_exact_run(file):
+def test_built_in_plugins_declare_what_they_learn_and_their_exact_run(file):
     file.write_text(f"built_in = true\n{TEXT}")
     runs = {run.name: run for run in read_baseline(file).run}
     assert (runs["adding/lstm"].settings, runs["wide"].seeds) == ({"hidden_size": 32, "epochs": 3}, (5, 6, 7))
@@ -78,7 +78,7 @@ def test_built_in_plugins_say_what_they_learn_and_their_exact_run(file):
     assert [run.name for run in read_baseline(file).run] == ["adding/lstm", "wide"]
 
 
-def test_selecting_names(file):
+def test_names_select_runs(file):
     baseline = read_baseline(file)
     assert [run.name for run in baseline.select([])] == ["adding/lstm", "wide"]
     assert [run.name for run in baseline.select(["wide"])] == ["wide"]
@@ -103,14 +103,14 @@ def test_selecting_names(file):
         ("[task.adding]", "built_in = 1\n[task.adding]", "built_in=1 should be true or false"),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_place(file, old, new, message):
+def test_invalid_entry_is_reported_with_its_place(file, old, new, message):
     file.write_text(TEXT.replace(old, new))
     with pytest.raises(UsageError, match=message) as error:
         read_baseline(file)
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_missing_file_is_reported(tmp_path):
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_baseline(tmp_path / "none.toml")
 
@@ -125,7 +125,7 @@ def test_a_file_that_is_not_there(tmp_path):
         ("{", "", r"baseline.measured.json is damaged"),
     ],
 )
-def test_a_damaged_file_of_values_is_told(file, old, new, message):
+def test_damaged_file_of_values_is_reported(file, old, new, message):
     measured_file(file).write_text(json.dumps(MEASURED).replace(old, new, 1))
     with pytest.raises(UsageError, match=message) as error:
         read_baseline(file)
@@ -143,11 +143,12 @@ def test_a_damaged_file_of_values_is_told(file, old, new, message):
 )
 def test_values_in_the_authors_file_are_refused(file, old, new, word):
     file.write_text(TEXT.replace(old, new))
-    with pytest.raises(UsageError, match=rf"has {word}: remove them; `check --update` writes them into \S+\.json"):
+    fix = r"remove them; `orthobench check --update` writes them into \S+\.json"
+    with pytest.raises(UsageError, match=f"has {word}: {fix}"):
         read_baseline(file)
 
 
-def test_values_of_another_direction_or_choice_of_tests_do_not_count(file):
+def test_values_of_another_direction_or_selection_do_not_count(file):
     for changed in ('direction = "max"', 'direction = "min"\ntake = "best"'):
         file.write_text(TEXT.replace('direction = "min"', changed))
         assert not read_baseline(file).run[0].has_values
@@ -158,7 +159,7 @@ def with_values(run, values):
     return run.model_copy(update={"metrics": {"mse": metric}, "condition": "c" * 16})
 
 
-def test_writing_leaves_the_authors_file_and_the_other_runs_as_they_are(file):
+def test_writing_keeps_the_authors_file_and_the_other_runs(file):
     before = read_baseline(file)
     wide = with_values(before.run[0], {5: 1.0}).model_copy(update={"name": "wide"})
     write_measured(file, [wide], UPDATE.model_copy(update={"runs": ("wide",)}))
@@ -167,7 +168,7 @@ def test_writing_leaves_the_authors_file_and_the_other_runs_as_they_are(file):
     assert read_baseline(file).run[1].metrics["mse"].values == {5: 1.0}
 
 
-def test_what_is_written_is_read_again(file):
+def test_written_values_are_read_back(file):
     first, second = read_baseline(file).run
     write_measured(file, [with_values(first, {2: 3.0, 0: 1.0, 1: 2.0})], UPDATE)
     again = read_baseline(file)
@@ -178,7 +179,7 @@ def test_what_is_written_is_read_again(file):
     assert '     "values": {"0": 1.0, "1": 2.0, "2": 3.0}' in lines
 
 
-def test_a_measured_margin_serves_where_the_authors_set_none(file):
+def test_measured_margin_applies_where_the_authors_set_none(file):
     file.write_text(TEXT.replace("allowed_loss = 0.01\n", ""))
     first = read_baseline(file).run[0]
     assert first.metrics["mse"].margin is None
@@ -189,7 +190,7 @@ def test_a_measured_margin_serves_where_the_authors_set_none(file):
     assert read_baseline(file).run[0].metrics["mse"].margin == 0.01
 
 
-def test_a_run_that_the_authors_removed_goes_at_the_next_update(file):
+def test_run_removed_by_the_authors_goes_at_the_next_update(file):
     file.write_text(TEXT.partition("[[run]]")[0] + '[[run]]\ntask = "adding"\nmodel = "rnn"\n')
     rnn = with_values(read_baseline_text(file, TEXT).run[0], {0: 1.0}).model_copy(update={"name": "adding/rnn"})
     write_measured(file, [rnn], UPDATE.model_copy(update={"runs": ("adding/rnn",)}))
@@ -203,7 +204,7 @@ def read_baseline_text(file, text):
     return read_baseline(other)
 
 
-def test_an_update_none_of_whose_values_are_left_is_dropped(file):
+def test_update_without_remaining_values_is_dropped(file):
     def write(names, reason):
         first = read_baseline(file).run[0]
         runs = [first.model_copy(update={"name": name}) for name in names]
@@ -215,7 +216,7 @@ def test_an_update_none_of_whose_values_are_left_is_dropped(file):
     assert write(["adding/lstm"], "third") == [("second", ("wide",)), ("third", ("adding/lstm",))]
 
 
-def test_writing_twice_the_same_changes_nothing(file):
+def test_writing_the_same_twice_changes_nothing(file):
     first = read_baseline(file).run[0]
     write_measured(file, [first], UPDATE)
     once = measured_file(file).read_text()
@@ -223,7 +224,7 @@ def test_writing_twice_the_same_changes_nothing(file):
     assert measured_file(file).read_text() == once
 
 
-def test_a_write_that_fails_leaves_the_file_as_it_was(file, monkeypatch):
+def test_failed_write_keeps_the_file(file, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
@@ -234,7 +235,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(file, monkeypatch):
     assert set(file.parent.iterdir()) == {file, measured_file(file)}
 
 
-def test_the_condition_is_the_tasks_settings_and_version():
+def test_condition_is_the_tasks_settings_and_version():
     def of(task="adding", model="rnn", **overrides):
         return resolve(Catalog(), task, model, overrides).spec
 
@@ -242,7 +243,7 @@ def test_the_condition_is_the_tasks_settings_and_version():
     assert condition(of()) != condition(of(sequence_length="7"))
 
 
-def test_the_text_of_a_task_in_a_file_does_not_change_its_condition(tmp_path):
+def test_text_of_a_task_in_a_file_does_not_change_its_condition(tmp_path):
     file = tmp_path / "mine.py"
     specs = []
     for comment in ("# one", "# two"):
@@ -255,7 +256,7 @@ def test_the_text_of_a_task_in_a_file_does_not_change_its_condition(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "run = []\n", '[task.adding]\npreset = "quick"\n'])
-def test_a_baseline_without_runs_is_an_error(text, orthobench, tmp_path):
+def test_baseline_without_runs_is_an_error(text, orthobench, tmp_path):
     (tmp_path / "empty.toml").write_text(text)
     for command in (("check", "empty.toml"), ("check", "empty.toml", "--update", "--reason", "new")):
         refused = orthobench(*command)

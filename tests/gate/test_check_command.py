@@ -71,7 +71,7 @@ def test_unchanged_code_passes_anew_from_the_database_and_with_other_seeds(measu
     assert measured("check", "--db", "runs.db").err == ""
 
 
-def test_the_runs_are_trained_anew_unless_a_database_is_named(measured, tmp_path):
+def test_runs_are_trained_anew_unless_a_database_is_named(measured, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     outcome = measured("check", "--only", "adding/rnn")
     assert outcome.err.count("[3/3] adding rnn seed 2: epoch 1.00") == 1
@@ -87,7 +87,7 @@ def test_conditions_select_runs_of_the_baseline(measured):
     assert (refused.code, "unknown column or setting 'prest': did you mean preset?" in refused.err) == (2, True)
 
 
-def test_what_is_worse_fails(measured, file):
+def test_worse_result_fails(measured, file):
     change(file, "gru", -1000)
     outcome = measured("check", "--db", "runs.db", "--json")
     assert outcome.code == 1
@@ -97,28 +97,28 @@ def test_what_is_worse_fails(measured, file):
     assert json.loads(outcome.out)["summary"] == "WORSE than the baseline: 1 same, 1 worse"
 
 
-def test_what_is_better_passes(measured, file):
+def test_better_result_passes(measured, file):
     change(file, "rnn", 1000)
     outcome = measured("check", "--db", "runs.db", "--json")
     assert outcome.code == 0
     assert findings(outcome)["adding/rnn mse"]["verdict"] == "better"
 
 
-def test_a_baseline_without_values_is_undecided_and_trains_nothing(file, orthobench):
+def test_baseline_without_values_is_undecided_and_trains_nothing(file, orthobench):
     outcome = orthobench("check")
     assert outcome.code == 3
-    assert "no value is recorded: measure it with check --update" in outcome.out
+    assert "no value is recorded: measure it with `orthobench check --update --reason '...'`" in outcome.out
     assert outcome.err == ""
 
 
-def test_what_the_database_lacks_is_missing(measured):
+def test_run_absent_from_the_database_is_missing(measured):
     outcome = measured("check", "--db-only", "--db", "runs.db", "--first-seed", "1")
     assert outcome.code == 3
     assert "seed 3: not in the database" in outcome.out
 
 
 @pytest.mark.parametrize("changed", [{"commit": "another"}, {"dirty": True, "changes": "0123456789abcdef"}])
-def test_runs_by_other_code_are_no_answer_unless_asked_for(measured, changed):
+def test_runs_of_other_code_do_not_count_unless_asked_for(measured, changed):
     from orthobench.store import open_store
     from orthobench.store.tables import Environment
 
@@ -137,7 +137,7 @@ def test_runs_by_other_code_are_no_answer_unless_asked_for(measured, changed):
     assert "run adding/gru seed 0: by other code or versions" in outcome.err
 
 
-def test_a_changed_task_is_undecided(measured, file):
+def test_changed_task_is_undecided(measured, file):
     file.write_text(file.read_text().replace("sequence_length = 10", "sequence_length = 11"))
     outcome = measured("check")
     assert outcome.code == 3
@@ -155,7 +155,7 @@ def test_two_seeds_are_refused_as_evidence_and_as_a_baseline(measured, file):
     assert measured_file(file).read_text() == before
 
 
-def test_exactly_one_seed(file, orthobench):
+def test_one_seed_is_enough_for_an_exact_run(file, orthobench):
     file.write_text(TEXT.replace("[[run]]", "[[run]]\nexact = true\nseeds = [4]"))
     assert orthobench("check", "--update", "--reason", "exact", "--seeds", "1").code == 0
     outcome = orthobench("check")
@@ -175,7 +175,7 @@ def test_more_seeds_can_be_measured_than_are_checked(file, orthobench):
     assert "(3)" in orthobench("check", "--only", "adding/rnn").out
 
 
-def test_the_update_says_where_the_values_come_from(file, orthobench, tmp_path):
+def test_update_records_the_origin_of_the_values(file, orthobench, tmp_path):
     def git(*arguments):
         identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
         done = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
@@ -202,7 +202,7 @@ def test_the_update_says_where_the_values_come_from(file, orthobench, tmp_path):
     assert read_baseline(file).update[0].commit == f"{head}+changes"
 
 
-def test_an_update_keeps_what_a_person_set(measured, file):
+def test_update_keeps_values_set_by_a_person(measured, file):
     text = TEXT.removesuffix("3.0\n") + "0.25 # our choice\n"
     file.write_text(text)
     outcome = measured("check", "--update", "--reason", "again", "--db", "runs.db")
@@ -216,7 +216,7 @@ def test_an_update_keeps_what_a_person_set(measured, file):
     assert f"0.25 may be lost (set by hand, {metric.measured_margin:.2g} by the rule)" in line
 
 
-def test_an_update_shows_what_a_check_detects(file, orthobench):
+def test_update_shows_the_detection_power(file, orthobench):
     file.write_text(TEXT.partition("[run.metrics")[0].replace("[0, 1, 2]", "[0, 1, 2, 3, 4, 5]"))
     outcome = orthobench("check", "--update", "--reason", "first", "--seeds", "20")
     assert outcome.code == 0, outcome.err
@@ -229,17 +229,17 @@ def test_an_update_shows_what_a_check_detects(file, orthobench):
     assert small < 0.1 < 0.8 <= large
 
 
-def test_an_update_refuses_margins_that_detect_too_little(file, orthobench):
+def test_update_refuses_margins_that_detect_too_little(file, orthobench):
     file.write_text(TEXT.partition("[run.metrics")[0])
     outcome = orthobench("check", "--update", "--reason", "first", "--db", "runs.db")
     assert outcome.code == 3
     assert "run adding/gru: 3 seeds detect a loss of 3 standard deviations of mse in " in outcome.err
-    fix = "give the run 6 seeds in the baseline file, and measure 20 with --update --seeds 20"
+    fix = "give the run 6 seeds in the baseline file, and measure 20 with `orthobench check --update --seeds 20`"
     assert f"less than 80%: {fix}" in outcome.err
     assert not measured_file(file).exists()
 
 
-def test_a_run_without_its_data_set_is_skipped_visibly(file, orthobench, data_folder, tmp_path):
+def test_run_without_its_data_set_is_skipped_visibly(file, orthobench, data_folder, tmp_path):
     """Missing data is no fault of the code; the rest is judged."""
     run = '[[run]]\ntask = "mnist"\nmodel = "rnn"\nexact = true\nseeds = [1]\npreset = "quick"\n'
     file.write_text(f"{TEXT}\n{run}")
@@ -250,12 +250,12 @@ def test_a_run_without_its_data_set_is_skipped_visibly(file, orthobench, data_fo
     assert ElementTree.parse(tmp_path / "out.xml").getroot().get("skipped") == "1"
     outcome = orthobench("check", "--json", "--only", "mnist/rnn")
     assert outcome.code == 3
-    assert findings(outcome)["mnist/rnn -"]["reason"].startswith("mnist is not here: orthobench data get mnist")
+    assert findings(outcome)["mnist/rnn -"]["reason"].startswith("mnist is not installed: orthobench data get mnist")
     update = orthobench("check", "--update", "--reason", "x", "--only", "mnist/rnn")
-    assert (update.code, "mnist is not here" in update.err) == (2, True)
+    assert (update.code, "mnist is not installed" in update.err) == (2, True)
 
 
-def test_a_seed_without_effect_is_worse(measured, monkeypatch):
+def test_seed_without_effect_is_worse(measured, monkeypatch):
     from orthobench import seeds
 
     derive = seeds.derive
@@ -265,7 +265,7 @@ def test_a_seed_without_effect_is_worse(measured, monkeypatch):
     assert "seeds 0, 1, 2 have equal values in all metrics" in findings(outcome)["adding/gru mse"]["reason"]
 
 
-def test_an_update_that_could_not_measure_writes_nothing(file, orthobench, tmp_path):
+def test_update_that_could_not_measure_writes_nothing(file, orthobench, tmp_path):
     (tmp_path / "bad.py").write_text(
         "from orthobench.models.rnn import RNN\n"
         "class Bad(RNN):\n    title = 'bad'\n    def states(self, *_): raise ArithmeticError('on purpose')\n"
@@ -279,14 +279,14 @@ def test_an_update_that_could_not_measure_writes_nothing(file, orthobench, tmp_p
     assert not measured_file(file).exists()
 
 
-def test_a_margin_that_lets_everything_through_is_told(file, orthobench):
+def test_margin_that_lets_everything_pass_is_reported(file, orthobench):
     file.write_text(TEXT.replace("3.0", "9.5"))
     outcome = orthobench("check", "--update", "--reason", "x")
     assert "adding/rnn: mse may reach 10" in outcome.err
     assert "a model without memory scores 0.167" in outcome.err
 
 
-def test_the_reports(measured, file, tmp_path):
+def test_reports_are_written(measured, file, tmp_path):
     change(file, "gru", -1000)
     assert measured("check", "--db", "runs.db", "--junit", "out.xml", "--markdown", "out.md").code == 1
     suite = ElementTree.parse(tmp_path / "out.xml").getroot()
@@ -302,7 +302,7 @@ def test_the_reports(measured, file, tmp_path):
     assert {line.count("|") for line in lines if line.startswith("|")} == {10}
 
 
-def test_the_table_prints_the_power(measured):
+def test_table_prints_the_power(measured):
     head, *rows = measured("check", "--db", "runs.db").out.splitlines()
     assert "power" in head
     assert any("%" in row and "adding/gru" in row for row in rows)
@@ -323,7 +323,7 @@ def test_the_table_prints_the_power(measured):
         (("--markdown", "checks"), "checks cannot be written"),
     ],
 )
-def test_wrong_usage(file, orthobench, options, message):
+def test_invalid_usage_is_one_line(file, orthobench, options, message):
     outcome = orthobench("check", *options)
     assert outcome.code == 2
     assert outcome.err.startswith("error: ")
@@ -331,12 +331,12 @@ def test_wrong_usage(file, orthobench, options, message):
     assert outcome.err.count("\n") == 1
 
 
-def test_a_setting_that_does_not_exist_is_told_with_its_run(file, orthobench):
+def test_unknown_setting_is_reported_with_its_run(file, orthobench):
     file.write_text(TEXT.replace('model = "rnn"', 'model = "rnn"\nsettings = { hidden_sise = 3 }'))
     outcome = orthobench("check")
     assert outcome.code == 2
     assert "run adding/rnn: unknown setting 'hidden_sise': did you mean hidden_size?" in outcome.err
 
 
-def test_help(orthobench):
+def test_help_explains_the_exit_codes(orthobench):
     assert "Exit code 0" in orthobench("check", "--help").out

@@ -90,7 +90,7 @@ planted = pytest.mark.parametrize(("fault", "guard"), FAULTS.items(), ids=[fault
 
 @pytest.mark.slow
 @planted
-def test_the_projects_gate_fails_on(fault, guard, orthobench, monkeypatch):
+def test_project_gate_fails_on(fault, guard, orthobench, monkeypatch):
     fault(monkeypatch)
     outcome = orthobench("check", str(BASELINE), "--only", guard)
     assert outcome.code == 1, outcome.out
@@ -98,7 +98,7 @@ def test_the_projects_gate_fails_on(fault, guard, orthobench, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("time", range(20))
-def test_the_projects_gate_passes_code_that_did_not_change(time, orthobench):
+def test_project_gate_passes_unchanged_code(time, orthobench):
     """On seeds that no baseline has seen: 20 times of 20."""
     only = [word for guard in GUARDS for word in ("--only", guard)]
     outcome = orthobench("check", str(BASELINE), *only, "--first-seed", str(1000 + 5 * time))
@@ -160,20 +160,20 @@ def gate(small, orthobench):
 
 @pytest.mark.slow
 @planted
-def test_a_small_gate_fails_on(fault, guard, gate, monkeypatch):
+def test_small_gate_fails_on(fault, guard, gate, monkeypatch):
     fault(monkeypatch)
     outcome = gate("--only", guard)
     assert outcome.code == 1, outcome.out
 
 
 @pytest.mark.slow
-def test_a_small_gate_passes_code_that_did_not_change(gate):
+def test_small_gate_passes_unchanged_code(gate):
     outcome = gate("--first-seed", "100")
     assert outcome.code == 0, outcome.out
 
 
 @pytest.mark.slow
-def test_what_makes_the_task_no_harder_shows_to_the_last_bit_alone(small, gate, orthobench, monkeypatch):
+def test_change_without_effect_on_difficulty_is_seen_by_exact_runs_alone(small, gate, orthobench, monkeypatch):
     exact = small.with_name("exact.toml")
     exact.write_text(SMALL.replace("[[run]]", "[[run]]\nexact = true", 1))
     only = ("--only", "copying/scornn")

@@ -27,7 +27,7 @@ NOW = [0.021, 0.016, 0.034]
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("min", 1), ("max", -1)])
-def test_the_interval_is_welchs(direction, sign):
+def test_interval_matches_welch(direction, sign):
     loss = difference(BEFORE, NOW, direction)
     interval = stats.ttest_ind(NOW, BEFORE, equal_var=False).confidence_interval(1 - 2 * ALPHA)
     bounds = sorted((sign * interval.low, sign * interval.high))
@@ -36,7 +36,7 @@ def test_the_interval_is_welchs(direction, sign):
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1.0, 1e100])
-def test_the_interval_scales_with_the_values(scale):
+def test_interval_scales_with_the_values(scale):
     interval = difference([scale * x for x in BEFORE], [scale * x for x in NOW], "min")
     plain = difference(BEFORE, NOW, "min")
     if scale == 1e-170:  # their squares are zero in float64: no spread is left
@@ -63,16 +63,16 @@ def defined_power(margin, deviation, n):
 
 @pytest.mark.parametrize("n", [3, 5, 10])
 @pytest.mark.parametrize("margin", [0.0, 0.5, 2.0, 4.0])
-def test_the_power_is_that_of_the_definition(n, margin):
+def test_power_matches_its_definition(n, margin):
     assert power(margin, 1.3, n, n) == pytest.approx(defined_power(margin, 1.3, n), abs=1e-6)
 
 
-def test_the_power_is_cohens():
+def test_power_matches_cohens_table():
     """J. Cohen, Statistical Power Analysis, 2nd ed. 1988, table 2.3.2: a1 = .05, d = .80, n = 20 has power .80."""
     assert power(0.8, 1.0, 20, 20) == pytest.approx(0.80, abs=0.005)
 
 
-def test_the_power_far_out_is_one():
+def test_power_far_from_the_margin_is_one():
     assert power(1.0, 1e-9, 3, 3) == 1.0
     assert power(0.1, 0.0, 3, 3) == 1.0
     assert power(29.9 * math.sqrt(2 / 3), 1.0, 3, 3) == pytest.approx(1.0)
@@ -81,7 +81,7 @@ def test_the_power_far_out_is_one():
 @pytest.mark.parametrize(
     ("now", "expected"), [([3.0, 3.4, 3.2, 3.1], True), ([1.9, 9.0, 9.5, 9.2], True), ([1.2, 1.3, 9.0, 9.0], False)]
 )
-def test_worse_by_the_interval_where_ranks_overlap(now, expected):
+def test_worse_interval_decides_where_ranks_overlap(now, expected):
     before = [1.0, 1.1, 1.2, 1.3, 1.2]
     below = stats.ttest_ind(now, [x + 0.7 for x in before], equal_var=False, alternative="greater").pvalue
     assert is_worse(before, now, "min", 0.7) == expected
@@ -89,7 +89,7 @@ def test_worse_by_the_interval_where_ranks_overlap(now, expected):
 
 
 @pytest.mark.parametrize("now", [[5.0, 6.0, 7.0], [2.5, 6.0, 7.0], [2.0, 2.2, 9.0], [1.0, 1.1, 1.2]])
-def test_worse_is_the_permutation_test_of_ranks(now):
+def test_worse_matches_the_permutation_test_of_ranks(now):
     before, allowed = [1.0, 1.3, 1.6, 1.8], 1.0
     pool = [*now, *(value + allowed for value in before)]
     ranks = stats.rankdata(pool)
@@ -98,7 +98,7 @@ def test_worse_is_the_permutation_test_of_ranks(now):
     assert is_worse(before, now, "min", allowed) == (p <= ALPHA)
 
 
-def test_one_seed_that_fails_does_not_hide_the_others():
+def test_one_failing_seed_does_not_hide_the_others():
     before = [0.0043, 0.0035, 0.0039, 0.0041, 0.0036]
     now = [0.0094, 0.1361, 0.0084, 0.0088, 0.0091]
     assert difference(before, now, "min").lower < 0
@@ -111,7 +111,7 @@ def test_three_seeds_can_be_worse():
     assert is_worse([0.9, 0.91, 0.92], [0.5, 0.6, 0.7], "max", 0.1)
 
 
-def test_the_measured_margin_has_its_power_at_the_deviations_upper_limit():
+def test_measured_margin_has_its_power_at_the_upper_limit_of_the_deviation():
     deviation = np.std(BEFORE, ddof=1) * math.sqrt(4 / stats.chi2.ppf(0.1, 4))
     margin = measured_margin(BEFORE, 5, "min")
     assert defined_power(margin, deviation, 5) == pytest.approx(CERTAIN, abs=1e-6)
@@ -119,7 +119,7 @@ def test_the_measured_margin_has_its_power_at_the_deviations_upper_limit():
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("min", 1), ("max", -1)])
-def test_the_measured_margin_allows_for_seeds_that_fail_now_and_then(direction, sign):
+def test_measured_margin_allows_for_occasionally_failing_seeds(direction, sign):
     """One in ten does here: checks drawn from the same values, compared by SciPy's test, pass 99.9 times in 100."""
     before = sign * np.array([0.01, 0.012, 0.011, 0.009, 0.008, 0.01, 0.013, 0.01, 0.012, 0.2])
     margin = measured_margin(before.tolist(), 4, direction)
@@ -131,7 +131,7 @@ def test_the_measured_margin_allows_for_seeds_that_fail_now_and_then(direction, 
     assert np.mean(bounds <= 0.8 * margin) < 0.999
 
 
-def test_code_that_did_not_change_passes_with_a_measured_margin():
+def test_unchanged_code_passes_with_a_measured_margin():
     """Baselines and checks of five seeds each, all drawn alike. The limit of the deviation holds in nine of ten."""
     per_deviation = measured_margin(BEFORE, 5, "min") / np.std(BEFORE, ddof=1)
     random = np.random.default_rng(0)
@@ -150,7 +150,7 @@ NORMAL = stats.norm.ppf((np.arange(20) + 0.5) / 20)
 
 
 @pytest.mark.parametrize("deviations", [0.0, 1.0, 3.0])
-def test_the_detection_of_a_loss_is_that_of_the_definition(deviations):
+def test_detection_of_a_loss_matches_its_definition(deviations):
     """A loss moves the mean towards the margin: the definition of the power with a smaller margin."""
     deviation = np.std(BEFORE, ddof=1)
     margin = 2.5 * deviation
@@ -159,7 +159,7 @@ def test_the_detection_of_a_loss_is_that_of_the_definition(deviations):
     assert detection([0.5] * 3, 3, 0.0, deviations) == 1.0
 
 
-def test_the_detection_is_the_share_of_checks_that_do_not_pass():
+def test_detection_is_the_share_of_checks_that_do_not_pass():
     margin = measured_margin(NORMAL.tolist(), 5, "min")
     deviation = np.std(NORMAL, ddof=1)
     random = np.random.default_rng(3)
@@ -170,7 +170,7 @@ def test_the_detection_is_the_share_of_checks_that_do_not_pass():
     assert failed / 1000 == pytest.approx(detection(NORMAL.tolist(), 5, margin), abs=0.04)
 
 
-def test_the_fewest_seeds_that_detect_three_deviations():
+def test_fewest_seeds_that_detect_three_deviations():
     measured, checked = seeds_needed(NORMAL.tolist(), 5, "min")
     assert (measured, checked) == (20, 6)
     for n, enough in ((5, False), (6, True)):
@@ -178,7 +178,7 @@ def test_the_fewest_seeds_that_detect_three_deviations():
         assert (detection(NORMAL.tolist(), n, margin) >= DETECTION) == enough
 
 
-def test_a_small_baseline_needs_more_seeds_itself():
+def test_small_baseline_needs_more_seeds():
     assert seeds_needed(BEFORE, 3, "min") == (20, 6)
     limit = math.sqrt(19 / stats.chi2.ppf(0.1, 19))
     for n, enough in ((5, False), (6, True)):

@@ -13,7 +13,7 @@ UNSEEN_BY_THE_GATE = {"mean over the padding as well", "tolerance of exact runs 
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
-def test_a_fault_has_its_text_its_tests_and_its_runs(fault):
+def test_every_fault_has_its_text_tests_and_runs(fault):
     assert (ROOT / fault.file).read_text("utf-8").count(fault.old) == 1
     assert fault.tests
     for target in fault.tests:
@@ -23,7 +23,7 @@ def test_a_fault_has_its_text_its_tests_and_its_runs(fault):
     assert fault.runs or fault.name in UNSEEN_BY_THE_GATE
 
 
-def test_the_faults_are_distinct():
+def test_faults_are_distinct():
     assert (
         len({fault.name for fault in FAULTS})
         == len({(fault.file, fault.old, fault.new) for fault in FAULTS})

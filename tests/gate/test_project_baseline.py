@@ -18,13 +18,13 @@ STATISTICAL = [run for run in BASELINE.run if not run.exact]
 CATALOG = Catalog()
 
 
-def test_every_model_is_in_it():
+def test_every_model_is_in_the_baseline():
     built_in = {plugin.name for plugin in CATALOG if plugin.kind == "model" and plugin.origin == "built in"}
     assert {run.model for run in BASELINE.run} == built_in
 
 
 @pytest.mark.parametrize("run", BASELINE.run, ids=[run.name for run in BASELINE.run])
-def test_a_run_can_be_decided_and_has_to_have_learnt(run):
+def test_every_run_can_be_decided_and_has_to_learn(run):
     config = resolve(CATALOG, run.task, run.model, run.settings, run.preset, 0)
     assert refusal(run, condition(config.spec)) is None
     assert vacuous_metrics(run, config) == []
@@ -34,7 +34,7 @@ def test_a_run_can_be_decided_and_has_to_have_learnt(run):
 
 
 @pytest.mark.parametrize("run", STATISTICAL, ids=[run.name for run in STATISTICAL])
-def test_the_margin_is_that_of_the_rule_and_detects_three_deviations(run):
+def test_margin_follows_the_rule_and_detects_three_deviations(run):
     for metric in run.metrics.values():
         values = list(metric.values.values())
         rule = measured_margin(values, len(run.seeds), metric.direction)

@@ -52,7 +52,7 @@ def verdict(run, measured) -> Finding:
     ],
 )
 @pytest.mark.parametrize("direction", ["min", "max"])
-def test_the_verdict_on_values_whose_baseline_is_about_one(values, expected, direction):
+def test_verdict_on_values_around_one(values, expected, direction):
     sign = 1 if direction == "min" else -1
     run = checked([sign * value for value in (1.0, 1.1, 0.9)], direction)
     finding = verdict(run, now(*(sign * value for value in values)))
@@ -62,18 +62,18 @@ def test_the_verdict_on_values_whose_baseline_is_about_one(values, expected, dir
     assert finding.passes == (expected in ("same", "better"))
 
 
-def test_a_run_that_diverged_is_worse():
+def test_diverged_run_is_worse():
     finding = verdict(checked(), now(1.0, 1.1) | {2: SeedResult(diverged=True)})
     assert (finding.verdict, finding.reason) == ("worse", "diverged: seed 2")
 
 
-def test_what_was_not_measured_is_missing():
+def test_unmeasured_run_is_missing():
     finding = verdict(checked(), now(1.0) | {1: SeedResult(missing="failed: no"), 2: SeedResult({("x", "final"): 1.0})})
     assert finding.verdict == "missing"
     assert finding.reason == "seeds 1, 2: failed: no; the task logs no metric 'mse'"
 
 
-def test_the_best_test_is_the_directions():
+def test_best_test_depends_on_the_direction():
     run = checked()
     best = run.metrics["mse"].model_copy(update={"take": "best"})
     run = run.model_copy(update={"metrics": {"mse": best}})
@@ -90,13 +90,13 @@ def test_the_best_test_is_the_directions():
         ((1.0, 1.1, 0.9 - 1e-15), "inconclusive", "for the better on average"),
     ],
 )
-def test_exactly(values, expected, reason):
+def test_exact_run_compares_every_bit(values, expected, reason):
     finding = verdict(checked(exact=True), now(*values))
     assert finding.verdict == expected
     assert reason in finding.reason
 
 
-def test_seeds_with_equal_values_are_worse():
+def test_equal_values_of_all_seeds_are_worse():
     """The seed then has no effect. A metric of few levels may be equal by chance, so all metrics are compared."""
     finding = verdict(checked(), now(1.0, 1.1, 1.0))
     assert finding.verdict == "worse"
@@ -112,7 +112,7 @@ def test_seeds_with_equal_values_are_worse():
 @pytest.mark.parametrize(
     ("factor", "expected"), [(1.0009, "same"), (1.0011, "worse"), (0.9991, "same"), (0.9989, "inconclusive")]
 )
-def test_on_another_machine_exact_values_agree_within_the_tolerance(before, factor, expected):
+def test_exact_values_of_another_machine_agree_within_the_tolerance(before, factor, expected):
     """A share of the value's size: of 1600 1.6 may change, of 2e-4 2e-7."""
     run = checked([before], exact=True, tolerance=1e-3, seeds=(0,))
     value = before + abs(before) * (factor - 1)
@@ -125,19 +125,19 @@ def test_on_another_machine_exact_values_agree_within_the_tolerance(before, fact
 
 
 def test_skipped_runs_pass_and_a_check_of_skipped_runs_alone_is_undecided():
-    finding = skipped(checked(), "mnist is not here: get it")
+    finding = skipped(checked(), "mnist is not installed: get it")
     assert (finding.verdict, finding.metric, finding.passes) == ("skipped", "mse", True)
     assert exit_code([finding, Finding("r", "m", Verdict.SAME, "")]) == 0
     assert exit_code([finding]) == 3
 
 
-def test_one_seed_will_do_where_it_is_exact():
+def test_one_seed_is_enough_for_an_exact_run():
     run = checked([0.25], exact=True, seeds=(0,))
     assert refusal(run, "c") is None
     assert verdict(run, now(0.25)).verdict == "same"
 
 
-def test_exactly_is_undecided_on_another_machine_and_for_another_seed():
+def test_exact_run_on_another_machine_or_seed_is_undecided():
     other = {0: SeedResult({("mse", "final"): 1.0}, facts={**FACTS, "cpu": "slide rule"})}
     finding = verdict(checked(exact=True), other)
     assert finding.verdict == "inconclusive"
@@ -145,12 +145,12 @@ def test_exactly_is_undecided_on_another_machine_and_for_another_seed():
     assert verdict(checked([1.0], exact=True), now(1.0, 2.0)).verdict == "missing"
 
 
-def test_processors_of_one_name_and_other_models_are_other_machines():
+def test_processors_of_one_name_and_different_model_are_different_machines():
     other = {0: SeedResult({("mse", "final"): 1.0}, facts={**FACTS, "cpu_model": "1/2/4"})}
     assert "cpu_model 1/2/3, now 1/2/4" in verdict(checked(exact=True), other).reason
 
 
-def test_two_seeds_are_no_evidence_and_why():
+def test_two_seeds_are_undecided_with_the_reason():
     for run in (checked([1.0, 1.1]), checked(seeds=(0, 1))):
         finding = refusal(run, "c")
         assert finding.verdict == "inconclusive"
@@ -159,13 +159,13 @@ def test_two_seeds_are_no_evidence_and_why():
     assert refusal(checked(), "c") is None
 
 
-def test_the_interval_of_a_deviation_from_two_values_spans_a_factor_of_seventy():
+def test_deviation_of_two_values_spans_a_factor_of_seventy():
     from scipy.stats import chi2
 
     assert (chi2.ppf(0.975, 1) / chi2.ppf(0.025, 1)) ** 0.5 == pytest.approx(70, rel=0.05)
 
 
-def test_nothing_recorded_and_another_task_are_refused():
+def test_missing_values_and_another_task_are_refused():
     assert refusal(checked([]), "c").verdict == "missing"
     finding = refusal(checked(), "d")
     assert (finding.verdict, finding.passes) == ("inconclusive", False)
@@ -174,7 +174,7 @@ def test_nothing_recorded_and_another_task_are_refused():
 @pytest.mark.parametrize(
     ("ratios", "expected"), [((4, 4, 4), "same"), ((4, 4, 90), "same"), ((13, 13, 1), "worse"), ((1, 1, 1), "better")]
 )
-def test_speed_counts_when_asked(ratios, expected):
+def test_speed_counts_on_request(ratios, expected):
     run = checked(speed={"ratio": 4.0, "allowed_factor": 3.0})
     measured = {
         seed: SeedResult({("mse", "final"): value}, facts=FACTS, speed=ratio)
@@ -186,7 +186,7 @@ def test_speed_counts_when_asked(ratios, expected):
         assert exit_code([metric, speed]) == (1 if counts and expected == "worse" else 0)
 
 
-def test_speed_that_was_not_measured_fails_only_when_asked():
+def test_unmeasured_speed_fails_only_on_request():
     run = checked(speed={"ratio": 4.0})
     for counts, code in ((False, 0), (True, 3)):
         assert exit_code(judge(run, ORIGIN, now(1.0, 1.1, 0.9), counts)) == code
@@ -202,5 +202,5 @@ def test_speed_that_was_not_measured_fails_only_when_asked():
         ("inconclusive worse", 1),
     ],
 )
-def test_the_exit_code(verdicts, code):
+def test_exit_code_of_each_verdict(verdicts, code):
     assert exit_code([Finding("r", "m", Verdict(name), "") for name in verdicts.split()]) == code

@@ -24,13 +24,13 @@ def _literal(upper: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("n", "rho"), SIZES)
-def test_is_the_papers_equation(n, rho):
+def test_matches_the_papers_equation(n, rho):
     signs = minus_ones_last(n, rho)
     torch.testing.assert_close(scaled_cayley(_entries(n), signs), _literal(_entries(n), signs))
 
 
 @pytest.mark.parametrize(("n", "rho"), SIZES)
-def test_gradient_is_theorem_3_2_and_autograd_and_finite_differences(n, rho):
+def test_gradient_matches_theorem_3_2_autograd_and_finite_differences(n, rho):
     signs, upper = minus_ones_last(n, rho), _entries(n).requires_grad_()
     gradient = torch.randn(n, n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     (actual,) = torch.autograd.grad(scaled_cayley(upper, signs), upper, gradient)
@@ -47,7 +47,7 @@ def test_gradient_is_theorem_3_2_and_autograd_and_finite_differences(n, rho):
 
 
 @pytest.mark.parametrize("n", [9, 70, 200])
-def test_gradient_in_float32_is_that_of_float64(n):
+def test_gradient_in_float32_matches_float64(n):
     """The products of float32 are made by the C kernels."""
     signs, gradient = minus_ones_last(n, n // 3), torch.randn(n, n, generator=torch.Generator().manual_seed(1))
     upper = _entries(n, torch.float32).div_(n**0.5).requires_grad_()
@@ -57,7 +57,7 @@ def test_gradient_in_float32_is_that_of_float64(n):
     assert (actual - expected).norm() < 1e-6 * expected.norm()
 
 
-def test_a_step_down_the_gradient_lowers_the_loss():
+def test_step_along_the_gradient_lowers_the_loss():
     signs, upper = minus_ones_last(8, 3), _entries(8).requires_grad_()
     target = torch.randn(8, 8, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
@@ -85,7 +85,7 @@ def test_determinant_is_minus_one_to_the_rho(rho):
 
 
 @pytest.mark.parametrize("n", [6, 7])
-def test_half_circle_start_has_these_eigenvalues(n):
+def test_half_circle_start_has_the_published_eigenvalues(n):
     angles = half_circle_angles(n, torch.Generator().manual_seed(0))
     assert ((angles >= 0) & (angles <= torch.pi / 2)).all()
     w = scaled_cayley(block_rotation_entries(torch.tan(angles / 2), n), torch.ones(n))
@@ -94,13 +94,13 @@ def test_half_circle_start_has_these_eigenvalues(n):
     np.testing.assert_allclose(results, expected, atol=1e-12)
 
 
-def test_upper_entries_are_what_skew_takes():
+def test_upper_entries_invert_skew():
     matrix = skew(_entries(5), 5)
     assert torch.equal(matrix, -matrix.T)
     assert torch.equal(upper_entries(matrix), _entries(5))
 
 
-def test_glorot_vector_fills_the_interval_of_a_square_of_that_side():
+def test_glorot_vector_fills_the_interval_of_a_square_matrix():
     vector = glorot_vector_(torch.empty(9), torch.Generator().manual_seed(0))
     assert vector.abs().max() <= 3**0.5 / 3
     many = torch.stack([glorot_vector_(torch.empty(9), torch.Generator().manual_seed(s)) for s in range(400)])

@@ -15,14 +15,14 @@ def _entries(n: int, size: float, dtype: torch.dtype = torch.float64) -> torch.T
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 65])
 @pytest.mark.parametrize("size", [0.0, 1e-3, 0.3, 3.0, 30.0])
-def test_is_scipys_exponential(n, size):
+def test_matches_scipys_exponential(n, size):
     upper = _entries(n, size)
     expected = scipy.linalg.expm(skew(upper, n).numpy())
     torch.testing.assert_close(exponential(upper, n), torch.from_numpy(expected), rtol=0, atol=2e-14 * n * max(1, size))
 
 
 @pytest.mark.parametrize("size", [1e-3, 0.5, 5.0])
-def test_gradient_by_finite_differences_and_by_the_derivatives_formula(size):
+def test_gradient_matches_finite_differences_and_the_derivative_formula(size):
     """With G = dL/dW, B = exp(A): F = B (dexp)_{-A}((B^T G - G^T B) / 2), gradient 2 triu(F, 1) (EXPRNN paper)."""
     n, upper = 6, _entries(6, size).requires_grad_()
     assert torch.autograd.gradcheck(lambda u: exponential(u, n), upper)
@@ -54,7 +54,7 @@ def test_determinant_is_one():
     assert torch.linalg.det(exponential(_entries(9, 3.0), 9)).item() == pytest.approx(1)
 
 
-def test_not_a_number_goes_through():
+def test_nan_propagates():
     assert exponential(torch.full((3,), math.nan), 3).isnan().any()
 
 
@@ -72,6 +72,6 @@ def test_squarings_counted_on_the_device_give_the_same_numbers(n, size, dtype):
         assert torch.equal(host, device)
 
 
-def test_not_a_number_goes_through_on_the_device():
+def test_nan_propagates_on_the_device():
     assert exponential(torch.full((3,), math.nan), 3, True).isnan().any()
     assert exponential(torch.full((3,), math.inf), 3, True).isnan().any()

@@ -41,7 +41,7 @@ def skew_hermitian(n: int, scale: float, dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize("n", [1, 2, 33, 200])
-def test_the_inverse_without_pivots(n, dtype, scale, factorised):
+def test_inverse_without_pivots_matches_elimination(n, dtype, scale, factorised):
     a = skew_hermitian(n, scale, dtype)
     identity = torch.eye(n, dtype=dtype)
     inverse = torch.linalg.lu_solve(*lu_factors(identity + a), identity)
@@ -55,7 +55,7 @@ def test_the_inverse_without_pivots(n, dtype, scale, factorised):
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize("n", [400, 401, 433, 520, 1030])
-def test_the_inverse_by_halves(n, dtype, scale):
+def test_inverse_by_halves_matches_the_inverse(n, dtype, scale):
     a = skew_hermitian(n, scale, dtype)
     shifted = a + torch.eye(n, dtype=dtype)
     inverse = inverse_of_shifted(a)
@@ -65,14 +65,14 @@ def test_the_inverse_by_halves(n, dtype, scale):
     assert torch.linalg.matrix_norm(w.mH @ w - torch.eye(n, dtype=dtype)) <= 1e-8  # a tenth of float32's rounding
 
 
-def test_the_exponential_without_pivots(factorised):
+def test_exponential_without_pivots_matches_the_exponential(factorised):
     upper = 3 * torch.randn(33 * 16, generator=torch.Generator().manual_seed(0)) / 33**0.5
     w = exponential(upper, 33).double()
     assert torch.linalg.matrix_norm(w.T @ w - torch.eye(33)) <= 330 * torch.finfo(torch.float32).eps
     assert factorised == [48]
 
 
-def test_the_cpu_keeps_its_pivots():
+def test_cpu_uses_pivots():
     """Stored results were computed with them: the inverse is that of `torch.linalg.inv`, bit for bit."""
     a = skew_hermitian(50, 1.0, torch.float64)
     assert torch.equal(inverse_of_shifted(a), torch.linalg.inv(torch.eye(50, dtype=torch.float64) + a))

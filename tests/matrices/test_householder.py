@@ -16,11 +16,11 @@ def _literal(vectors: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (3, 0), (5, 2), (8, 8), (40, 16)])
-def test_is_the_product_of_the_reflections(n, k):
+def test_equals_the_product_of_the_reflections(n, k):
     torch.testing.assert_close(householder_product(_vectors(n, k)), _literal(_vectors(n, k)))
 
 
-def test_is_torchs_product_for_vectors_it_can_take():
+def test_matches_torchs_product_where_it_applies():
     vectors = torch.tril(_vectors(6, 4))
     unit = vectors / vectors.diagonal()
     tau = 2 / unit.square().sum(0)
@@ -30,7 +30,7 @@ def test_is_torchs_product_for_vectors_it_can_take():
     )
 
 
-def test_gradient_by_finite_differences():
+def test_gradient_matches_finite_differences():
     assert torch.autograd.gradcheck(householder_product, _vectors(5, 3).requires_grad_())
 
 
@@ -42,14 +42,14 @@ def test_float32_is_orthogonal_to_its_rounding(n, k):
     assert torch.linalg.det(w).item() == pytest.approx((-1) ** k, rel=1e-3)
 
 
-def test_a_vector_of_zeros_reflects_nothing():
+def test_zero_vector_reflects_nothing():
     vectors = _vectors(5, 3)
     vectors[:, 1] = 0
     torch.testing.assert_close(householder_product(vectors), _literal(vectors[:, [0, 2]]))
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (5, 2), (6, 6)])
-def test_vectors_of_falling_support(n, k):
+def test_vectors_with_decreasing_support(n, k):
     entries = torch.randn(falling_size(n, k), generator=torch.Generator().manual_seed(n), dtype=torch.float64)
     vectors = falling_vectors(entries, n, k)
     rows, columns = torch.tril_indices(n, k)

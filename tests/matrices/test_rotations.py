@@ -22,7 +22,7 @@ def _rows_to_rotate(style, n, capacity, is_complex, rows=3):
 
 @pytest.mark.parametrize("is_complex", [True, False])
 @pytest.mark.parametrize(("style", "n", "capacity"), SIZES)
-def test_is_the_product_of_the_blocks(style, n, capacity, is_complex):
+def test_equals_the_product_of_the_blocks(style, n, capacity, is_complex):
     rotations, angles, phases, h = _rows_to_rotate(style, n, capacity, is_complex)
     assert rotations.angle_count == len(pairs(n, style, capacity))
     w = literal_product(n, style, capacity, angles.numpy(), None if phases is None else phases.numpy())
@@ -31,7 +31,7 @@ def test_is_the_product_of_the_blocks(style, n, capacity, is_complex):
 
 
 @pytest.mark.parametrize(("style", "n", "capacity"), SIZES)
-def test_the_matrix_of_real_units(style, n, capacity):
+def test_matrix_of_real_units_matches_the_literal_product(style, n, capacity):
     rotations, angles, _, _ = _rows_to_rotate(style, n, capacity, False)
     w = product(rotations, rotations.by_layer(angles))
     np.testing.assert_allclose(w, literal_product(n, style, capacity, angles.numpy()), rtol=0, atol=1e-13)
@@ -41,7 +41,7 @@ def test_the_matrix_of_real_units(style, n, capacity):
 
 @pytest.mark.parametrize("is_complex", [True, False])
 @pytest.mark.parametrize(("style", "n", "capacity"), [("tunable", 2, 2), ("tunable", 6, 4), ("fft", 8, 0)])
-def test_gradients(style, n, capacity, is_complex):
+def test_gradient_matches_finite_differences(style, n, capacity, is_complex):
     rotations, angles, phases, h = _rows_to_rotate(style, n, capacity, is_complex)
     inputs = [tensor.requires_grad_() for tensor in (h, angles, phases) if tensor is not None]
 
@@ -81,6 +81,6 @@ def test_gradients_stay_exact_through_many_layers(is_complex):
         (lambda: fft(1), "hidden_size=1"),
     ],
 )
-def test_refuses_what_has_no_pairs(make, message):
+def test_rotations_without_pairs_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

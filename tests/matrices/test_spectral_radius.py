@@ -12,14 +12,14 @@ def _matrix(n: int, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize("n", [1, 2, 7, SMALL + 1, 150])
 @pytest.mark.parametrize("seed", range(4))
-def test_is_numpys_radius(n, seed):
+def test_matches_numpys_radius(n, seed):
     matrix = _matrix(n, seed)
     expected = np.abs(np.linalg.eigvals(matrix.numpy())).max()
     assert spectral_radius(matrix).item() == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_gradient_by_finite_differences_and_autograd_of_the_modulus(seed):
+def test_gradient_matches_finite_differences_and_autograd_of_the_modulus(seed):
     """Seeds give real and complex leading eigenvalues alike."""
     matrix = _matrix(6, seed).requires_grad_()
     assert torch.autograd.gradcheck(spectral_radius, matrix)
@@ -28,14 +28,14 @@ def test_gradient_by_finite_differences_and_autograd_of_the_modulus(seed):
     torch.testing.assert_close(actual, automatic, rtol=1e-8, atol=1e-10)
 
 
-def test_both_kinds_of_leading_eigenvalue_were_met():
+def test_both_kinds_of_leading_eigenvalue_occurred():
     imaginary = [leading_eigenpair(_matrix(6, seed).numpy()).value.imag for seed in range(6)]
     assert any(abs(part) > 1e-9 for part in imaginary)
     assert any(abs(part) < 1e-12 for part in imaginary)
 
 
 @pytest.mark.parametrize("eps", [0.0, 0.1])
-def test_the_normalised_matrix_has_the_gradient_of_proposition_3_2(eps):
+def test_normalised_matrix_has_the_gradient_of_proposition_3_2(eps):
     """dL/dT = (G - (1/rho) sum(G o W) C) / (rho + eps) for W = T / (rho + eps)."""
     matrix = _matrix(6, 2).requires_grad_()
     g = _matrix(6, 9)
@@ -52,7 +52,7 @@ def test_the_normalised_matrix_has_the_gradient_of_proposition_3_2(eps):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_nearly_orthogonal_matrix_has_all_its_eigenvalues_near_the_top(seed):
+def test_nearly_orthogonal_matrix_has_all_eigenvalues_near_the_top(seed):
     """More of them than are looked for at first."""
     generator = torch.Generator().manual_seed(seed)
     orthogonal, _ = torch.linalg.qr(_matrix(94, seed))
@@ -63,7 +63,7 @@ def test_a_nearly_orthogonal_matrix_has_all_its_eigenvalues_near_the_top(seed):
 
 @pytest.mark.parametrize("n", [SMALL + 3, 200])
 @pytest.mark.parametrize("direction", ["noise", "down the radius"])
-def test_along_a_training_it_is_what_the_full_decomposition_finds(n, direction, monkeypatch):
+def test_training_sequence_matches_the_full_decomposition(n, direction, monkeypatch):
     """Down the radius the leading eigenvalue is another one at every step, with many nearly as large."""
     decompositions = []
     monkeypatch.setattr(module, "by_decomposition", lambda matrix: decompositions.append(1) or by_decomposition(matrix))
@@ -85,11 +85,11 @@ def test_along_a_training_it_is_what_the_full_decomposition_finds(n, direction, 
 @pytest.mark.parametrize(
     "matrix", [torch.eye(90), torch.zeros(90, 90), torch.ones(90, 90).triu(1), torch.eye(90).roll(1, 0)]
 )
-def test_matrices_without_a_simple_leading_eigenvalue_end_in_the_full_decomposition(matrix):
+def test_matrices_without_a_simple_leading_eigenvalue_use_the_full_decomposition(matrix):
     """Its derivative is not defined; the radius is."""
     expected = np.abs(np.linalg.eigvals(matrix.double().numpy())).max()
     assert spectral_radius(matrix.double()).item() == pytest.approx(expected, abs=1e-9)
 
 
-def test_not_a_number_goes_through():
+def test_nan_propagates():
     assert spectral_radius(torch.full((90, 90), float("nan"))).isnan()

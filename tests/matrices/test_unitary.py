@@ -35,14 +35,14 @@ def _literal_cayley(entries: torch.Tensor, phases: torch.Tensor) -> torch.Tensor
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_skew_hermitian_from_n_squared_numbers(n):
+def test_skew_hermitian_matrix_from_n_squared_numbers(n):
     a = skew_hermitian(_draw(n, n))
     np.testing.assert_array_equal(a.numpy(), _literal_a(_draw(n, n).numpy()))
     assert torch.equal(a.mH, -a)
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_the_gradient_of_free_entries_becomes_that_of_the_numbers(n):
+def test_gradient_of_free_entries_maps_to_the_numbers(n):
     entries, target = _draw(n, n).requires_grad_(), _draw(n, n, seed=1, dtype=torch.complex128)
     a = skew_hermitian(entries)
     (gradient,) = torch.autograd.grad(as_real(a - target).square().sum(), entries)
@@ -50,13 +50,13 @@ def test_the_gradient_of_free_entries_becomes_that_of_the_numbers(n):
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_cayley_is_the_papers_equation(n):
+def test_cayley_matches_the_papers_equation(n):
     entries, phases = _draw(n, n), _draw(n, seed=1)
     torch.testing.assert_close(unitary_cayley(entries, phases), _literal_cayley(entries, phases))
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_cayleys_gradient_is_autograds_and_finite_differences(n):
+def test_cayley_gradient_matches_autograd_and_finite_differences(n):
     inputs = _draw(n, n).requires_grad_(), _draw(n, seed=1).requires_grad_()
     gradient = _draw(n, n, seed=2, dtype=torch.complex128)
     actual = torch.autograd.grad(unitary_cayley(*inputs), inputs, gradient)
@@ -65,7 +65,7 @@ def test_cayleys_gradient_is_autograds_and_finite_differences(n):
     assert torch.autograd.gradcheck(unitary_cayley, inputs)
 
 
-def test_cayleys_gradient_is_the_scurnn_programs():
+def test_cayley_gradient_matches_the_scurnn_program():
     """With its G = (g_R - i g_I) / 2, plain transposes, and its factor: 1/2 off A's diagonal, 1 on it."""
     n = 6
     entries, phases = _draw(n, n).requires_grad_(), _draw(n, seed=1).requires_grad_()
@@ -88,7 +88,7 @@ def test_cayleys_gradient_is_the_scurnn_programs():
 
 
 @pytest.mark.parametrize("n", [1, 2, 33, 130])
-def test_float32_cayley_is_unitary_to_its_rounding(n):
+def test_float32_cayley_is_unitary_to_rounding(n):
     w = unitary_cayley(_draw(n, n, dtype=torch.float32), _draw(n, seed=1, dtype=torch.float32))
     assert w.dtype == torch.complex64
     assert orthogonality(w) <= n**0.5 * torch.finfo(torch.float32).eps
@@ -112,7 +112,7 @@ def _chain(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 30])
-def test_the_chain_is_the_product_of_its_matrices(n):
+def test_chain_equals_the_product_of_its_matrices(n):
     chain = _chain(n)
     w = _literal_chain(*(part.numpy() for part in chain))
     np.testing.assert_allclose(unitary_chain_matrix(*chain).numpy(), w, atol=1e-13)
@@ -121,13 +121,13 @@ def test_the_chain_is_the_product_of_its_matrices(n):
     np.testing.assert_allclose(unitary_chain(*chain)(rows).numpy(), rows.numpy() @ w.T, atol=1e-13)
 
 
-def test_the_chains_gradient():
+def test_chain_gradient_matches_autograd():
     phases, reflections, permutation = _chain(5)
     inputs = phases.requires_grad_(), reflections.requires_grad_()
     assert torch.autograd.gradcheck(lambda p, r: unitary_chain_matrix(p, r, permutation), inputs)
 
 
-def test_a_reflection_turns_its_own_vector_alone():
+def test_reflection_flips_its_own_vector_alone():
     u = torch.nn.functional.normalize(_draw(6, dtype=torch.complex128), dim=0)
     other = _draw(6, seed=1, dtype=torch.complex128)
     other = other - torch.vdot(u, other) * u
@@ -135,7 +135,7 @@ def test_a_reflection_turns_its_own_vector_alone():
     torch.testing.assert_close(reflect(other, u), other)
 
 
-def test_the_chains_start():
+def test_chain_starts_as_published():
     phases, reflections, permutation = draw_unitary_chain(500, torch.Generator().manual_seed(0))
     assert phases.abs().max() <= torch.pi
     assert phases.std().item() == pytest.approx(2 * torch.pi / 12**0.5, rel=0.05)

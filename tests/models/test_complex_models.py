@@ -81,7 +81,7 @@ APPLIES = ("urnn", "kru")
     ("name", "settings", "matrix", "forms_weight"),
     [(*case, formed) for case in CASES for formed in (True, False) if formed or case[0] in APPLIES],
 )
-def test_outputs(name, settings, matrix, forms_weight):
+def test_outputs_match_a_literal_transcription(name, settings, matrix, forms_weight):
     model = make(name, **settings)
     model.forms_weight = forms_weight
     x, outputs, p = run(model)
@@ -90,7 +90,7 @@ def test_outputs(name, settings, matrix, forms_weight):
 
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize(("name", "n"), [("urnn", 9), ("kru", 8)])
-def test_forming_w_and_applying_it_are_one(name, n, readout):
+def test_forming_and_applying_w_agree(name, n, readout):
     """In outputs and in every gradient."""
     results = []
     for forms_weight in (True, False):
@@ -122,7 +122,7 @@ def test_large_models_apply_w(name, monkeypatch):
         ("kru", {"hidden_size": 6, "factor_sizes": "2x3"}, False),
     ],
 )
-def test_gradients(name, settings, forms_weight):
+def test_gradients_match_finite_differences(name, settings, forms_weight):
     model = make(name, **({"hidden_size": 4} | settings), inputs=2, outputs=2)
     model.forms_weight = forms_weight
     assert_gradients(model)
@@ -153,7 +153,7 @@ def test_gradients(name, settings, forms_weight):
         ("scurnn", {"hidden_size": 130}, 10, 9, 130**2 + 130 * (1 + 20 + 1 + 2 + 18) + 9),
     ],
 )
-def test_parameter_counts_of_the_papers(name, settings, inputs, outputs, count):
+def test_parameter_counts_match_the_papers(name, settings, inputs, outputs, count):
     assert make(name, inputs=inputs, outputs=outputs, **settings).parameter_count() == count
 
 
@@ -162,7 +162,7 @@ def test_parameter_counts_of_the_papers(name, settings, inputs, outputs, count):
 
 @pytest.mark.parametrize("n", [6, 7])
 @pytest.mark.parametrize(("initialization", "largest"), [("half_circle", math.pi / 2), ("full_circle", 2 * math.pi)])
-def test_scurnns_start(n, initialization, largest):
+def test_scurnn_starts_as_its_program(n, initialization, largest):
     model = make("scurnn", hidden_size=n, initialization=initialization).double()
     entries = model.skew_entries.detach().numpy()
     angles = 2 * np.arctan(-entries[range(0, n - 1, 2), range(1, n, 2)]) % (2 * np.pi)
@@ -176,7 +176,7 @@ def test_scurnns_start(n, initialization, largest):
     assert model.input_weight.abs().max() <= (6 / (4 + 2 * n)) ** 0.5
 
 
-def test_scurnns_angles_and_phases_fill_their_intervals():
+def test_scurnn_angles_and_phases_fill_their_intervals():
     for initialization, width in (("half_circle", math.pi / 2), ("full_circle", 2 * math.pi)):
         model = make("scurnn", hidden_size=600, initialization=initialization)
         a = model.skew_entries.detach().numpy()
@@ -200,7 +200,7 @@ def test_scurnn_has_three_optimisers():
     assert {id(p) for p in others.parameters} == {id(getattr(model, name)) for name in names}
 
 
-def test_scurnns_rmsprop():
+def test_scurnn_rmsprop_matches_its_equations():
     gradients, w, r = np.random.default_rng(0).normal(size=(5, 3)) * 1e-4, np.ones(3), np.zeros(3)
     parameter = torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
     optimizer = make_optimizer("rmsprop_scurnn", [parameter], 0.01)
@@ -212,7 +212,7 @@ def test_scurnns_rmsprop():
     np.testing.assert_allclose(parameter.detach().numpy(), w, rtol=1e-12)
 
 
-def test_a_step_moves_scurnns_numbers_as_the_program_moves_the_full_matrices():
+def test_scurnn_step_equals_the_programs_step_on_full_matrices():
     """RMSprop on the real and on the imaginary part of all of A, with the program's DFA, up to RMSprop's epsilon."""
     model = make("scurnn").double()
     x = torch.randn(9, 2, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -244,7 +244,7 @@ def scurnn_a(model):
 
 
 @pytest.mark.parametrize("name", ["scurnn", "urnn"])
-def test_unitary_by_construction_whatever_the_steps(name):
+def test_unitary_by_construction_stays_unitary_after_any_steps(name):
     model = make(name, hidden_size=40)
     before = model.unitary().detach()
     steps(model, 200, learning_rate=10)
@@ -258,7 +258,7 @@ def test_unitary_by_construction_whatever_the_steps(name):
 
 @pytest.mark.parametrize("name", ["urnn", "full_urnn"])
 @pytest.mark.parametrize(("settings", "low", "high"), [({}, -0.01, 0.01), ({"bias_mean": 0.5}, 0.49, 0.51)])
-def test_urnns_start(name, settings, low, high):
+def test_urnn_starts_as_its_program(name, settings, low, high):
     model = make(name, hidden_size=500, **settings)
     assert low <= model.bias.min() < low + 0.001
     assert high - 0.001 < model.bias.max() <= high
@@ -269,11 +269,11 @@ def test_urnns_start(name, settings, low, high):
 
 
 @pytest.mark.parametrize("name", ["urnn", "full_urnn"])
-def test_the_mnist_programs_bias_is_zero(name):
+def test_bias_of_the_mnist_program_is_zero(name):
     assert not make(name, bias_spread=0).bias.any()
 
 
-def test_urnns_permutation_is_fixed():
+def test_urnn_permutation_is_fixed():
     model = make("urnn")
     permutation = model.permutation.clone()
     steps(model, 3)
@@ -299,7 +299,7 @@ def composite_gradient(model, x):
 
 
 @pytest.mark.parametrize("gradient", ["both", "top_row"])
-def test_full_urnns_gradient_against_the_real_composite(gradient):
+def test_full_urnn_gradient_matches_the_real_composite(gradient):
     model = make("full_urnn", gradient=gradient).double()
     x = torch.randn(6, 3, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     b00, b01, b10, b11 = composite_gradient(model, x)
@@ -308,7 +308,7 @@ def test_full_urnns_gradient_against_the_real_composite(gradient):
     torch.testing.assert_close(model.recurrent_weight.grad, torch.stack((re.T, im.T), dim=-1))
 
 
-def test_the_gradients_of_everything_else_are_whole():
+def test_gradients_of_all_other_parameters_are_complete():
     x = torch.randn(6, 3, 4, generator=torch.Generator().manual_seed(3))
     results = {}
     for gradient in ("both", "top_row"):
@@ -335,7 +335,7 @@ def test_a_small_step_of_full_urnn_lowers_the_loss(seed):
     assert loss() < before
 
 
-def test_full_urnns_step_is_its_equation():
+def test_full_urnn_step_matches_its_equation():
     model = make("full_urnn").double()
     x = torch.randn(8, 3, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     (model(x)[0] - 1).square().mean().backward()
@@ -348,7 +348,7 @@ def test_full_urnns_step_is_its_equation():
 
 
 @pytest.mark.parametrize("optimizer", ["cayley", "cayley_rmsprop_keras1"])
-def test_full_urnn_drifts_in_single_precision_alone(optimizer):
+def test_full_urnn_drifts_in_single_precision_only(optimizer):
     """Nothing brings it back (scoRNN paper, figure 4); a construction's rounding is about sqrt(n) eps for good."""
     n, results = 24, []
     for dtype in (torch.float32, torch.float64):
@@ -371,7 +371,7 @@ def test_full_urnn_drifts_in_single_precision_alone(optimizer):
 # KRU
 
 
-def test_krus_start():
+def test_kru_starts_as_its_program():
     model = make("kru", hidden_size=64)
     assert len(model.factors) == 6
     for factor in model.complex_factors():
@@ -382,7 +382,7 @@ def test_krus_start():
     assert not model.initial_state(3)[0].any()
 
 
-def test_krus_factors_start_haar_distributed():
+def test_kru_factors_start_haar_distributed():
     """Of a Haar-random unitary 2 x 2 matrix |w_11|^2 is uniform on (0, 1) and arg w_11 on the circle."""
     cls = Catalog().load("model", "kru")
     settings, signature = cls.Settings.read({"hidden_size": 2}), Signature(1, 1, "all")
@@ -394,7 +394,7 @@ def test_krus_factors_start_haar_distributed():
     assert abs(first.square().mean()) < 0.1
 
 
-def test_krus_penalty():
+def test_kru_penalty_matches_its_equation():
     model = make("kru", hidden_size=12, factor_sizes="3x4", penalty_weight=0.3)
     run(model)
     expected = 0.0
@@ -405,7 +405,7 @@ def test_krus_penalty():
     assert torch.autograd.gradcheck(lambda *_: model.penalty(), tuple(model.factors))
 
 
-def test_krus_penalty_pulls_the_factors_towards_unitary():
+def test_kru_penalty_pulls_the_factors_towards_unitary():
     results = {}
     for weight in (0.0, 1.0):
         model = make("kru", hidden_size=16, penalty_weight=weight)
@@ -419,7 +419,7 @@ def test_krus_penalty_pulls_the_factors_towards_unitary():
     assert results[0.0] > 5 * results[1.0]
 
 
-def test_krus_bias_can_be_left_out():
+def test_kru_bias_can_be_left_out():
     model = make("kru", hidden_size=8, bias=False)
     steps(model, 3)
     assert not model.bias.any()
@@ -435,7 +435,7 @@ def test_krus_bias_can_be_left_out():
         ({"hidden_size": 6, "factor_sizes": "2x3"}, "2x3"),
     ],
 )
-def test_krus_factor_sizes(settings, read):
+def test_kru_factor_sizes_are_read_and_round_trip(settings, read):
     cls = Catalog().load("model", "kru").Settings
     settings = cls.read(settings)
     assert settings.factor_sizes == read
@@ -459,7 +459,7 @@ def test_krus_factor_sizes(settings, read):
         ("scurnn", {"phase_learning_rate": 0}, "phase_learning_rate=0"),
     ],
 )
-def test_nonsense_is_refused(name, settings, message):
+def test_invalid_settings_are_refused(name, settings, message):
     with pytest.raises(UsageError) as raised:
         make(name, **settings)
     assert message in str(raised.value)

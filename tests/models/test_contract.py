@@ -13,7 +13,7 @@ pytestmark = pytest.mark.grid
 
 
 @pytest.mark.parametrize("name", Catalog().names("model"))
-def test_meets_the_contract(name):
+def test_every_model_meets_the_contract(name):
     assert problems("model", Catalog().load("model", name)) == []
 
 
@@ -28,7 +28,7 @@ def choices() -> list[tuple[str, str, object]]:
 
 
 @pytest.mark.parametrize(("name", "setting", "value"), choices())
-def test_every_choice_draws_from_the_given_generator_alone(name, setting, value):
+def test_every_setting_draws_from_the_given_generator_alone(name, setting, value):
     needs = {("soft_orthogonal", "glorot"): {"margin": None}}.get((name, value), {})
     if setting == "embedding_start":
         needs = {"embedding_size": 3}

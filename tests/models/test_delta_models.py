@@ -65,7 +65,7 @@ def transcribed(model: Any, inputs: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("name", "settings"), FORMS)
 @pytest.mark.parametrize("steps", [9, 2, 1])
-def test_is_its_equations(name: str, settings: dict[str, Any], steps: int) -> None:
+def test_matches_a_literal_transcription(name: str, settings: dict[str, Any], steps: int) -> None:
     """At every step, and at the last one alone, which has a query of its own; also of less steps than taps."""
     inputs = torch.randn(steps, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for readout in ("all", "last"):
@@ -78,7 +78,7 @@ def test_is_its_equations(name: str, settings: dict[str, Any], steps: int) -> No
         np.testing.assert_allclose(outputs.detach().numpy(), expected, rtol=1e-9, atol=1e-12)
 
 
-def test_settings_have_the_defaults_of_the_library() -> None:
+def test_defaults_match_the_library() -> None:
     def read(name: str, **settings: Any) -> Any:
         return Catalog().load("model", name).Settings.read({"hidden_size": 12, **settings})
 
@@ -98,7 +98,7 @@ def test_settings_have_the_defaults_of_the_library() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_starts_are_those_of_the_library(name: str) -> None:
+def test_starts_match_the_library(name: str) -> None:
     """Maps of m inputs start as U(-m^(-1/2), m^(-1/2)), a convolution of 4 as U(-1/2, 1/2)."""
     m, n = 9, 64
     model = make(name, inputs=m, hidden_size=n, output_gate=True)
@@ -122,7 +122,7 @@ def test_decays_start_as_in_the_library() -> None:
     np.testing.assert_allclose(steps, np.log(1e-3) + uniform * np.log(100), atol=np.log(100) * 0.06)
 
 
-def test_the_state_is_the_memories_and_the_last_inputs() -> None:
+def test_state_holds_the_memories_and_the_last_inputs() -> None:
     model = make("deltaproduct", inputs=3, hidden_size=12, heads=2, key_size=5, householders=3)
     channels = 2 * (5 + 3 * (5 + 6))
     assert model.state_parts() == {"h": slice(0, 60), "convolution": slice(60, 60 + 3 * channels)}
@@ -130,13 +130,13 @@ def test_the_state_is_the_memories_and_the_last_inputs() -> None:
 
 
 @pytest.mark.parametrize(("name", "settings"), FORMS)
-def test_kernels_are_the_definition(name: str, settings: dict[str, Any]) -> None:
+def test_kernels_match_the_reference(name: str, settings: dict[str, Any]) -> None:
     assert_kernels_are_the_definition(make(name, inputs=3, hidden_size=12, readout="last", **settings), steps=30)
 
 
 @pytest.mark.parametrize(("name", "settings"), FORMS)
 @pytest.mark.parametrize("cut", [1, 2, 3, 8])
-def test_two_parts_are_the_whole(name: str, settings: dict[str, Any], cut: int) -> None:
+def test_two_parts_equal_the_whole_sequence(name: str, settings: dict[str, Any], cut: int) -> None:
     """The convolution's last inputs are in the state, also after parts that are shorter than it."""
     model = make(name, inputs=3, hidden_size=12, readout="all", **settings).double()
     inputs = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
@@ -162,7 +162,7 @@ def test_padding_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_range_of_eigenvalues(name: str) -> None:
+def test_eigenvalues_stay_in_the_stated_range(name: str) -> None:
     """Betas reach 1 or 2, so that I - beta k k^T has an eigenvalue from 0 or -1 to 1; decays are at most 1."""
     for negative in (False, True):
         model = make(name, inputs=3, hidden_size=8, negative_eigenvalues=negative)
@@ -175,7 +175,7 @@ def test_the_range_of_eigenvalues(name: str) -> None:
         assert bool((decays <= 0).all())
 
 
-def test_the_trace_is_of_the_memories() -> None:
+def test_trace_covers_the_memories() -> None:
     model = make("deltanet", inputs=3, hidden_size=8, readout="all")
     trace = GradientTrace()
     outputs, _ = model(torch.randn(6, 2, 3, generator=torch.Generator().manual_seed(5)), trace=trace)
@@ -186,7 +186,7 @@ def test_the_trace_is_of_the_memories() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_heads_follow_the_hidden_size(name: str) -> None:
+def test_default_number_of_heads_follows_the_hidden_size(name: str) -> None:
     settings = Catalog().load("model", name).Settings
     assert [settings.read({"hidden_size": n}).heads for n in (128, 170, 7)] == [4, 2, 1]
     with pytest.raises(UsageError, match="heads=4 should divide hidden_size"):
@@ -194,7 +194,7 @@ def test_heads_follow_the_hidden_size(name: str) -> None:
 
 
 @pytest.mark.parametrize(("steps", "taps", "width"), [(1, 4, 3), (3, 4, 16), (16, 2, 17), (40, 4, 33), (33, 8, 5)])
-def test_the_short_convolution(steps: int, taps: int, width: int) -> None:
+def test_short_convolution_matches_torch_conv1d(steps: int, taps: int, width: int) -> None:
     """Of torch's conv1d in float64, in value and gradient, by the kernels and by torch's operations."""
     generator = torch.Generator().manual_seed(7)
     shapes = ((steps, 3, width), (taps, width), (taps - 1, 3, width))
@@ -211,7 +211,7 @@ def test_the_short_convolution(steps: int, taps: int, width: int) -> None:
             torch.testing.assert_close(actual.double(), truth, rtol=1e-5, atol=1e-5)
 
 
-def test_the_maps_of_deltaproducts_program_start_smaller() -> None:
+def test_deltaproduct_program_starts_with_smaller_maps() -> None:
     """Each map of its own Glorot-uniform, times 2^-2.5: queries, each key, each value, each beta, the gate, the output.
 
     The maps of the program's layer of 24 features have a standard deviation of 0.036.

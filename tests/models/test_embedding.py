@@ -35,12 +35,12 @@ def build(name, signature=CHARACTERS, seed=0, **settings):
         ("enrnn", {"hidden_size": 1030, "short_size": 720, "negative_ones": 186}, 893_575),
     ],
 )
-def test_sizes_are_those_of_the_programs(name, settings, count):
+def test_parameter_counts_match_the_programs(name, settings, count):
     """Sums of the programs' tensors: 50 e for the embedding, the model on e inputs, 50 n + 50 for the output map."""
     assert build(name, **settings).parameter_count() == count
 
 
-def test_the_model_reads_what_the_embedding_makes_of_the_inputs():
+def test_model_reads_the_embedded_inputs():
     model = build("rnn", Signature(4, 5, "all"), hidden_size=7, embedding_size=3).double()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -62,7 +62,7 @@ STARTS: tuple[dict[str, Any], ...] = ({}, {"embedding_start": "normal"})
 
 
 @pytest.mark.parametrize("name", Catalog().names("model"))
-def test_the_embedding_of_every_model_is_trained_once_and_saved(name):
+def test_embedding_of_every_model_is_trained_and_saved_once(name):
     before = torch.get_rng_state()
     model, other = (build(name, Signature(4, 5, "all"), seed, hidden_size=8, embedding_size=3) for seed in (0, 1))
     assert (torch.get_rng_state() == before).all()
@@ -80,7 +80,7 @@ def test_the_embedding_of_every_model_is_trained_once_and_saved(name):
 
 
 @pytest.mark.parametrize("name", Catalog().names("model"))
-def test_without_an_embedding_nothing_is_another(name):
+def test_model_without_embedding_is_unchanged(name):
     cls = Catalog().load("model", name)
     plain = cls(cls.Settings.read({"hidden_size": 8}), CHARACTERS, torch.Generator().manual_seed(0)).state_dict()
     built = build(name, hidden_size=8).state_dict()
@@ -89,7 +89,7 @@ def test_without_an_embedding_nothing_is_another(name):
     assert "embedding_size" not in cls.Settings.read({"hidden_size": 8}).canonical()
 
 
-def test_an_embedding_is_recorded_and_falls_with_the_hidden_size():
+def test_default_embedding_depends_on_the_hidden_size():
     def settings(**overrides):
         return resolve(Catalog(), "ptb", "lstm", overrides).spec.model_settings
 
@@ -99,7 +99,7 @@ def test_an_embedding_is_recorded_and_falls_with_the_hidden_size():
     assert settings(hidden_size="100", embedding_size="30")["embedding_size"] == 30
 
 
-def test_a_normal_start_is_that_of_torch_and_leaves_the_rest_alone():
+def test_normal_start_matches_torch_and_leaves_other_parameters_alone():
     """10,000 numbers of N(0, 1) leave these limits once in 10,000 draws (Kolmogorov and Smirnov)."""
     plain, normal = (build("rnn", Signature(200, 5, "all"), embedding_size=50, **more) for more in STARTS)
     assert stats.kstest(normal.embedding.detach().numpy().ravel(), "norm").pvalue > 1e-4
@@ -108,7 +108,7 @@ def test_a_normal_start_is_that_of_torch_and_leaves_the_rest_alone():
         assert (name == "embedding") != torch.equal(parameter, normal.get_parameter(name))
 
 
-def test_a_start_needs_an_embedding_and_falls_with_it():
+def test_embedding_start_needs_an_embedding():
     def settings(**overrides):
         return resolve(Catalog(), "formal_language", "lstm", overrides).spec.model_settings
 
@@ -121,7 +121,7 @@ def test_a_start_needs_an_embedding_and_falls_with_it():
         settings(hidden_size="100", embedding_start="normal")
 
 
-def test_enrnn_of_penn_treebank():
+def test_enrnn_of_penn_treebank_has_relu_bias_and_orthonormal_coupling():
     """ReLU with a bias, and a coupling with orthonormal rows."""
     model = make("enrnn", hidden_size=9, short_size=5, negative_ones=2, activation="relu", coupling_start="orthogonal")
     corner = model.coupling_weight.detach().double()

@@ -22,7 +22,7 @@ def make_eurnn(readout="all", **settings):
 @pytest.mark.parametrize("forms_weight", [True, False])
 @pytest.mark.parametrize("units", UNITS)
 @pytest.mark.parametrize("settings", STYLES)
-def test_is_its_equations(settings, units, forms_weight):
+def test_matches_a_literal_transcription(settings, units, forms_weight):
     model = make_eurnn(units=units, **settings)
     model.forms_weight = forms_weight
     x, outputs, p = run(model)
@@ -44,7 +44,7 @@ def test_is_its_equations(settings, units, forms_weight):
 @pytest.mark.parametrize("traced", [True, False])
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("units", UNITS)
-def test_forming_and_applying_are_one(units, readout, traced):
+def test_forming_and_applying_w_agree(units, readout, traced):
     """In value, in every gradient and in the trace."""
     results = []
     for forms_weight in (True, False):
@@ -58,7 +58,7 @@ def test_forming_and_applying_are_one(units, readout, traced):
     torch.testing.assert_close(*results)
 
 
-def test_large_matrices_of_few_layers_are_applied():
+def test_large_matrices_with_few_layers_are_applied():
     assert not make_eurnn(hidden_size=1024).forms_weight
     assert make_eurnn(hidden_size=1024, capacity=64).forms_weight
     assert make_eurnn().forms_weight
@@ -66,7 +66,7 @@ def test_large_matrices_of_few_layers_are_applied():
 
 @pytest.mark.parametrize("units", UNITS)
 @pytest.mark.parametrize("settings", STYLES)
-def test_gradients_by_finite_differences(settings, units):
+def test_gradients_match_finite_differences(settings, units):
     assert_gradients(make_eurnn("last", units=units, **settings))
 
 
@@ -107,13 +107,13 @@ def test_starts_as_its_program():
         (512, 1, 10, {"style": "fft", "units": "real"}, 8_970 - 512),
     ],
 )
-def test_parameters_are_counted_as_by_the_program(n, m, p, settings, exact):
+def test_parameter_count_matches_the_program(n, m, p, settings, exact):
     model = make_eurnn(inputs=m, outputs=p, hidden_size=n, **settings)
     assert model.parameter_count() == exact
 
 
 @pytest.mark.parametrize(("settings", "printed"), [({}, 3_071), ({"style": "fft"}, 6_657)])
-def test_printed_sizes_leave_out_the_last_phases_and_half_of_u(settings, printed):
+def test_published_sizes_leave_out_the_last_phases_and_half_of_u(settings, printed):
     model = make_eurnn(inputs=2, outputs=1, hidden_size=512, **settings)
     assert model.parameter_count() - model.omega.numel() - model.input_weight.numel() // 2 == printed
 
@@ -130,7 +130,7 @@ def test_printed_sizes_leave_out_the_last_phases_and_half_of_u(settings, printed
         ({"units": "quaternion"}, "units=quaternion"),
     ],
 )
-def test_nonsense_is_refused(settings, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(UsageError) as error:
         make_eurnn(**settings)
     assert message in str(error.value)

@@ -41,7 +41,7 @@ def off_orthogonal(matrix: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("reflections", [1, 3, 7])
-def test_spectral_rnn(reflections):
+def test_spectral_rnn_matches_a_literal_transcription(reflections):
     x, outputs, p = run(make("spectral_rnn", reflections=reflections, margin=0.3))
     left, right = (reflections_of(p[f"{side}_entries"], 7, reflections) for side in ("left", "right"))
     sigma = 2 * 0.3 * (sigmoid(p["spectrum"]) - 0.5) + 1
@@ -49,7 +49,7 @@ def test_spectral_rnn(reflections):
     np.testing.assert_allclose(outputs, plain_outputs(x, w, relu, p), rtol=1e-9, atol=1e-12)
 
 
-def test_spectral_rnn_takes_the_reflections_in_the_programs_order():
+def test_spectral_rnn_applies_reflections_in_the_programs_order():
     """Rows: v_1 first, then the singular values, then u_k first and u_1 last."""
     model = make("spectral_rnn", reflections=3, margin=0.5)
     _, _, p = run(model)
@@ -85,7 +85,7 @@ def test_spectral_rnn_starts_as_its_program():
     assert (model.initial_state(3)[0] == 0).all()
 
 
-def test_spectral_rnn_stays_in_its_band():
+def test_spectral_rnn_keeps_its_singular_values_in_the_band():
     model = make("spectral_rnn", reflections=4, margin=0.1)
     steps(model, 200, 100)
     spectrum = singular_values(model.weight())
@@ -98,7 +98,7 @@ def test_spectral_rnn_stays_in_its_band():
     np.testing.assert_allclose(spectrum, np.sort(sigma.detach().numpy())[::-1], atol=rounding)
 
 
-def test_spectral_rnn_keeps_its_vectors_at_unit_length_from_the_first_step_on():
+def test_spectral_rnn_vectors_have_unit_length_from_the_first_step():
     model = make("spectral_rnn", reflections=3)
     before = model.weight()
     lengths = []
@@ -120,7 +120,7 @@ def test_spectral_rnn_keeps_its_vectors_at_unit_length_from_the_first_step_on():
 @pytest.mark.parametrize("activation", ["tanh", "identity"])
 @pytest.mark.parametrize("margin", [0, 0.2, None])
 @pytest.mark.parametrize("trained_start", [True, False])
-def test_soft_orthogonal(activation, margin, trained_start):
+def test_soft_orthogonal_rnn_matches_a_literal_transcription(activation, margin, trained_start):
     model = make("soft_orthogonal", activation=activation, margin=margin, trained_start=trained_start)
     x, outputs, p = run(model)
     if margin == 0:
@@ -147,7 +147,7 @@ def test_soft_orthogonal_starts_orthogonal(margin):
     assert 0 < sum(signs) < 20  # both components of the orthogonal group
 
 
-def test_soft_orthogonal_starts_with_glorots_singular_values():
+def test_soft_orthogonal_starts_with_singular_values_of_a_glorot_matrix():
     model = make("soft_orthogonal", hidden_size=40, margin=None, initialization="glorot")
     w = model.weight().detach()
     bound = math.sqrt(6 / 80)
@@ -157,7 +157,7 @@ def test_soft_orthogonal_starts_with_glorots_singular_values():
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.1, 1.0])
-def test_soft_orthogonal_stays_in_its_band(margin):
+def test_soft_orthogonal_keeps_its_singular_values_in_the_band(margin):
     """The Cayley steps' rounding adds up, for nothing takes it back."""
     model = make("soft_orthogonal", margin=margin, recurrent_learning_rate=1e-2, spectrum_learning_rate=0.1)
     left = model.left.detach().clone()
@@ -171,7 +171,7 @@ def test_soft_orthogonal_stays_in_its_band(margin):
     assert np.ptp(spectrum) >= margin / 2
 
 
-def test_bases_stay_at_a_rate_of_zero():
+def test_bases_at_learning_rate_zero_do_not_move():
     """As in the program, whose geodesic_sgd.py:13 reads the first value in every step; all else learns."""
     model = make("soft_orthogonal", recurrent_learning_rate=0, spectrum_learning_rate=0.1)
     bases, spectrum = [model.left.clone(), model.right.clone()], model.spectrum.clone()
@@ -181,7 +181,7 @@ def test_bases_stay_at_a_rate_of_zero():
 
 
 @pytest.mark.parametrize("margin", [0.01, 0.5])
-def test_a_step_of_the_spectrum_does_not_depend_on_the_margin(margin):
+def test_step_of_the_spectrum_does_not_depend_on_the_margin(margin):
     """At p = 0 it is ds = (2 mu / 4) dp, and RMSprop's first dp is rate / sqrt(0.1) whatever the gradient's size."""
     model = make("soft_orthogonal", margin=margin, spectrum_learning_rate=1e-4).double()
     (spectrum,) = (g for g in model.parameter_groups() if g.parameters[0] is model.spectrum)
@@ -191,7 +191,7 @@ def test_a_step_of_the_spectrum_does_not_depend_on_the_margin(margin):
     torch.testing.assert_close(1 - model.singular_values(), expected, rtol=1e-4, atol=0)
 
 
-def test_soft_orthogonal_groups():
+def test_soft_orthogonal_has_its_parameter_groups():
     free, spectrum, bases = make("soft_orthogonal", margin=0.05, spectrum_learning_rate=1e-3).parameter_groups()
     assert (spectrum.optimizer, spectrum.learning_rate) == ("rmsprop_lasagne", pytest.approx(1e-2))
     assert [tuple(parameter.shape) for parameter in bases.parameters] == [(7, 7), (7, 7)]
@@ -203,7 +203,7 @@ def test_soft_orthogonal_groups():
 
 
 @pytest.mark.parametrize(("weight_decay", "matrix", "spectrum"), [(0.3, 0, 0), (0, 0.2, 0), (0, 0, 0.7)])
-def test_soft_orthogonal_adds_the_penalties_of_w_itself(weight_decay, matrix, spectrum):
+def test_soft_orthogonal_adds_the_penalty_of_w(weight_decay, matrix, spectrum):
     """In value, and in the gradient that a step along the orthogonal matrices sees."""
     settings = {"weight_decay": weight_decay, "matrix_penalty": matrix, "spectrum_penalty": spectrum}
     model = make("soft_orthogonal", margin=0.8, **settings).double()
@@ -247,7 +247,7 @@ def triangle_positions(n, triangle):
 
 
 @pytest.mark.parametrize("triangle", ["strict", "block_strict"])
-def test_nnrnn(triangle):
+def test_nnrnn_matches_a_literal_transcription(triangle):
     x, outputs, p = run(make("nnrnn", hidden_size=8, triangle=triangle))
     basis = scipy.linalg.expm(skew_of(p["skew_entries"], 8))
     w = basis @ schur_form(p, 8, triangle_positions(8, triangle)) @ basis.T
@@ -255,7 +255,7 @@ def test_nnrnn(triangle):
 
 
 @pytest.mark.parametrize(("triangle", "are_gamma"), [("block_strict", True), ("strict", False)])
-def test_nnrnns_eigenvalues_have_gamma_as_their_moduli_if_n_leaves_the_blocks_alone(triangle, are_gamma):
+def test_nnrnn_eigenvalue_moduli_are_gamma_if_blocks_are_zero_in_n(triangle, are_gamma):
     model = make("nnrnn", hidden_size=8, triangle=triangle, recurrent_learning_rate=1e-4)
     steps(model, 200, 10)
     assert (model.triangle_entries != 0).all()
@@ -291,7 +291,7 @@ def test_nnrnn_starts_as_its_program():
     assert 0.09 < language.output_weight.abs().max() <= 0.1
 
 
-def test_nnrnn_pulls_the_moduli_to_one_and_decays_n_alone():
+def test_nnrnn_penalty_pulls_moduli_to_one_and_decays_n_alone():
     model = make("nnrnn", hidden_size=8, modulus_penalty=0.5, triangle_decay=0.25)
     with torch.no_grad():
         model.moduli.copy_(torch.tensor([1.0, 1.5, 0.0, 3.0]))
@@ -318,7 +318,7 @@ def test_nnrnn_pulls_the_moduli_to_one_and_decays_n_alone():
         ("nnrnn", {"hidden_size": 6, "triangle": "block_strict"}),
     ],
 )
-def test_gradients_by_finite_differences(name, settings):
+def test_gradients_match_finite_differences(name, settings):
     model = make(name, "last", **settings)
     with torch.no_grad():  # off the start, where some derivatives are zero
         for parameter in model.parameters():
@@ -339,7 +339,7 @@ def test_gradients_by_finite_differences(name, settings):
         ("nnrnn", 200, 50, {"hidden_size": 1024}, 1_315_650 - 50 * 200),  # without the embedding
     ],
 )
-def test_parameters_are_counted_as_in_the_papers(name, m, p, settings, exact):
+def test_parameter_counts_match_the_papers(name, m, p, settings, exact):
     assert make(name, inputs=m, outputs=p, **settings).parameter_count() == exact
 
 
@@ -357,14 +357,14 @@ def test_parameters_are_counted_as_in_the_papers(name, m, p, settings, exact):
         ("nnrnn", {"triangle_decay": -1}, "triangle_decay=-1"),
     ],
 )
-def test_nonsense_is_refused(name, settings, message):
+def test_invalid_settings_are_refused(name, settings, message):
     with pytest.raises(UsageError) as error:
         make(name, **settings)
     assert message in str(error.value)
 
 
 @pytest.mark.parametrize(("start", "bound"), [("linear", 7**-0.5), ("truncated_normal", 0.2)])
-def test_output_biases_of_the_programs(start, bound):
+def test_output_biases_match_the_programs(start, bound):
     bias = make("rnn", outputs=400, output_bias=start).output_bias
     assert 0.95 * bound < bias.abs().max() <= bound
     assert make("rnn", output_bias=start, outputs=P).output_bias.shape == (P,)

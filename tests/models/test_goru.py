@@ -20,7 +20,7 @@ def make_goru(readout="all", **settings):
 
 
 @pytest.mark.parametrize("settings", STYLES)
-def test_is_its_equations(settings):
+def test_matches_a_literal_transcription(settings):
     x, outputs, p = run(make_goru(**settings))
     q = literal_product(8, settings.get("style", "fft"), settings.get("capacity", 2), p["theta"])
     (u_r, u_g, u_c), (w_r, w_g) = np.split(p["input_weight"], 3), np.split(p["gate_weight"], 2)
@@ -36,12 +36,12 @@ def test_is_its_equations(settings):
 
 
 @pytest.mark.parametrize("settings", STYLES)
-def test_gradients_by_finite_differences(settings):
+def test_gradients_match_finite_differences(settings):
     assert_gradients(make_goru("last", **settings))
 
 
 @pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
-def test_back_ends_agree():
+def test_back_ends_agree_with_the_reference():
     """In float32 with the reference in float64, in value and in every gradient."""
     results = []
     for name, dtype in (("cpu", torch.float32), ("reference", torch.float64)):
@@ -84,7 +84,7 @@ def test_starts_as_its_program():
 @pytest.mark.parametrize(
     ("settings", "angles"), [({}, 128 // 2 * 7), ({"style": "tunable", "capacity": 4}, 2 * 64 + 2 * 63)]
 )
-def test_parameters_are_counted(settings, angles):
+def test_parameter_count_matches_the_formula(settings, angles):
     """Angles + 3 m n + 2 n^2 + 3 n + n p + p."""
     model = make_goru(inputs=10, outputs=9, hidden_size=128, **settings)
     assert model.parameter_count() == angles + 3 * 10 * 128 + 2 * 128**2 + 3 * 128 + 128 * 9 + 9
@@ -99,7 +99,7 @@ def test_parameters_are_counted(settings, angles):
         ({"style": "tunable", "capacity": 9}, "capacity=9 should be an even number from 2 to hidden_size (8)"),
     ],
 )
-def test_nonsense_is_refused(settings, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(UsageError) as error:
         make_goru(**settings)
     assert message in str(error.value)

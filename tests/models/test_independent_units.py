@@ -12,7 +12,7 @@ def g(c, candidate):
 
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("candidate", ["positive", "identity"])
-def test_min_gru(candidate, readout):
+def test_min_gru_matches_a_literal_transcription(candidate, readout):
     x, outputs, p = run(make("min_gru", readout, candidate=candidate))
 
     def step(x_t, h):
@@ -25,7 +25,7 @@ def test_min_gru(candidate, readout):
 
 
 @pytest.mark.parametrize("candidate", ["positive", "identity"])
-def test_min_lstm(candidate):
+def test_min_lstm_matches_a_literal_transcription(candidate):
     x, outputs, p = run(make("min_lstm", candidate=candidate))
 
     def step(x_t, h):
@@ -37,7 +37,7 @@ def test_min_lstm(candidate):
 
 
 @pytest.mark.parametrize("name", ["min_gru", "min_lstm"])
-def test_the_positive_candidate_is_the_form_in_logarithms(name):
+def test_positive_candidate_matches_the_logarithmic_form(name):
     """The paper's second form: h_t = exp(log-sum-exp over s of log b_s + sum of log a between s and t)."""
     model = make(name).double()
     x = torch.randn(T, B, M, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -57,7 +57,7 @@ def test_the_positive_candidate_is_the_form_in_logarithms(name):
 @pytest.mark.parametrize("inputs", [7, M])
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("scheme", ["IM", "IMEX"])
-def test_linoss(scheme, readout, inputs):
+def test_linoss_matches_a_literal_transcription(scheme, readout, inputs):
     """The implicit equations of a step, solved for each unit by NumPy, with complex numbers."""
     p_size = 3
     model = make("linoss", readout, inputs=inputs, state_size=p_size, discretization=scheme)
@@ -86,7 +86,7 @@ def test_linoss(scheme, readout, inputs):
 
 
 @pytest.mark.parametrize("scheme", ["IM", "IMEX"])
-def test_the_oscillators_matrix(scheme):
+def test_oscillator_matrix_has_the_stated_eigenvalues(scheme):
     """IMEX's blocks have determinant 1; IM's have both eigenvalues inside the circle; also after training."""
     model = make("linoss", state_size=9, discretization=scheme)
     for rate in (0.0, 10.0):
@@ -122,11 +122,11 @@ def test_linoss_starts_as_its_paper():
         ("linoss", {"state_size": 3, "discretization": "IMEX"}),
     ],
 )
-def test_gradients_by_finite_differences(name, settings):
+def test_gradients_match_finite_differences(name, settings):
     assert_gradients(make(name, **settings))
 
 
-def test_parameters_are_counted():
+def test_parameter_counts_match_the_formulas():
     assert make("min_gru").parameter_count() == 2 * 7 * (M + 1) + (7 * P + P)
     assert make("min_lstm").parameter_count() == 3 * 7 * (M + 1) + (7 * P + P)
     assert make("linoss", state_size=3).parameter_count() == 2 * 3 + 6 * M + 7 * 6 + 7 * M + (7 * P + P)

@@ -14,13 +14,13 @@ SMALL = {
 LEARNS = {name: Catalog().load("model", name).learns for name in Catalog().names("model")}
 
 
-def test_every_model_says_what_it_learns():
+def test_every_model_declares_what_it_learns():
     assert {name for name, learns in LEARNS.items() if learns is None} == set()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", LEARNS)
-def test_it_learns(model, orthobench):
+def test_model_beats_the_baseline(model, orthobench):
     learns = LEARNS[model]
     overrides = {"hidden_size": 64, "evaluate_every": 500, **SMALL[learns.task], **learns.settings}
     options = [part for name, value in overrides.items() for part in ("-s", f"{name}={value}")]

@@ -52,7 +52,7 @@ def transcribed(model: Any, inputs: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("steps", [2, 9])
 @pytest.mark.parametrize("settings", FORMS)
-def test_is_its_equations(settings: dict[str, Any], steps: int, readout: str) -> None:
+def test_matches_a_literal_transcription(settings: dict[str, Any], steps: int, readout: str) -> None:
     model = make("mamba", inputs=3, hidden_size=6, readout=readout, **settings).double()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -68,11 +68,11 @@ def test_is_its_equations(settings: dict[str, Any], steps: int, readout: str) ->
 
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("settings", FORMS[:2])
-def test_gradients_are_finite_differences(settings: dict[str, Any], readout: str) -> None:
+def test_gradients_match_finite_differences(settings: dict[str, Any], readout: str) -> None:
     assert_gradients(make("mamba", hidden_size=3, readout=readout, **{"state_size": 2, **settings}))
 
 
-def test_the_start_is_the_programs() -> None:
+def test_starts_as_its_program() -> None:
     """A is -1 ... -N, D is 1, and the steps without an input lie between 0.001 and 0.1, evenly in their logarithm."""
     model = make("mamba", hidden_size=500)
     torch.testing.assert_close(-model.rates.exp()[:, 7], -torch.arange(1.0, 17))
@@ -86,14 +86,14 @@ def test_the_start_is_the_programs() -> None:
 
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("settings", FORMS)
-def test_kernels_are_the_definition(settings: dict[str, Any], readout: str) -> None:
+def test_kernels_match_the_reference(settings: dict[str, Any], readout: str) -> None:
     """Over more steps than the reference keeps, and more than a chunk of the kernels."""
     assert_kernels_are_the_definition(make("mamba", inputs=3, hidden_size=12, readout=readout, **settings), steps=70)
 
 
 @pytest.mark.parametrize("settings", FORMS)
 @pytest.mark.parametrize("cut", [1, 2, 3, 8])
-def test_two_parts_are_the_whole(settings: dict[str, Any], cut: int) -> None:
+def test_two_parts_equal_the_whole_sequence(settings: dict[str, Any], cut: int) -> None:
     """The convolution's last inputs are in the state, also after parts that are shorter than it."""
     inputs = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     for readout in ("all", "last"):
@@ -126,7 +126,7 @@ def parity(negative: bool) -> Any:
 
 
 @pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_negative_eigenvalues_track_parity_and_others_cannot(backend: str) -> None:
+def test_parity_needs_negative_eigenvalues(backend: str) -> None:
     bits = torch.randint(2, (500, 6), generator=torch.Generator().manual_seed(3))
     symbols = torch.cat((torch.full((1, 6), 2), bits))
     odd = torch.cat((torch.zeros(1, 6, dtype=torch.int64), bits)).cumsum(0) % 2 == 1
@@ -156,7 +156,7 @@ def test_factors_between_0_and_1_keep_every_sign() -> None:
         assert (changes > 0) == negative
 
 
-def test_the_trace_is_of_the_units() -> None:
+def test_trace_covers_the_units() -> None:
     model = make("mamba", inputs=3, hidden_size=8)
     trace = GradientTrace()
     outputs, _ = model(torch.randn(6, 2, 3, generator=torch.Generator().manual_seed(5)), trace=trace)

@@ -19,7 +19,7 @@ B = 2
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("forget_gate", FORGET)
 @pytest.mark.parametrize("heads", [1, 3])
-def test_is_the_equations_without_a_stabiliser(heads, forget_gate, readout):
+def test_matches_the_equations_without_a_stabiliser(heads, forget_gate, readout):
     """The paper's recurrent form: exponentials as they stand, each head alone."""
     n, d = 6, 6 // heads
     x, outputs, p = run(make("mlstm", readout, hidden_size=n, heads=heads, forget_gate=forget_gate))
@@ -43,13 +43,13 @@ def test_is_the_equations_without_a_stabiliser(heads, forget_gate, readout):
 
 
 @pytest.mark.parametrize("readout", ["all", "last"])
-def test_gradients_by_finite_differences(readout):
+def test_gradients_match_finite_differences(readout):
     assert_gradients(make("mlstm", readout, hidden_size=4, heads=2))
 
 
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("heads", [1, 4])
-def test_kernels_are_the_definition(heads, readout):
+def test_kernels_match_the_reference(heads, readout):
     """Outputs, final states and gradients in float32 are those of float64 to the rounding."""
     model = make("mlstm", readout, hidden_size=20, heads=heads)
     x = torch.randn(70, 4, M, generator=torch.Generator().manual_seed(1))
@@ -63,7 +63,7 @@ def test_kernels_are_the_definition(heads, readout):
         assert float((actual.double() - expected).norm()) <= 2e-5 * float(expected.norm())
 
 
-def test_the_last_output_is_that_of_all_steps():
+def test_last_output_equals_the_output_of_all_steps():
     """In value, in every gradient, in the trace, and from a state that was carried on."""
     generator = torch.Generator().manual_seed(9)
     x, way = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((40, B, M), (B, P)))
@@ -79,7 +79,7 @@ def test_the_last_output_is_that_of_all_steps():
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-12)
 
 
-def test_the_trace_is_the_derivative_of_a_moved_state():
+def test_trace_is_the_derivative_by_a_shifted_state():
     model = make("mlstm", hidden_size=6, heads=2).double()
     generator = torch.Generator().manual_seed(6)
     x, way = (torch.randn(7, B, size, generator=generator, dtype=torch.float64) for size in (M, P))
@@ -103,7 +103,7 @@ def test_the_trace_is_the_derivative_of_a_moved_state():
     torch.testing.assert_close(trace.norms["h"], torch.stack(steps))
 
 
-def test_starts_as_the_program():
+def test_starts_as_its_program():
     model = make("mlstm", inputs=40, hidden_size=256, heads=4)
     assert not model.input_bias.any()
     assert not model.gate_weight.any()
@@ -112,7 +112,7 @@ def test_starts_as_the_program():
     assert 0 < model.gate_bias[:4].abs().max() < 0.4
 
 
-def test_sizes_of_state_and_parameters():
+def test_sizes_of_state_and_parameters_match_the_formulas():
     model = make("mlstm", hidden_size=8)
     assert model.initial_state(3)[0].shape == (3, 4 * (2 * 3 + 1))
     assert model.parameter_count() == (4 * 8 + 2 * 4) * (M + 1) + (8 * P + P)

@@ -28,7 +28,7 @@ ACTIVATIONS = {"tanh": np.tanh, "relu": lambda z: np.maximum(z, 0)}
 
 @pytest.mark.parametrize("activation", ["modrelu", "relu", "tanh"])
 @pytest.mark.parametrize("negative_ones", [0, 3])
-def test_scornn(activation, negative_ones):
+def test_scornn_matches_a_literal_transcription(activation, negative_ones):
     model = make("scornn", activation=activation, negative_ones=negative_ones)
     x, outputs, p = run(model)
     a = np.zeros((7, 7))
@@ -45,7 +45,7 @@ def test_scornn(activation, negative_ones):
 
 
 @pytest.mark.parametrize("activation", ["modrelu", "relu", "tanh"])
-def test_rnn(activation):
+def test_rnn_matches_a_literal_transcription(activation):
     x, outputs, p = run(make("rnn", activation=activation))
 
     def step(x_t, h):
@@ -55,7 +55,7 @@ def test_rnn(activation):
     np.testing.assert_allclose(outputs, expected_outputs(x, step, 7, p), rtol=1e-9, atol=1e-12)
 
 
-def test_lstm():
+def test_lstm_matches_a_literal_transcription():
     x, outputs, p = run(make("lstm", forget_bias=1.5))
 
     def step(x_t, state):
@@ -68,7 +68,7 @@ def test_lstm():
 
 
 @pytest.mark.parametrize("reset_after", [False, True])
-def test_gru(reset_after):
+def test_gru_matches_a_literal_transcription(reset_after):
     x, outputs, p = run(make("gru", reset_after=reset_after))
     r_r, r_z, r_g = np.split(p["recurrent_weight"], 3)
 
@@ -82,7 +82,7 @@ def test_gru(reset_after):
     np.testing.assert_allclose(outputs, expected_outputs(x, step, 7, p), rtol=1e-9, atol=1e-12)
 
 
-def test_lstm_with_the_cell_led_to_the_output_gate():
+def test_lstm_with_cell_connected_to_the_output_gate():
     model = make("lstm", forget_bias=1.0, cell_to_output=True)
     x, outputs, p = run(model)
     r_i, r_f, r_g, r_o = np.split(p["recurrent_weight"], 4)
@@ -97,7 +97,7 @@ def test_lstm_with_the_cell_led_to_the_output_gate():
     assert_gradients(model)
 
 
-def test_lstm_is_torchs_lstm():
+def test_lstm_equals_torch_lstm():
     model = make("lstm", forget_bias=2.0)
     reference = torch.nn.LSTM(M, 7)
     with torch.no_grad():
@@ -111,7 +111,7 @@ def test_lstm_is_torchs_lstm():
     torch.testing.assert_close(model(x)[0], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_gru_reset_after_is_torchs_gru():
+def test_gru_reset_after_equals_torch_gru():
     model = make("gru", reset_after=True)
     reference = torch.nn.GRU(M, 7)
     with torch.no_grad():
@@ -125,21 +125,21 @@ def test_gru_reset_after_is_torchs_gru():
     torch.testing.assert_close(model(x)[0], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_irnn():
+def test_irnn_matches_a_literal_transcription():
     x, outputs, p = run(make("irnn"))
     expected = plain_outputs(x, p["recurrent_weight"], lambda z, b: np.maximum(z + b, 0), p)
     np.testing.assert_allclose(outputs, expected, rtol=1e-9, atol=1e-12)
     assert torch.equal(make("irnn").weight(), torch.eye(7))
 
 
-def test_exprnn():
+def test_exprnn_matches_a_literal_transcription():
     x, outputs, p = run(make("exprnn"))
     w = scipy.linalg.expm(skew_of(p["skew_entries"], 7))
     np.testing.assert_allclose(outputs, plain_outputs(x, w, modrelu, p), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("reflections", [1, 3, 7])
-def test_ornn(reflections):
+def test_ornn_matches_a_literal_transcription(reflections):
     x, outputs, p = run(make("ornn", reflections=reflections))
     vectors = np.zeros((7, reflections))
     vectors[tuple(np.tril_indices(7, 0, reflections))] = p["entries"]
@@ -152,7 +152,7 @@ def test_ornn(reflections):
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_ornns_last_of_all_reflections_is_a_sign(sign):
+def test_last_of_n_ornn_reflections_is_a_sign(sign):
     """With n reflections of n units, the last acts on one coordinate: it is the sign of its only entry."""
     model = make("ornn", reflections=7).double()
     with torch.no_grad():
@@ -167,7 +167,7 @@ def test_ornns_last_of_all_reflections_is_a_sign(sign):
 
 @pytest.mark.parametrize("coupling", [True, False])
 @pytest.mark.parametrize("normalised", [True, False])
-def test_enrnn(coupling, normalised):
+def test_enrnn_matches_a_literal_transcription(coupling, normalised):
     model = make("enrnn", short_size=3, negative_ones=2, coupling=coupling, epsilon=0.1)
     model.normalised.fill_(normalised)
     x, outputs, p = run(model)
@@ -180,7 +180,7 @@ def test_enrnn(coupling, normalised):
 
 
 @pytest.mark.parametrize("name", ["antisymmetric", "antisymmetric_gated", "ablation"])
-def test_antisymmetric_family(name):
+def test_antisymmetric_family_matches_a_literal_transcription(name):
     settings = {} if name == "ablation" else {"diffusion": 0.3}
     x, outputs, p = run(make(name, step_size=0.2, **settings))
     entries = p["recurrent_entries"]
@@ -195,7 +195,7 @@ def test_antisymmetric_family(name):
     np.testing.assert_allclose(outputs, expected_outputs(x, step, 7, p), rtol=1e-9, atol=1e-12)
 
 
-def test_antisymmetric_matrices_are():
+def test_antisymmetric_matrices_are_antisymmetric():
     model = make("antisymmetric", diffusion=0.25, hidden_size=40, recurrent_scale=2.0)
     w = model.weight().detach()
     torch.testing.assert_close(w + w.T, -0.5 * torch.eye(40))
@@ -204,7 +204,7 @@ def test_antisymmetric_matrices_are():
     assert model.recurrent_entries.std().item() == pytest.approx(2 / 40**0.5, rel=0.1)
 
 
-def test_dtriv_is_exprnn_until_its_base_moves():
+def test_dtriv_equals_exprnn_until_its_base_moves():
     """The first move leaves W where it was; later moves too, though A is zero after them."""
     exprnn, dtriv = make("exprnn"), make("dtriv", rebase_every=3)
     assert (dtriv.skew_entries == 0).all()
@@ -254,7 +254,7 @@ def test_dtriv_stays_orthogonal():
     assert torch.linalg.matrix_norm(w.T @ w - torch.eye(7)) < 10 * 7 * torch.finfo(torch.float32).eps
 
 
-def test_dtriv_projects_its_base_after_every_few_changes():
+def test_dtriv_projects_its_base_every_few_changes():
     """A base that rounding has taken away from the orthogonal matrices comes back with the third change."""
     model = make("dtriv", rebase_every=2, project_every=3)
     with torch.no_grad():
@@ -276,7 +276,7 @@ def test_dtriv_projects_its_base_after_every_few_changes():
         ("cornn", ["W_y", "W_z"], 1),
     ],
 )
-def test_recurrent_matrices_are_the_parts_of_the_stacked_weight(name, names, dimension):
+def test_recurrent_matrices_are_slices_of_the_stacked_weight(name, names, dimension):
     model = make(name)
     matrices = model.recurrent_matrices()
     assert list(matrices) == names
@@ -286,13 +286,13 @@ def test_recurrent_matrices_are_the_parts_of_the_stacked_weight(name, names, dim
         np.testing.assert_array_equal(matrix.detach(), part)
 
 
-def test_ornn_keeps_its_vectors_at_unit_length():
+def test_ornn_vectors_keep_unit_length():
     model = make("ornn", reflections=4)
     steps(model, 20, 10)
     torch.testing.assert_close(torch.linalg.vector_norm(model.vectors(), dim=0), torch.ones(4))
 
 
-def test_enrnn_is_normalised_for_good_when_the_radius_passes_one():
+def test_enrnn_is_normalised_permanently_when_the_radius_passes_one():
     model = make("enrnn", hidden_size=30, short_size=20, negative_ones=3)
     assert not model.normalised
     assert model.radius() <= 1
@@ -319,7 +319,7 @@ def test_enrnn_is_normalised_for_good_when_the_radius_passes_one():
         ("antisymmetric", {"step_size": 0}, "step_size=0"),
     ],
 )
-def test_nonsense_is_refused(model, settings, message):
+def test_invalid_settings_are_refused(model, settings, message):
     with pytest.raises(UsageError) as error:
         make(model, **settings)
     assert message in str(error.value)
@@ -330,11 +330,11 @@ ALL += ["antisymmetric_gated", "ablation"]
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_gradients_by_finite_differences(name):
+def test_gradients_match_finite_differences(name):
     assert_gradients(make(name, "last"))
 
 
-def test_scornn_trains_a_apart():
+def test_scornn_trains_a_with_its_own_optimiser():
     others, skew = make("scornn", optimizer="adam_tf1", recurrent_learning_rate=1e-5).parameter_groups()
     assert [parameter.numel() for parameter in skew.parameters] == [21]
     assert (others.optimizer, skew.optimizer, skew.learning_rate) == ("adam_tf1", "rmsprop_tf1", 1e-5)

@@ -25,7 +25,7 @@ NAMES = ["cornn", "lem", "lipschitz_rnn", "lru"]
 SMALL = {"lru": {"block_size": 5}}
 
 
-def test_cornn():
+def test_cornn_matches_a_literal_transcription():
     x, outputs, p = run(make("cornn", step_size=0.3, frequency=1.7, damping=0.9))
     w_y, w_z = p["recurrent_weight"][:, :7], p["recurrent_weight"][:, 7:]
 
@@ -38,7 +38,7 @@ def test_cornn():
     np.testing.assert_allclose(outputs, expected_outputs(x, step, 7, p), rtol=1e-9, atol=1e-12)
 
 
-def test_lem():
+def test_lem_matches_a_literal_transcription():
     x, outputs, p = run(make("lem", step_size=0.4))
     w_1, w_z, w_2, w_y = np.split(p["recurrent_weight"], 4)
     v_1, v_z, v_2, v_y = np.split(p["input_weight"], 4)
@@ -55,7 +55,7 @@ def test_lem():
 
 
 @pytest.mark.parametrize("beta", [0, 0.75, 1])
-def test_lipschitz_rnn(beta):
+def test_lipschitz_rnn_matches_a_literal_transcription(beta):
     x, outputs, p = run(make("lipschitz_rnn", step_size=0.3, skewness=beta, diffusion=0.2))
 
     def matrix(m):
@@ -71,7 +71,7 @@ def test_lipschitz_rnn(beta):
 
 
 @pytest.mark.parametrize("readout", ["all", "last"])
-def test_lru(readout):
+def test_lru_matches_a_literal_transcription(readout):
     d = 5
     x, outputs, p = run(make("lru", readout, block_size=d))
     eigenvalues = np.exp(-np.exp(p["nu"]) + 1j * np.exp(p["theta"]))
@@ -96,7 +96,7 @@ def test_lru(readout):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("readout", ["all", "last"])
-def test_gradients_by_finite_differences(name, readout):
+def test_gradients_match_finite_differences(name, readout):
     assert_gradients(make(name, readout, **SMALL.get(name, {})))
 
 
@@ -110,11 +110,11 @@ def test_gradients_by_finite_differences(name, readout):
         ("lipschitz_rnn", 128, 1, 10, 2 * 128**2 + 128 + 128 + 1290),
     ],
 )
-def test_parameters_are_counted_as_in_the_papers(name, n, m, p, exact):
+def test_parameter_counts_match_the_papers(name, n, m, p, exact):
     assert make(name, inputs=m, outputs=p, hidden_size=n).parameter_count() == exact
 
 
-def test_parameters_of_the_lru():
+def test_lru_parameter_count_matches_the_formula():
     n, d = 7, 5
     layer = 3 * n + 2 * n * d + 2 * n * d + d
     around = (M * d + d) + 2 * d + 2 * (d * d + d) + (d * P + P)
@@ -164,7 +164,7 @@ def test_lipschitz_rnn_starts_as_its_program():
     spread(model.output_weight, 1 / math.sqrt(50))
 
 
-def test_lem_keeps_its_states_between_minus_one_and_one():
+def test_lem_states_stay_between_minus_one_and_one():
     """Each step is a mean of the state and a tanh, as long as dt is at most 1."""
     model = make("lem", step_size=1)
     steps(model, 200, 100)
@@ -175,7 +175,7 @@ def test_lem_keeps_its_states_between_minus_one_and_one():
 
 
 @pytest.mark.parametrize(("beta", "sign"), [(0, 1), (1, -1)])
-def test_lipschitz_matrices_turn_from_symmetric_to_skew(beta, sign):
+def test_lipschitz_matrices_interpolate_symmetric_and_skew(beta, sign):
     model = make("lipschitz_rnn", skewness=beta, diffusion=0)
     steps(model, 200)
     for matrix in model.recurrent_matrices().values():
@@ -209,7 +209,7 @@ def test_lru_starts_on_its_ring(r_min, r_max, theta_max):
     assert model.state_weight.var().item() == pytest.approx(1 / n, rel=0.05)
 
 
-def test_lru_stays_inside_the_circle():
+def test_lru_stays_inside_the_unit_circle():
     """exp(-exp(nu)) is below 1 whatever the optimiser does."""
     model = make("lru", r_min=0.9)
     before = model.eigenvalues().detach()
@@ -219,7 +219,7 @@ def test_lru_stays_inside_the_circle():
     assert (after.abs() <= 1).all()
 
 
-def test_lru_trains_its_recurrence_more_slowly():
+def test_lru_trains_its_recurrence_at_a_lower_rate():
     others, recurrent = make("lru", learning_rate=0.01, recurrent_factor=0.25).parameter_groups()
     assert others.learning_rate == 0.01
     assert recurrent.learning_rate == 0.0025
@@ -239,7 +239,7 @@ def test_lru_trains_its_recurrence_more_slowly():
         ("lru", {"theta_max": 7}, "theta_max=7"),
     ],
 )
-def test_nonsense_is_refused(name, settings, message):
+def test_invalid_settings_are_refused(name, settings, message):
     with pytest.raises(UsageError) as error:
         make(name, **settings)
     assert message in str(error.value)

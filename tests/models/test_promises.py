@@ -17,22 +17,22 @@ def distances(name: str, **settings) -> list[float]:
 
 
 @pytest.mark.parametrize("name", ORTHOGONAL)
-def test_what_is_orthogonal_by_construction_stays_so_to_rounding(name):
+def test_orthogonal_by_construction_stays_orthogonal_to_rounding(name):
     assert max(distances(name)) <= 10 * 16 * EPS
 
 
-def test_others_do_not():
+def test_unconstrained_rnn_leaves_orthogonality():
     assert max(distances("rnn")) > 0.1
 
 
 @pytest.mark.parametrize("diffusion", [0.0, 0.1])
-def test_the_antisymmetric_matrix_stays_so(diffusion):
+def test_antisymmetric_matrix_stays_antisymmetric(diffusion):
     w = trained("antisymmetric", diffusion=diffusion).weight().detach()
     assert torch.equal(w - w.diag().diag(), -(w - w.diag().diag()).T)
     torch.testing.assert_close(w.diag(), torch.full((16,), -diffusion))
 
 
-def test_enrnns_radius_stays_at_most_one():
+def test_enrnn_radius_stays_at_most_one():
     """From above 1, which the first step finds out and mends for good."""
 
     def widen(model):
@@ -44,7 +44,7 @@ def test_enrnns_radius_stays_at_most_one():
     assert np.abs(results).max() <= 1 + 1e-5
 
 
-def test_the_full_capacity_matrix_drifts_with_the_steps():
+def test_full_capacity_matrix_drifts_with_the_steps():
     """As in figure 4 of the scoRNN paper: by rounding alone, but more and more of it."""
     early, late = (distances("full_urnn", iterations=count)[0] for count in (20, 200))
     assert 2 * early < late < 1e-3

@@ -40,7 +40,7 @@ def expected(readout: str, outputs: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("readout", ["last", "all", "last_valid", "mean", "positions"])
 @pytest.mark.parametrize("name", NAMES)
-def test_values_and_gradients_are_those_of_the_outputs_of_all_steps(name, readout):
+def test_values_and_gradients_match_the_outputs_of_all_steps(name, readout):
     """The loss weighs every output differently, so a wrong step or a wrong sequence is seen."""
     results = []
     for own in (readout, "all"):
@@ -65,7 +65,7 @@ def test_without_lengths_every_step_is_valid(readout):
     torch.testing.assert_close(model(x)[0], whole, rtol=1e-12, atol=1e-14)
 
 
-def test_the_readout_of_positions_asks_for_them():
+def test_readout_of_positions_requires_positions():
     with pytest.raises(ValueError, match="needs positions"):
         make("rnn", "positions")(inputs().float())
 
@@ -76,7 +76,7 @@ def symbols() -> torch.Tensor:
 
 @pytest.mark.parametrize("settings", [{}, {"embedding_size": 3}], ids=["one_hot", "embedding"])
 @pytest.mark.parametrize("name", NAMES)
-def test_symbols_are_one_hot_vectors_in_value_and_gradient(name, settings):
+def test_symbols_equal_one_hot_vectors_in_value_and_gradient(name, settings):
     cls = Catalog().load("model", name)
     read = cls.Settings.read({"hidden_size": 8, **settings})
     numbers = symbols()
@@ -92,7 +92,7 @@ def test_symbols_are_one_hot_vectors_in_value_and_gradient(name, settings):
         torch.testing.assert_close(value, other, rtol=1e-9, atol=1e-11)
 
 
-def test_selection_by_hand():
+def test_selection_matches_a_loop():
     outputs = torch.arange(12.0).view(3, 2, 2)  # step t, sequence b: 4 t + 2 b, 4 t + 2 b + 1
     lengths = torch.tensor([2, 3])
     assert last_valid(outputs, lengths).tolist() == [[4, 5], [10, 11]]

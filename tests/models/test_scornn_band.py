@@ -16,7 +16,7 @@ def banded(n, width):
 
 
 @pytest.mark.parametrize("width", [1, 3, 6])
-def test_a_band_holds_the_entries_up_to_its_width_and_gives_them_back(width):
+def test_band_holds_the_entries_up_to_its_width(width):
     matrix = torch.arange(49.0).view(7, 7)
     inside = banded(7, width)
     entries = band_entries(upper_entries(matrix), 7, width)
@@ -28,7 +28,7 @@ def test_a_band_holds_the_entries_up_to_its_width_and_gives_them_back(width):
 
 
 @pytest.mark.parametrize("width", [1, 3, 6])
-def test_scornn_with_a_band(width):
+def test_scornn_with_a_band_matches_a_literal_transcription(width):
     x, outputs, p = run(make("scornn", negative_ones=3, bandwidth=width))
     entries = np.zeros(21)
     entries[banded(7, width)] = p["skew_entries"]
@@ -36,7 +36,7 @@ def test_scornn_with_a_band(width):
     np.testing.assert_allclose(outputs, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_its_gradient_is_the_bands_part_of_theorem_3_2():
+def test_gradient_is_the_banded_part_of_theorem_3_2():
     """dL/dA = V^T - V, V = (I + A)^{-T} G (D + W^T), at the entries that are trained."""
     model = make("scornn", negative_ones=2, bandwidth=2)
     run(model)
@@ -50,19 +50,19 @@ def test_its_gradient_is_the_bands_part_of_theorem_3_2():
     np.testing.assert_allclose(model.skew_entries.grad.numpy(), expected, rtol=1e-9, atol=1e-12)
 
 
-def test_the_widest_band_is_every_entry_and_the_start_is_the_same():
+def test_widest_band_has_every_entry_and_the_same_start():
     for width in (1, 6):
         torch.testing.assert_close(make("scornn", bandwidth=width).weight(), make("scornn").weight())
     assert torch.equal(make("scornn", bandwidth=6).skew_entries, make("scornn").skew_entries)
 
 
-def test_without_a_band_a_runs_settings_are_what_they_were():
+def test_settings_without_a_band_are_unchanged():
     cls = Catalog().load("model", "scornn")
     assert "bandwidth" not in cls.Settings.read({}).canonical()
     assert cls.Settings.read({"bandwidth": "5"}).canonical()["bandwidth"] == 5
 
 
-def test_it_stays_orthogonal():
+def test_banded_scornn_stays_orthogonal():
     model = make("scornn", bandwidth=2)
     steps(model, 200, 100)
     assert (model.skew_entries != 0).all()
@@ -71,14 +71,14 @@ def test_it_stays_orthogonal():
 
 
 @pytest.mark.parametrize(("n", "width"), [(170, 1), (170, 20), (170, 169)])
-def test_only_the_bands_entries_count(n, width):
+def test_only_banded_entries_are_parameters(n, width):
     """n l - l (l + 1) / 2 of them."""
     full = make("scornn", hidden_size=n, inputs=1, outputs=10).parameter_count()
     narrow = make("scornn", hidden_size=n, inputs=1, outputs=10, bandwidth=width).parameter_count()
     assert full - narrow == n * (n - 1) // 2 - (n * width - width * (width + 1) // 2)
 
 
-def test_gradients_by_finite_differences():
+def test_gradients_match_finite_differences():
     assert_gradients(make("scornn", "last", bandwidth=2))
 
 
@@ -86,7 +86,7 @@ def test_gradients_by_finite_differences():
     ("width", "message"),
     [(7, "bandwidth=7 should be less than hidden_size (7)"), (0, "bandwidth=0"), (1.5, "bandwidth")],
 )
-def test_nonsense_is_refused(width, message):
+def test_invalid_settings_are_refused(width, message):
     with pytest.raises(UsageError) as error:
         make("scornn", bandwidth=width)
     assert message in str(error.value)

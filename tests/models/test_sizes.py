@@ -37,7 +37,7 @@ from orthobench.spec import resolve
         ("ablation", 196, 96, 10, 78_410),
     ],
 )
-def test_parameters_are_counted_as_in_the_papers(model, n, m, p, exact):
+def test_parameter_counts_match_the_papers(model, n, m, p, exact):
     assert make(model, inputs=m, outputs=p, hidden_size=n).parameter_count() == exact
 
 
@@ -53,12 +53,12 @@ def test_parameters_are_counted_as_in_the_papers(model, n, m, p, exact):
         ("enrnn", 129, 129, {"hidden_size": 468, "short_size": 94, "coupling": False}, 199_928),
     ],
 )
-def test_parameters_of_settings_are_counted_as_in_the_papers(model, m, p, settings, exact):
+def test_parameter_counts_of_settings_match_the_papers(model, m, p, settings, exact):
     assert make(model, inputs=m, outputs=p, **settings).parameter_count() == exact
 
 
 @pytest.mark.parametrize(("task", "model", "printed"), [("adding", "scornn", 15), ("copying", "scornn", 22)])
-def test_defaults_have_the_printed_size(task, model, printed):
+def test_defaults_have_the_published_size(task, model, printed):
     config = resolve(Catalog(), task, model, {"train_size": "20", "test_size": "20", "batch_size": "20"})
     signature = config.task_class(config.task_settings, 0, torch.device("cpu")).signature
     network = config.model_class(config.model_settings, signature, torch.Generator())

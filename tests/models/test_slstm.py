@@ -16,7 +16,7 @@ FORGET = {"sigmoid": sigmoid, "exponential": np.exp}
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("forget_gate", FORGET)
 @pytest.mark.parametrize("heads", [1, 2, 3])
-def test_is_the_equations_without_a_stabiliser(heads, forget_gate, readout):
+def test_matches_the_equations_without_a_stabiliser(heads, forget_gate, readout):
     """The paper's first form: exponentials as they stand, and each head's products alone."""
     n, d = 6, 6 // heads
     x, outputs, p = run(make("slstm", readout, hidden_size=n, heads=heads, forget_gate=forget_gate))
@@ -47,7 +47,7 @@ def arguments(gates=None, steps=5, batch=2, n=4, dtype=torch.float64):
 
 
 @pytest.mark.parametrize("exponential", [False, True])
-def test_the_stabiliser_is_the_authors_programs(exponential):
+def test_stabiliser_matches_the_authors_program(exponential):
     """The states step by step, with m_1 = i from zeros and the larger of the two exponents from any other state."""
     x, weight, start = arguments()
     for state in (tuple(torch.zeros_like(part) for part in start), start):
@@ -64,7 +64,7 @@ def test_the_stabiliser_is_the_authors_programs(exponential):
             np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-11, atol=1e-13)
 
 
-def test_gradients_by_finite_differences():
+def test_gradients_match_finite_differences():
     x, weight, state = arguments()
     tensors = [tensor.requires_grad_() for tensor in (x, weight, *state)]
 
@@ -76,7 +76,7 @@ def test_gradients_by_finite_differences():
     assert_gradients(make("slstm", hidden_size=4, heads=2, recurrent_start="uniform"))
 
 
-def test_the_trace_is_the_derivative_of_a_moved_state():
+def test_trace_is_the_derivative_by_a_shifted_state():
     """By a run that starts again at each step; h_t = s(o_t) c_t / n_t carries c_t and n_t to the loss as well."""
     x, weight, start = arguments()
     trace, way = GradientTrace(), torch.randn(5, 2, 4, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
@@ -122,7 +122,7 @@ def test_outputs_do_not_depend_on_the_stabiliser():
     torch.testing.assert_close(slstm(x, weight, (h, 3 * c, 3 * n, m))[0], whole)
 
 
-def test_starts_as_the_program():
+def test_starts_as_its_program():
     model = make("slstm", inputs=40, hidden_size=256, heads=4)
     bias = model.bias.detach().reshape(4, 4, 64)
     assert not bias[[0, 2, 3]].any()
@@ -135,7 +135,7 @@ def test_starts_as_the_program():
     assert 0.3 < linear.recurrent_blocks.abs().max() <= 8**-0.5
 
 
-def test_matrices_have_zeros_between_heads():
+def test_matrices_are_zero_between_heads():
     matrices = make("slstm", hidden_size=6, heads=3, recurrent_start="uniform").recurrent_matrices()
     assert list(matrices) == ["R_i", "R_f", "R_z", "R_o"]
     within = torch.block_diag(*[torch.ones(2, 2)] * 3)
@@ -143,7 +143,7 @@ def test_matrices_have_zeros_between_heads():
         assert torch.equal(matrix != 0, within != 0)
 
 
-def test_parameters_are_counted_and_heads_divide():
+def test_parameter_counts_and_divisibility_by_heads():
     model = make("slstm", hidden_size=8)
     assert model.recurrent_blocks.shape == (4, 4, 2, 2)
     assert model.parameter_count() == 4 * 8 * (M + 1) + 4 * 4 * 2 * 2 + (8 * P + P)
@@ -153,7 +153,7 @@ def test_parameters_are_counted_and_heads_divide():
         make("slstm", hidden_size=8, heads=3)
 
 
-def test_two_halves_are_the_whole():
+def test_two_halves_equal_the_whole_sequence():
     model = make("slstm", hidden_size=8, recurrent_start="uniform").double()
     x = torch.randn(T, B, M, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
     first, state = model(x[:2])

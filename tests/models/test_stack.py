@@ -93,7 +93,7 @@ def set_rnn(rnn: nn.RNN, cell: Any, layer: int = 0) -> None:
 
 
 @pytest.mark.parametrize("norm", ["batch", "layer", None])
-def test_residual_blocks_are_the_published_ones(norm: str | None) -> None:
+def test_residual_blocks_match_the_published_program(norm: str | None) -> None:
     """In training with dropout, and in evaluation: outputs, gradients and running statistics."""
     stack: Any = build("rnn", **BLOCK, block_norm=norm, dropout=0.3)
     published = PublishedStack([PublishedBlock(norm, 0.3) for _ in range(2)])
@@ -146,7 +146,7 @@ class SlicedBlock(nn.Module):
 
 
 @pytest.mark.parametrize("n", [D, N])
-def test_post_norm_blocks_are_slices(n: int) -> None:
+def test_post_norm_blocks_match_slices(n: int) -> None:
     """With an embedding of the blocks' size there is no other map of the inputs."""
     stack: Any = build("rnn", **BLOCK | {"block": "post_norm", "hidden_size": n}, embedding_size=D, dropout=0.3)
     published = PublishedStack([SlicedBlock(n) for _ in range(2)], encodes=False)
@@ -171,7 +171,7 @@ def test_post_norm_blocks_are_slices(n: int) -> None:
 
 
 @pytest.mark.parametrize("readout", ["last", "all"])
-def test_layers_without_blocks_are_torchs(readout: str) -> None:
+def test_layers_without_blocks_equal_torch(readout: str) -> None:
     """torch.nn.LSTM of three layers, with dropout between them and none after the last."""
     stack: Any = build("lstm", readout, layers=3, dropout=0.4, forget_bias=0.0)
     published, decoder = nn.LSTM(M, N, 3, dropout=0.4), nn.Linear(N, P)
@@ -190,7 +190,7 @@ def test_layers_without_blocks_are_torchs(readout: str) -> None:
     torch.testing.assert_close(torch.stack(final[1::2]), c, rtol=1e-5, atol=1e-5)
 
 
-def test_the_published_stack_of_lru() -> None:
+def test_published_lru_stack_matches_sums_written_out() -> None:
     """Each layer's sums written out in complex numbers, in float64."""
     model: Any = build("lru", block="residual", layers=3, block_size=D, block_norm="batch", dropout=0.1).double()
     with torch.no_grad():
@@ -228,7 +228,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", Catalog().names("model"))
-def test_a_stack_of_every_model_meets_the_contract(name: str, kind: str) -> None:
+def test_stack_of_every_model_meets_the_contract(name: str, kind: str) -> None:
     cls = Catalog().load("model", name)
     fields = {"layers": 2, **KINDS[kind]}
     members = {**fields, "__annotations__": {field: cls.Settings.__annotations__.get(field, Any) for field in fields}}
@@ -239,13 +239,13 @@ def test_a_stack_of_every_model_meets_the_contract(name: str, kind: str) -> None
 
 @pytest.mark.parametrize("readout", ["last", "all"])
 @pytest.mark.parametrize("block", ["residual", "post_norm"])
-def test_gradients(block: str, readout: str) -> None:
+def test_gradients_match_finite_differences(block: str, readout: str) -> None:
     assert_gradients(build("scornn", readout, **BLOCK | {"block": block, "block_norm": "batch"}))
 
 
 @pytest.mark.parametrize("block", ["residual", "post_norm"])
 @pytest.mark.parametrize("norm", ["batch", "layer"])
-def test_the_last_step_alone_is_that_of_all_steps(block: str, norm: str) -> None:
+def test_last_step_alone_equals_the_last_of_all_steps(block: str, norm: str) -> None:
     """Also in training with batch statistics, which include the steps that nothing reads."""
     last, everything = (
         build("gru", readout, **BLOCK | {"block": block, "block_norm": norm}) for readout in ("last", "all")
@@ -254,7 +254,7 @@ def test_the_last_step_alone_is_that_of_all_steps(block: str, norm: str) -> None
     torch.testing.assert_close(last(x)[0], everything(x)[0][-1], rtol=1e-5, atol=1e-6)
 
 
-def test_batch_statistics_leave_padding_out() -> None:
+def test_batch_statistics_exclude_padding() -> None:
     """Those of torch's BatchNorm1d over the valid steps as one batch; padding may be anything."""
     stack, published = BatchNorm(D), nn.BatchNorm1d(D, affine=False)
     for step in range(3):
@@ -268,7 +268,7 @@ def test_batch_statistics_leave_padding_out() -> None:
 
 
 @pytest.mark.parametrize("readout", ["last_valid", "mean", "positions"])
-def test_a_stack_reads_valid_steps_alone(readout: str) -> None:
+def test_stack_reads_valid_steps_only(readout: str) -> None:
     """In training with batch statistics: what is in the padding changes nothing."""
     model = build("gru", readout, **BLOCK, block_norm="batch")
     lengths, positions = torch.tensor([3, T, 5]), torch.tensor([[1, 2, 4], [2, 6, 0]])
@@ -279,7 +279,7 @@ def test_a_stack_reads_valid_steps_alone(readout: str) -> None:
     assert outputs[0].shape == model.signature.output_shape(T, B, 2)
 
 
-def test_names_of_matrices_states_and_traces() -> None:
+def test_matrices_states_and_traces_name_their_layer() -> None:
     model, trace = build("lstm", layers=2), GradientTrace()
     model(noise(T, B, M), trace=trace)[0].square().sum().backward()
     assert list(model.state_parts()) == ["1.h", "1.c", "2.h", "2.c"]
@@ -290,7 +290,7 @@ def test_names_of_matrices_states_and_traces() -> None:
     assert all((norms > 0).any() for norms in trace.norms.values())
 
 
-def test_the_trace_of_a_lower_layer_is_the_derivative() -> None:
+def test_trace_of_a_lower_layer_is_the_derivative() -> None:
     """By autograd through the two layers' equations, step by step."""
     model, trace = build("rnn", layers=2).double(), GradientTrace()
     x = noise(T, B, M).double()
@@ -309,7 +309,7 @@ def test_the_trace_of_a_lower_layer_is_the_derivative() -> None:
         torch.testing.assert_close(trace.norms[name], expected)
 
 
-def test_numbers_of_parameters() -> None:
+def test_parameter_counts_match_the_formulas() -> None:
     """An LSTM of d inputs has 4 n (n + d + 1) numbers, a block 2 d (n + 1) and 2 d for its norm."""
     block = 4 * N * (N + D + 1) + 2 * D * (N + 1) + 2 * D
     assert build("lstm", **BLOCK).parameter_count() == D * (M + 1) + 2 * block + P * (D + 1)
@@ -317,7 +317,7 @@ def test_numbers_of_parameters() -> None:
     assert build("lstm", layers=2).parameter_count() == bare
 
 
-def test_each_layer_has_its_own_optimisers_penalty_and_constraint() -> None:
+def test_each_layer_has_its_optimiser_penalty_and_constraint() -> None:
     model = build("scornn", **BLOCK)
     assert [group.optimizer for group in model.parameter_groups()] == ["rmsprop_tf1"] * 5
     assert len({group.learning_rate for group in model.parameter_groups()}) == 2
@@ -335,7 +335,7 @@ def test_each_layer_has_its_own_optimisers_penalty_and_constraint() -> None:
         torch.testing.assert_close(matrix.mH @ matrix, torch.eye(N) + 0j, rtol=0, atol=1e-5)
 
 
-def test_the_neutral_settings_make_the_model_itself_and_no_other_key() -> None:
+def test_neutral_settings_build_the_plain_model_with_the_same_key() -> None:
     plain = resolve(Catalog(), "adding", "scornn", {})
     neutral = {"layers": "1", "block": "none", "block_size": "128", "block_norm": "layer", "dropout": "0"}
     assert resolve(Catalog(), "adding", "scornn", neutral).spec.key == plain.spec.key
@@ -361,7 +361,7 @@ def test_settings_without_effect_are_refused(settings: dict[str, str], message: 
         resolve(Catalog(), "adding", "lstm", settings)
 
 
-def test_parameters_beyond_the_memory_are_refused_by_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_beyond_the_memory_are_refused_by_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     from orthobench.training import size
 
     monkeypatch.setattr(size.psutil, "virtual_memory", lambda: type("Memory", (), {"total": 1 << 20}))

@@ -16,7 +16,7 @@ from orthobench.model import Signature
 from orthobench.plugins import Catalog
 
 
-def test_enrnn_starts_with_these_eigenvalues():
+def test_enrnn_starts_with_the_stated_eigenvalues():
     """W_S has 2 x 2 blocks m [[cos t, -sin t], [sin t, cos t]], m ~ U(-1, 1), t ~ U(0, pi / 2); W_L has m = 1."""
     blocks = 200
     model = make("enrnn", hidden_size=4 * blocks, short_size=2 * blocks, negative_ones=0)
@@ -40,14 +40,14 @@ def test_enrnn_starts_with_these_eigenvalues():
 
 
 @pytest.mark.parametrize("name", ["exprnn", "dtriv"])
-def test_exprnns_output_bias_is_the_one_asked_for(name):
+def test_exprnn_output_bias_starts_as_set(name):
     assert make(name, output_bias="zeros").output_bias.eq(0).all()
     drawn = make(name).output_bias
     assert drawn.ne(0).all()
     assert drawn.abs().max() <= 7**-0.5
 
 
-def test_exprnn_starts_on_the_circle():
+def test_exprnn_eigenvalues_start_on_the_circle():
     full = np.linalg.eigvals(make("exprnn", hidden_size=60).weight().detach().double().numpy())
     half = np.linalg.eigvals(make("exprnn", hidden_size=60, initialization="half_circle").weight().detach().numpy())
     np.testing.assert_allclose(np.abs(full), 1, atol=1e-5)
@@ -69,7 +69,7 @@ def test_scornn_starts_as_its_program():
     assert torch.equal(zero, torch.diag(torch.tensor([1.0, 1, 1, 1, -1, -1])))
 
 
-def test_lstm_starts_as_tensorflows_cell():
+def test_lstm_starts_as_the_tensorflow_cell():
     model = make("lstm", hidden_size=40)
     bound = math.sqrt(6 / (M + 40 + 160))
     for weight in (model.input_weight, model.recurrent_weight):
@@ -78,7 +78,7 @@ def test_lstm_starts_as_tensorflows_cell():
     assert model.forget_offset.view(4, -1).sum(1).tolist() == [0, 40, 0, 0]
 
 
-def test_lstm_with_the_biases_of_torchs_lstm():
+def test_lstm_with_torch_biases_equals_torch_lstm():
     """Two trained biases U(-1/sqrt(n), 1/sqrt(n)), whose sum is added; the published LSTM then has the same outputs."""
     model = make("lstm", hidden_size=40, bias_start="torch", forget_bias=0.0)
     for bias in (model.bias, model.recurrent_bias):
@@ -99,7 +99,7 @@ def test_lstm_with_the_biases_of_torchs_lstm():
 
 @pytest.mark.parametrize("name", ["lstm", "scornn", "wrnn", "eurnn", "mamba"])
 @pytest.mark.parametrize("layers", [1, 2])
-def test_the_output_weight_starts_as_asked_for(name, layers):
+def test_output_weight_starts_as_set(name, layers):
     """Also where a model has a start of its own for it; everything else starts as before."""
 
     def start(output_weight):
@@ -126,6 +126,6 @@ def test_lstm_starts_as_in_the_antisymmetric_paper():
     assert not model.bias.any()
 
 
-def test_copying_programs_start_the_output_bias_at_random():
+def test_copying_programs_start_with_a_random_output_bias():
     bias = make("scornn", outputs=9, output_bias="glorot").output_bias
     assert 0 < bias.abs().max() <= 3**0.5 / 3

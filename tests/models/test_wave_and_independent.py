@@ -17,7 +17,7 @@ ACTIVATIONS = {"relu": lambda z: np.maximum(z, 0), "tanh": np.tanh, "identity": 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_wrnn_is_the_convolution(activation, channels):
+def test_wrnn_matches_the_convolution_written_out(activation, channels):
     """Each sum over channels and neighbours written out."""
     n = 5
     x, outputs, p = run(make("wrnn", hidden_size=n, channels=channels, activation=activation))
@@ -34,7 +34,7 @@ def test_wrnn_is_the_convolution(activation, channels):
     np.testing.assert_allclose(outputs, expected_outputs(x, step, n * channels, p), rtol=1e-9, atol=1e-12)
 
 
-def test_wrnn_is_torchs_circular_convolution():
+def test_wrnn_equals_torchs_circular_convolution():
     model = make("wrnn", hidden_size=6, channels=3, initialization="linear").double()
     conv = nn.Conv1d(3, 3, 3, padding=1, padding_mode="circular").double()
     h = torch.randn(4, 3, 6, generator=torch.Generator().manual_seed(0)).double()
@@ -58,7 +58,7 @@ def test_wrnn_starts_as_a_permutation(n):
     assert torch.equal(make("wrnn", hidden_size=n, initialization="identity").weight(), torch.eye(n))
 
 
-def test_wrnn_above_the_limit_applies_the_convolution(monkeypatch):
+def test_wrnn_above_the_size_limit_applies_the_convolution(monkeypatch):
     """With the numbers and gradients of the matrix."""
     formed = make("wrnn", hidden_size=6, channels=3, initialization="linear")
     monkeypatch.setattr("orthobench.models.wrnn.FORMED_UP_TO", 17)
@@ -72,7 +72,7 @@ def test_wrnn_above_the_limit_applies_the_convolution(monkeypatch):
     torch.testing.assert_close(*results)
 
 
-def test_wrnns_size_and_encoder_are_the_papers():
+def test_wrnn_size_and_encoder_match_the_paper():
     """10.29k parameters on adding, without the output map and the convolution's bias."""
     model = make("wrnn", hidden_size=100, channels=27, inputs=2, outputs=1)
     assert model.parameter_count() - (2700 + 1) - 27 == 10_287
@@ -83,7 +83,7 @@ def test_wrnns_size_and_encoder_are_the_papers():
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_ind_rnn_is_its_equation(activation):
+def test_ind_rnn_matches_its_equation(activation):
     x, outputs, p = run(make("ind_rnn", activation=activation))
 
     def step(x_t, h):
@@ -93,7 +93,7 @@ def test_ind_rnn_is_its_equation(activation):
     np.testing.assert_allclose(outputs, expected_outputs(x, step, 7, p), rtol=1e-9, atol=1e-12)
 
 
-def test_ind_rnn_keeps_its_bound():
+def test_ind_rnn_weights_stay_in_their_bound():
     bound = 2 ** (1 / 50)
     model: Any = make("ind_rnn", bounded_steps=50, learning_rate=1.0)
     steps(model, 5)
@@ -105,7 +105,7 @@ def test_ind_rnn_keeps_its_bound():
 
 
 @pytest.mark.parametrize("name", ["wrnn", "ind_rnn"])
-def test_gradients(name):
+def test_gradients_match_finite_differences(name):
     assert_gradients(make(name, hidden_size=4, activation="tanh", **({"channels": 2} if name == "wrnn" else {})))
 
 

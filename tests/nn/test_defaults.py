@@ -61,14 +61,14 @@ for default in sys.argv[1:]:
 """
 
 
-def test_every_layer_computes_the_same_under_another_default():
+def test_every_layer_gives_the_same_result_under_another_default():
     command = [sys.executable, "-c", PROGRAM, "float64", "bfloat16", "float16", "meta"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_built_under_a_default_of_float64_has_its_type(name):
+def test_layer_built_under_default_float64_has_that_type(name):
     torch.set_default_dtype(torch.float64)
     try:
         layer = LAYERS[name](3, 16, num_layers=2, generator=torch.Generator().manual_seed(0))

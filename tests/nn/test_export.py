@@ -27,14 +27,14 @@ def layer_of(name: str) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_fixed_matrices_compute_the_same(name, x):
+def test_fixed_matrices_give_the_same_outputs(name, x):
     layer = layer_of(name)
     torch.testing.assert_close(layer.for_inference()(x)[0], layer(x)[0])
 
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.filterwarnings("ignore")
-def test_an_exported_program_computes_the_same(name, x):
+def test_exported_program_gives_the_same_outputs(name, x):
     layer = layer_of(name)
     program = torch.export.export(layer.for_inference(), (x,))
     other = x.flip(1) * 0.5
@@ -46,7 +46,7 @@ def test_an_exported_program_computes_the_same(name, x):
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ONNX]
 )
 @pytest.mark.filterwarnings("ignore")
-def test_an_onnx_file_computes_the_same(name, x, tmp_path):
+def test_onnx_file_gives_the_same_outputs(name, x, tmp_path):
     pytest.importorskip("onnxscript", reason="the extra orthobench[onnx] is not installed")
     runtime = pytest.importorskip("onnxruntime")
     layer = layer_of(name)
@@ -59,7 +59,7 @@ def test_an_onnx_file_computes_the_same(name, x, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_export_leaves_nothing_behind(x):
+def test_export_leaves_no_cached_tensors(x):
     """The first use of a size inside an exported program must not serve later calls."""
     size = 9
     layer = orthobench.nn.Antisymmetric(2, size, generator=torch.Generator().manual_seed(0))
@@ -71,7 +71,7 @@ def test_an_export_leaves_nothing_behind(x):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_documents_examples_run(tmp_path, monkeypatch):
+def test_examples_of_the_document_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.S)
     names = {"MyModel": orthobench.nn.RNN.model}
@@ -81,6 +81,6 @@ def test_the_documents_examples_run(tmp_path, monkeypatch):
     assert (tmp_path / "layer.onnx").stat().st_size > 0
 
 
-def test_the_document_names_the_cells_without_onnx():
+def test_document_names_the_cells_without_onnx():
     (line,) = re.findall(r"^No ONNX: (.*?):", DOCUMENT.read_text("utf-8"), re.M)
     assert set(re.findall(r"`(\w+)`", line)) == WITHOUT_ONNX

@@ -42,7 +42,7 @@ def x() -> torch.Tensor:
     return torch.randn(T, B, M, generator=generator(1))
 
 
-def test_the_file_of_the_layers_is_current():
+def test_layer_file_is_current():
     program = runpy.run_path(str(Path(__file__).parents[2] / "checks" / "layers.py"))
     assert program["CELLS"].read_text("utf-8") == program["text"](), "run `make layers`"
 
@@ -55,7 +55,7 @@ def test_every_built_in_model_has_a_layer():
 
 
 @each_layer
-def test_a_layer_is_the_harness_model_without_its_output_map(name, x):
+def test_layer_equals_the_model_without_its_output_map(name, x):
     layer = LAYERS[name](M, N, generator=generator())
     model = layer.model(layer.settings, Signature(M, 5, "all"), generator(2))
     model.load_state_dict(layer.cells[0].state_dict(), strict=False)
@@ -73,7 +73,7 @@ def test_a_layer_is_the_harness_model_without_its_output_map(name, x):
 
 
 @each_layer
-def test_the_state_continues_a_sequence(name, x):
+def test_state_continues_a_sequence(name, x):
     layer = LAYERS[name](M, N, num_layers=2, generator=generator())
     whole, final = layer(x)
     first, state = layer(x[:4])
@@ -125,7 +125,7 @@ def states_of(layer: RecurrentLayer, batch: int) -> torch.Tensor | tuple[torch.T
     return drawn if isinstance(layer, LSTM) else drawn[0]
 
 
-def test_stacked_layers_in_both_directions_are_torchs(pair, x):
+def test_stacked_bidirectional_layers_equal_torch(pair, x):
     layer, torch_layer = pair
     start = states_of(layer, B)
     output, state = layer(x, start)
@@ -136,7 +136,7 @@ def test_stacked_layers_in_both_directions_are_torchs(pair, x):
 
 
 @pytest.mark.parametrize("with_start", [False, True])
-def test_packed_sequences_are_torchs(pair, with_start):
+def test_packed_sequences_equal_torch(pair, with_start):
     layer, torch_layer = pair
     sequences = [torch.randn(length, M, generator=generator(length)) for length in (5, 2, 7, 5)]
     packed = pack_sequence(sequences, enforce_sorted=False)
@@ -153,7 +153,7 @@ def test_packed_sequences_are_torchs(pair, with_start):
 
 
 @each_layer
-def test_a_packed_sequence_is_the_sequence_alone(name):
+def test_packed_sequence_equals_the_sequence_alone(name):
     layer = LAYERS[name](M, N, bidirectional=True, generator=generator())
     padded = torch.randn(T, 2, M, generator=generator(1))
     output, state = layer(pack_padded_sequence(padded, torch.tensor([T, 4])))
@@ -165,7 +165,7 @@ def test_a_packed_sequence_is_the_sequence_alone(name):
 
 
 @each_layer
-def test_batch_first_and_a_sequence_without_a_batch(name, x):
+def test_batch_first_and_unbatched_inputs(name, x):
     layer = LAYERS[name](M, N, generator=generator())
     other = LAYERS[name](M, N, batch_first=True, generator=generator())
     output, state = layer(x)
@@ -179,7 +179,7 @@ def test_batch_first_and_a_sequence_without_a_batch(name, x):
 
 
 @each_layer
-def test_copies_pickles_and_state_dicts_compute_the_same(name, x):
+def test_copies_pickles_and_state_dicts_give_the_same_outputs(name, x):
     layer = LAYERS[name](M, N, num_layers=2, generator=generator())
     output, _ = layer(x)
     loaded = LAYERS[name](M, N, num_layers=2, generator=generator(9))
@@ -191,7 +191,7 @@ def test_copies_pickles_and_state_dicts_compute_the_same(name, x):
 
 
 @each_layer
-def test_parameters_are_drawn_again(name):
+def test_reset_parameters_draws_new_values(name):
     layer = LAYERS[name](M, N, generator=generator())
     before = {key: tensor.clone() for key, tensor in layer.state_dict().items()}
     layer.reset_parameters(generator(5))
@@ -200,7 +200,7 @@ def test_parameters_are_drawn_again(name):
     assert any(not tensor.equal(before[key]) for key, tensor in layer.state_dict().items())
 
 
-def test_torchs_seed_fixes_the_start():
+def test_torch_seed_determines_the_start():
     torch.manual_seed(3)
     first = ScoRNN(M, N)
     torch.manual_seed(3)
@@ -217,7 +217,7 @@ ORTHOGONAL = [name for name, layer in LAYERS.items() if layer.model.orthogonal]
 
 
 @pytest.mark.parametrize("name", [*ORTHOGONAL, "FullURNN", "SoftOrthogonal"])
-def test_any_optimiser_keeps_the_constraint(name, x):
+def test_constraint_holds_with_any_optimiser(name, x):
     settings = {"margin": 0} if name == "SoftOrthogonal" else {}
     layer = LAYERS[name](M, N, generator=generator(), **settings)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
@@ -233,7 +233,7 @@ def test_any_optimiser_keeps_the_constraint(name, x):
 
 
 @pytest.mark.parametrize("layer", [FullURNN(M, N), SoftOrthogonal(M, N, margin=0)])
-def test_layers_that_need_a_step_of_their_own_say_so(layer, x):
+def test_layers_that_need_their_own_step_say_so(layer, x):
     assert layer.needs_after_step
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
     layer(x)[0].sum().backward()
@@ -243,12 +243,12 @@ def test_layers_that_need_a_step_of_their_own_say_so(layer, x):
     assert deviation(layer) < 1e-5
 
 
-def test_a_layer_without_a_step_of_its_own_says_so():
+def test_layer_without_its_own_step_says_so():
     assert not ScoRNN(M, N).needs_after_step
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_gradients_by_finite_differences_in_float64(name):
+def test_gradients_match_finite_differences_in_float64(name):
     settings = {"block_size": 3} if name == "LRU" else {}
     layer = LAYERS[name](2, 4, dtype=torch.float64, generator=generator(), **settings)
     inputs = torch.randn(3, 2, 2, dtype=torch.float64, generator=generator(1), requires_grad=True)
@@ -256,13 +256,13 @@ def test_gradients_by_finite_differences_in_float64(name):
 
 
 @pytest.mark.parametrize("name", ["ScoRNN", "LSTM", "CoRNN", "URNN"])
-def test_the_reference_differentiates_twice(name):
+def test_reference_supports_double_backward(name):
     layer = LAYERS[name](2, 4, dtype=torch.float64, generator=generator())
     inputs = torch.randn(3, 1, 2, dtype=torch.float64, generator=generator(1), requires_grad=True)
     assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], inputs)
 
 
-def test_the_kernels_refuse_to_differentiate_twice(x):
+def test_kernels_refuse_double_backward(x):
     layer = ScoRNN(M, N)
     x.requires_grad_()
     (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
@@ -289,7 +289,7 @@ def test_torch_func_works_on_the_reference(x):
 
 @pytest.mark.parametrize("name", ["ScoRNN", "LSTM", "LRU", "FullURNN"])
 @pytest.mark.filterwarnings("ignore")
-def test_torch_compile_computes_the_same(name, x):
+def test_compiled_layer_gives_the_same_outputs(name, x):
     layer = LAYERS[name](M, N, num_layers=2, generator=generator())
     duplicate = copy.deepcopy(layer)
     output, _ = layer(x)
@@ -302,7 +302,7 @@ def test_torch_compile_computes_the_same(name, x):
         torch.testing.assert_close(gradients(duplicate)[parameter], gradient)
 
 
-def test_dropout_acts_between_layers_in_training(x):
+def test_dropout_acts_between_layers_in_training_only(x):
     layer = ScoRNN(M, N, num_layers=2, dropout=0.5, generator=generator())
     first, second = layer(x)[0], layer(x)[0]
     assert not first.equal(second)
@@ -310,7 +310,7 @@ def test_dropout_acts_between_layers_in_training(x):
     assert layer(x)[0].equal(layer(x)[0])
 
 
-def test_a_projection_makes_the_outputs_smaller(x):
+def test_projection_reduces_the_output_size(x):
     layer = ScoRNN(M, N, num_layers=2, proj_size=5, generator=generator())
     output, state = layer(x)
     assert output.shape == (T, B, 5)
@@ -332,13 +332,13 @@ def test_penalties_of_the_cells_are_summed():
     assert ScoRNN(M, N).penalty() is None
 
 
-def test_a_layer_shows_its_sizes_and_settings():
+def test_repr_shows_sizes_and_settings():
     layer = ScoRNN(M, N, num_layers=2, batch_first=True, negative_ones=3)
     assert repr(layer).splitlines()[1].strip() == "3, 16, num_layers=2, batch_first=True, negative_ones=3"
     assert inspect.getdoc(ScoRNN).startswith("scoRNN: a real orthogonal recurrent matrix")
 
 
-def test_a_model_of_ones_own_becomes_a_layer(x):
+def test_user_model_becomes_a_layer(x):
     class Decay(Model):
         """h_t = h_{t-1} / 2 + U x_t."""
 
@@ -389,7 +389,7 @@ def test_impossible_layers_are_refused_in_one_line(arguments, settings, line):
     assert "\n" not in str(refusal.value)
 
 
-def test_shapes_that_do_not_fit_are_refused_in_one_line(x):
+def test_incompatible_shapes_are_refused_in_one_line(x):
     layer = LSTM(M, N)
     with pytest.raises(UsageError, match=r"inputs \[7, 4, 2\] should be \[time, batch, features\]"):
         layer(x[..., :2])
@@ -403,7 +403,7 @@ def test_shapes_that_do_not_fit_are_refused_in_one_line(x):
 
 @each_layer
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_bad_sequence_leaves_the_others_alone(name, value):
+def test_nan_in_one_sequence_leaves_the_others_unchanged(name, value):
     """Outputs, states and gradients of the inputs of the other sequences keep every bit."""
     bad, others = 1, [0, 2, 3, 4]
     results = []

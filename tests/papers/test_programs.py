@@ -297,7 +297,7 @@ FACTS = [
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: f"{fact.repository}/{fact.line}")
-def test_experiments_have_the_settings_of_the_program_that_they_follow(fact):
+def test_experiments_follow_the_settings_of_their_program(fact):
     following = [experiment for experiment in EXPERIMENTS if fact.holds_for(experiment)]
     assert len(following) == fact.count
     for experiment in following:
@@ -307,7 +307,7 @@ def test_experiments_have_the_settings_of_the_program_that_they_follow(fact):
         assert {name: settings[name] for name in fact.settings} == fact.settings, experiment.label
 
 
-def test_results_are_taken_at_the_epoch_that_the_program_takes():
+def test_results_are_taken_at_the_programs_epoch():
     """coRNN's sMNIST_task.py:83 tests after the last epoch; its other two programs at the best validation."""
     own = [e for e in EXPERIMENTS if e.paper == "rusch2021cornn"]
     selections = {(e.task, e.settings.get("permuted")): e.selection for e in own}
@@ -317,7 +317,7 @@ def test_results_are_taken_at_the_epoch_that_the_program_takes():
 @pytest.mark.parametrize(
     ("model", "length"), [("full_urnn", 1000), ("full_urnn", 2000), ("urnn", 1000), ("urnn", 2000)]
 )
-def test_a_run_has_the_data_of_the_other_models_and_its_experiments_other_settings(model, length):
+def test_run_shares_data_with_other_models_where_its_experiments_differ(model, length):
     """The uRNNs' curves in helfrich2018 are of another program's data; a run of theirs is comparable with scoRNN's."""
     run, other = (resolve(CATALOG, "copying", name, {"sequence_length": length}) for name in (model, "scornn"))
     assert run.spec.condition == other.spec.condition
@@ -328,7 +328,7 @@ def test_a_run_has_the_data_of_the_other_models_and_its_experiments_other_settin
     assert reproduced.training.epochs * own.settings["train_size"] == run.training.epochs * 20_000
 
 
-def test_the_state_tracking_study_trains_every_model_from_one_start_of_the_embedding():
+def test_state_tracking_study_starts_every_embedding_alike():
     """Its protocol is one for all models, also where a paper's experiment gives a model another start."""
     models = ["lstm", "gru", "slstm", "mlstm", "deltanet", "scornn"]
     for run in find_study("state-tracking").runs("paper", models):

@@ -35,7 +35,7 @@ def name(experiment: Experiment) -> str:
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=name)
-def test_every_experiment_can_be_run_with_its_own_settings(experiment):
+def test_every_experiment_runs_with_its_own_settings(experiment):
     spec = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment).spec
     settings = spec.settings
     classes = [CATALOG.load("task", spec.task).Settings, CATALOG.load("model", spec.model).Settings, TrainingSettings]
@@ -48,7 +48,7 @@ def test_every_experiment_can_be_run_with_its_own_settings(experiment):
 
 
 @pytest.mark.parametrize("experiment", [e for e in EXPERIMENTS if e.parameters], ids=name)
-def test_every_printed_size_is_one_that_the_models_are_held_against(experiment):
+def test_every_published_size_is_compared_with_the_models(experiment):
     printed = experiment.parameters.removeprefix("≈")
     own = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment).spec.model_settings
     Settings = CATALOG.load("model", experiment.model).Settings
@@ -68,26 +68,26 @@ def size_settings(size: Size, Settings: type[ModelSettings]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("experiment", [e for e in EXPERIMENTS if e.selection == "best_valid"], ids=name)
-def test_what_is_chosen_by_validation_has_some(experiment):
+def test_experiment_selected_by_validation_has_a_validation_split(experiment):
     settings = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment).spec.task_settings
     assert experiment.task in OWN_VALIDATION or settings["validation_size"] > 0
 
 
 @pytest.mark.parametrize("task", sorted(OWN_VALIDATION))
 @pytest.mark.usefixtures("small_data")
-def test_a_task_whose_data_set_has_a_validation_part_uses_it(task):
+def test_task_with_a_validation_split_uses_it(task):
     settings = {"dataset": "timit_sample"} if task == "timit" else {}
     config = resolve(CATALOG, task, "rnn", settings)
     assert len(config.task_class(config.task_settings, 0, torch.device("cpu")).validation) > 0
 
 
-def test_experiments_have_names_of_their_own():
+def test_experiment_names_are_unique():
     identities = [experiment.identity for experiment in EXPERIMENTS]
     assert len(set(identities)) == len(identities)
 
 
 @pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.key)
-def test_every_printed_number_has_a_cell_of_its_own(paper):
+def test_every_published_number_has_its_own_cell(paper):
     for artifact in paper.artifacts():
         if artifact.shows != "table":
             continue
@@ -101,7 +101,7 @@ def test_every_printed_number_has_a_cell_of_its_own(paper):
 
 
 @pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.key)
-def test_claims_are_about_experiments_that_are_there(paper):
+def test_claims_refer_to_existing_experiments(paper):
     for artifact in paper.artifacts():
         if artifact.shows == "study":
             continue
@@ -116,7 +116,7 @@ def test_claims_are_about_experiments_that_are_there(paper):
                 assert all(claim.over in subject.settings for subject in subjects), claim.text
 
 
-def test_claims_of_studies_are_about_their_runs_or_panels():
+def test_study_claims_refer_to_their_runs_or_panels():
     for artifact in (artifact for paper in papers() for artifact in paper.artifacts() if artifact.shows == "study"):
         study = find_study(artifact.study)
         runs = study.runs("paper")
@@ -132,7 +132,7 @@ def test_claims_of_studies_are_about_their_runs_or_panels():
                 assert fits, claim.text
 
 
-def test_every_figure_that_prints_something_has_a_claim():
+def test_only_the_listed_figures_have_no_claim():
     """Of those without, the printed curves are not at hand, and the text says nothing of them.
 
     SLiCE's paper prints nothing of the study under this project's reduced protocol.
@@ -148,7 +148,7 @@ def test_every_figure_that_prints_something_has_a_claim():
     ]
 
 
-def test_the_papers_figures_stand_in_their_order():
+def test_figures_of_a_paper_are_in_order():
     """Those that are studies among them."""
     order = {key: [artifact.name for artifact in find_paper(key).artifacts()] for key in ("helfrich2020", "chang2019")}
     assert order["helfrich2020"][-4:] == ["figure 4", "figure 5", "figure 6", "figure 7"]
@@ -157,7 +157,7 @@ def test_the_papers_figures_stand_in_their_order():
     assert studies == {"table 3": "time", "figure 4": "orthogonality", "figure 5": "gradient-norms"}
 
 
-def test_printed_numbers_are_the_papers():
+def test_published_numbers_match_a_sample_of_the_papers():
     """A sample of table 1 of the scoRNN paper, table 2 of AntisymmetricRNN's, table 3 of ENRNN's."""
 
     def value(key: str, artifact: str, label: str, column: str) -> float:
@@ -181,7 +181,7 @@ def test_printed_numbers_are_the_papers():
     assert value("kerg2019", "Penn Treebank table", "eurnn, n = 2048", "accuracy, T = 300") == 0.6555
 
 
-def test_what_is_quoted_is_marked():
+def test_quoted_numbers_are_marked():
     quotations = [e for e in EXPERIMENTS if any(note.startswith("Quoted") for note in e.notes)]
     assert quotations
     for experiment in quotations:
@@ -190,17 +190,17 @@ def test_what_is_quoted_is_marked():
 
 
 @pytest.mark.parametrize("fields", [{}, {"value": 0.9, "lost": True}, {"value": 1.0, "outcome": "falls"}])
-def test_a_printed_result_says_one_thing(fields):
+def test_published_result_with_several_kinds_of_value_is_refused(fields):
     with pytest.raises(ValidationError, match="a value, a curve or an outcome, or is lost"):
         Printed(metric="accuracy", **fields)
 
 
-def test_unknown_papers_are_refused():
+def test_unknown_paper_is_refused():
     with pytest.raises(UsageError, match="did you mean helfrich201"):
         find_paper("helfrich2019")
 
 
-def test_tables_that_nobody_described_get_columns():
+def test_tables_without_a_description_get_columns():
     """From what differs: here the metric, the split and one task setting."""
     printed = [Printed(metric="bpc", value=1.5), Printed(metric="bpc", split="valid", value=1.6)]
     both = [
@@ -301,7 +301,7 @@ LSTM, n = 1030|1.447|1.408
         ("helfrich2020", "table 3", PTB, (1, 2)),
     ],
 )
-def test_tables_have_the_printed_order_and_digits(key, artifact, text, columns):
+def test_tables_have_the_published_order_and_digits(key, artifact, text, columns):
     paper = find_paper(key)
     (described,) = (entry for entry in paper.artifacts() if entry.name == artifact)
     table = make_table(paper, described, {})
@@ -312,7 +312,7 @@ def test_tables_have_the_printed_order_and_digits(key, artifact, text, columns):
     assert shown == expected
 
 
-def test_every_table_and_figure_of_the_papers_is_named():
+def test_every_table_and_figure_is_named():
     names = {
         key: {artifact.name for artifact in find_paper(key).artifacts()} for key in ("helfrich2018", "helfrich2017")
     }
@@ -324,7 +324,7 @@ def test_every_table_and_figure_of_the_papers_is_named():
     }
 
 
-def test_a_number_keeps_its_digits_and_settings_stay_plain_numbers():
+def test_number_keeps_its_digits_and_settings_stay_plain_numbers():
     assert {type(value) for e in EXPERIMENTS for value in e.settings.values()} <= {int, float, bool, str, type(None)}
     assert Printed(metric="accuracy", value=0.92).text == "0.92"
     assert Printed(metric="accuracy", value=0.92, digits="0.920").text == "0.920"

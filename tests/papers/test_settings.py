@@ -397,7 +397,7 @@ def differences(row: Row, experiment: Experiment) -> dict[str, tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("source", PRINTED, ids=" ".join)
-def test_experiments_have_the_printed_settings(source):
+def test_experiments_have_the_published_settings(source):
     key, artifact = source
     experiments = [experiment for experiment in PAPERS[key].experiments() if experiment.artifact == artifact]
     for row in PRINTED[source]:
@@ -408,13 +408,13 @@ def test_experiments_have_the_printed_settings(source):
     assert [experiment.label for experiment in experiments] == [], "experiments that no source prints"
 
 
-def test_the_table_covers_every_experiment():
+def test_settings_table_covers_every_experiment():
     printed = {(paper.key, experiment.artifact) for paper in papers() for experiment in paper.experiments()}
     assert printed == set(PRINTED)
 
 
 @pytest.mark.parametrize(("task", "model"), [("adding", "irnn"), ("adding", "wrnn"), ("cifar10", "wrnn")])
-def test_experiments_on_data_of_their_own_are_no_defaults(task, model):
+def test_experiments_on_their_own_data_are_not_defaults(task, model):
     """A run of these models has the data of the task's other models; `reproduce` has the paper's."""
     others = resolve(CATALOG, task, "gru", {})
     assert resolve(CATALOG, task, model, {}).spec.task_settings == others.spec.task_settings

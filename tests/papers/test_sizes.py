@@ -21,7 +21,7 @@ def count(size: Size) -> int:
 
 
 @pytest.mark.parametrize("size", ROWS, ids=lambda size: f"{size.source}-{size.task}-{size.model}-{size.settings}")
-def test_every_count_is_as_printed_or_pinned_beside_the_note(size):
+def test_every_count_matches_or_is_pinned_with_a_note(size):
     assert (size.count is not None) == bool(size.note)
     if size.note:
         assert count(size) == size.count
@@ -29,7 +29,7 @@ def test_every_count_is_as_printed_or_pinned_beside_the_note(size):
         assert size.agrees(count(size))
 
 
-def test_most_need_no_explanation():
+def test_at_least_six_tenths_of_the_counts_match():
     assert sum(not size.agrees(count(size)) for size in ROWS) < len(ROWS) * 0.4
 
 
@@ -37,13 +37,13 @@ def test_most_need_no_explanation():
     ("printed", "embedding", "inside", "outside"),
     [("16k", 0, 16_499, 16_501), ("2.6k", 0, 2_649, 2_651), ("1.32M", 10_000, 1_314_999, 1_315_001)],
 )
-def test_printed_digits_decide(printed, embedding, inside, outside):
+def test_agreement_is_judged_at_the_published_digits(printed, embedding, inside, outside):
     size = ROWS[0].model_copy(update={"printed": printed, "embedding": embedding})
     assert size.agrees(inside)
     assert not size.agrees(outside)
 
 
-def test_the_table_is_printed(orthobench):
+def test_table_of_sizes_is_printed(orthobench):
     outcome = orthobench("plugins", "--params")
     assert outcome.code == 0
     assert "136,970" in outcome.out

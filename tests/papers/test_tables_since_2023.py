@@ -80,7 +80,7 @@ def numbers(printed: Printed) -> tuple[float, ...]:
         ("keller2024", "table 2", WAVE_IMAGES, 100),
     ],
 )
-def test_rows_and_numbers_are_the_printed_ones(key, artifact, text, scale):
+def test_rows_and_numbers_match_the_published_tables(key, artifact, text, scale):
     paper = find_paper(key)
     (described,) = (each for each in paper.artifacts() if each.name == artifact)
     table = make_table(paper, described, {})
@@ -95,7 +95,7 @@ def test_rows_and_numbers_are_the_printed_ones(key, artifact, text, scale):
         assert [pytest.approx(cell, rel=1e-9, abs=1e-12) for cell in printed] == own, label
 
 
-def test_the_log_of_fitzhugh_nagumo():
+def test_log_of_fitzhugh_nagumo_has_the_published_errors():
     """Its validation errors, and the test error of the best of them."""
     (experiment,) = find_paper("rusch2022lem").experiments("fitzhugh_nagumo")
     final, log = experiment.printed
@@ -106,7 +106,7 @@ def test_the_log_of_fitzhugh_nagumo():
     ]  # fmt: skip
 
 
-def test_rows_without_runs_say_why_for_good():
+def test_rows_without_runs_state_a_lasting_reason():
     """A reason is one that stays true, not that nobody has made the experiment."""
     reasons = [row.reason for paper in papers() for row in paper.elsewhere]
     assert reasons

@@ -15,6 +15,7 @@ from orthobench.arguments import parse_duration
 from orthobench.executors.job import Ending, Job
 from orthobench.executors.processes import ProcessExecutor
 from orthobench.executors.serial import SerialExecutor
+from orthobench.location import Location
 from orthobench.planning.budget import Budget, by_priority, show_duration, span, within
 from orthobench.planning.estimate import Estimate
 from orthobench.plugins import Catalog
@@ -34,18 +35,18 @@ from orthobench.store import open_store
         ("9s", 9),
     ],
 )
-def test_times_as_one_writes_them(text, seconds):
+def test_times_are_read_in_every_notation(text, seconds):
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "8", "h", "8x", "0h", "30m1h", "-1h", "1h30", "1,5h", "eight hours"])
-def test_what_is_no_time_is_refused(text):
+def test_invalid_time_is_refused(text):
     with pytest.raises(ValueError, match="write 8h, 90m or 1h30m"):
         parse_duration(text)
 
 
 @given(st.integers(1, 10**7))
-def test_a_time_shown_is_read_back_to_its_second_unit(seconds):
+def test_displayed_time_is_read_back_to_its_second_unit(seconds):
     back = parse_duration(show_duration(seconds))
     unit = 1 if seconds < 3_600 else 60 if seconds < 86_400 else 3_600
     assert 0 <= seconds - back < unit
@@ -65,7 +66,7 @@ def keys(runs):
     return [run.key for run in runs]
 
 
-def test_what_was_begun_comes_first_and_what_failed_last():
+def test_begun_runs_come_first_and_failed_runs_last():
     states = ["failed", "missing", "finished", "stale", "interrupted", "missing", "running", "interrupted"]
     assert keys(by_priority([One(n, state) for n, state in enumerate(states)])) == [4, 7, 1, 3, 5, 0]
 
@@ -86,17 +87,17 @@ def estimates(*seconds):
         (45, 2, [0, 1, 2, 3]),
     ],
 )
-def test_what_fits_is_taken_in_order(budget, at_once, taken):
+def test_runs_that_fit_are_taken_in_order(budget, at_once, taken):
     runs = [One(n) for n in range(4)]
     assert keys(within(runs, estimates(10, 30, 20, 15), budget, at_once)) == taken
 
 
-def test_a_run_of_which_nothing_is_known_is_left_out():
+def test_run_without_an_estimate_is_left_out():
     assert keys(within([One(0), One(1)], estimates(None, 3), 10)) == [1]
 
 
 @given(st.lists(st.floats(0.1, 100), max_size=8), st.floats(1, 300), st.integers(1, 4))
-def test_no_more_is_taken_than_fits(seconds, budget, at_once):
+def test_selected_runs_never_exceed_the_budget(seconds, budget, at_once):
     """The longest, and the sum over all places; and one place alone takes whatever still fits."""
     known = estimates(*seconds)
     taken = keys(within([One(n) for n in known], known, budget, at_once))
@@ -106,7 +107,7 @@ def test_no_more_is_taken_than_fits(seconds, budget, at_once):
         assert all(seconds[n] > left - 1e-9 for n in known if n not in taken)
 
 
-def test_a_budget_is_spent_when_its_time_is_over():
+def test_budget_is_spent_when_its_time_is_over():
     now = [5.0]
     budget = Budget(10.0, lambda: now[0])
     assert not budget.is_spent()
@@ -117,7 +118,7 @@ def test_a_budget_is_spent_when_its_time_is_over():
 
 
 @given(st.lists(st.floats(0, 100), max_size=8), st.integers(1, 4))
-def test_the_time_of_runs_beside_each_other(seconds, at_once):
+def test_time_of_parallel_runs_stays_in_grahams_bound(seconds, at_once):
     """As long as the longest, as the sum's share, and Graham's bound on this order (1966)."""
     together = span(seconds, at_once)
     longest, share = max(seconds, default=0.0), sum(seconds) / at_once
@@ -132,10 +133,10 @@ class Watching:
 
 
 @pytest.mark.parametrize("side_by_side", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_no_run_is_started_once_the_budget_is_spent(tmp_path, tiny, side_by_side):
+def test_no_run_starts_after_the_budget_is_spent(tmp_path, tiny, side_by_side):
     """And the one under way goes on to its end."""
     jobs = [
-        Job(resolve(Catalog(), "adding", "rnn", tiny, seed=seed).spec, f"seed {seed}", str(tmp_path / "r.db"))
+        Job(resolve(Catalog(), "adding", "rnn", tiny, seed=seed).spec, f"seed {seed}", Location(str(tmp_path / "r.db")))
         for seed in range(3)
     ]
     started = []
@@ -154,14 +155,14 @@ def test_no_run_is_started_once_the_budget_is_spent(tmp_path, tiny, side_by_side
     assert [(outcome.job.label, outcome.ending) for outcome in outcomes] == [("seed 0", Ending.FINISHED)]
 
 
-def test_no_process_is_started_once_the_budget_is_spent(tmp_path, tiny):
-    job = Job(resolve(Catalog(), "adding", "rnn", tiny).spec, "", str(tmp_path / "r.db"))
+def test_no_process_starts_after_the_budget_is_spent(tmp_path, tiny):
+    job = Job(resolve(Catalog(), "adding", "rnn", tiny).spec, "", Location(str(tmp_path / "r.db")))
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         executor = ProcessExecutor(store, [None, None], 2, lambda job: pytest.fail("started"), lambda: False, print)
         assert list(executor.run([job], lambda: False)) == []
 
 
-def test_a_sweep_within_a_time(orthobench, tmp_path, tiny_options):
+def test_sweep_within_a_budget_trains_what_fits_and_names_the_rest(orthobench, tmp_path, tiny_options):
     """The runs that fit are made, the others are named; their times are made up."""
     sweep = ("sweep", "adding", *tiny_options, "--no-profile")
     assert orthobench(*sweep, "--models", "rnn,lstm").code == 0
@@ -182,7 +183,7 @@ def test_a_sweep_within_a_time(orthobench, tmp_path, tiny_options):
     assert "5 finished, 1 missing" in orthobench(*command, "--dry-run").out
 
 
-def test_a_plan_says_that_the_machine_has_too_little_memory(orthobench, tmp_path, tiny_options, monkeypatch):
+def test_plan_reports_too_little_memory(orthobench, tmp_path, tiny_options, monkeypatch):
     sweep = ("sweep", "adding", *tiny_options, "--no-profile", "--models", "rnn")
     assert orthobench(*sweep).code == 0
     with open_store(str(tmp_path / "results.db")) as store:
@@ -202,7 +203,7 @@ def test_a_plan_says_that_the_machine_has_too_little_memory(orthobench, tmp_path
     assert less not in enough
 
 
-def test_a_sweep_whose_time_is_over(orthobench, tmp_path, tiny_options, monkeypatch):
+def test_sweep_with_a_spent_budget_trains_nothing_more(orthobench, tmp_path, tiny_options, monkeypatch):
     sweep = ("sweep", "adding", *tiny_options, "--no-profile", "--models", "rnn")
     assert orthobench(*sweep).code == 0
     monkeypatch.setattr(Budget, "is_spent", lambda self: True)
@@ -212,7 +213,7 @@ def test_a_sweep_whose_time_is_over(orthobench, tmp_path, tiny_options, monkeypa
     assert "epoch" not in outcome.err
 
 
-def test_a_budget_that_is_no_time_starts_nothing(orthobench, tmp_path, tiny_options):
+def test_invalid_budget_starts_nothing(orthobench, tmp_path, tiny_options):
     outcome = orthobench("sweep", "adding", "--models", "rnn", "--budget", "8")
     assert (outcome.code, list(tmp_path.iterdir())) == (2, [])
     assert outcome.err == "error: --budget '8' is not a time: write 8h, 90m or 1h30m\n"

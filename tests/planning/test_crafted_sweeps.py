@@ -12,7 +12,7 @@ from orthobench.plugins import Catalog
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "{b=" * 5000, "seeds = " + "9" * 5000])
-def test_a_sweep_file_beyond_reason_is_refused(tmp_path, text):
+def test_oversized_sweep_file_is_refused(tmp_path, text):
     file = tmp_path / "sweep.toml"
     file.write_text(text)
     with pytest.raises(UsageError, match="is not TOML"):
@@ -22,18 +22,18 @@ def test_a_sweep_file_beyond_reason_is_refused(tmp_path, text):
 @pytest.mark.parametrize(
     "values", ["1..1e9999999999999999999:x2", "1e-9999999999999999999..1:x2", "1..2:+1e999", f"1..{'9' * 500}:x2"]
 )
-def test_a_range_beyond_reason_is_refused(values):
+def test_oversized_range_is_refused(values):
     with pytest.raises(UsageError, match="has a number beyond 1e-400 to 1e400"):
         parse_axis("hidden_size", values)
 
 
 @pytest.mark.parametrize("options", [{"comment": "x\ntouch PWN\n#"}, {"a\rb": "x"}, {"comment": "x\0"}])
-def test_options_of_slurm_have_no_control_characters(options):
+def test_slurm_options_with_control_characters_are_refused(options):
     with pytest.raises(UsageError, match="has a control character"):
         SlurmSettings(options)
 
 
-def test_a_file_for_slurm_has_none_either(tmp_path):
+def test_slurm_file_with_control_characters_is_refused(tmp_path):
     file = tmp_path / "slurm.toml"
     file.write_text('comment = "x\\ntouch PWN"')
     with pytest.raises(UsageError, match="has a control character"):
@@ -41,7 +41,7 @@ def test_a_file_for_slurm_has_none_either(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["GeneratorExit", "type('Own', (BaseException,), {})", "SystemExit"])
-def test_a_plugin_that_raises_anything_ends_in_one_line(tmp_path, what):
+def test_plugin_that_raises_any_exception_is_one_line(tmp_path, what):
     file = tmp_path / "odd.py"
     file.write_text(f"raise {what}('odd')")
     with pytest.raises(UsageError, match=r"plugin file .*odd"):
@@ -49,7 +49,7 @@ def test_a_plugin_that_raises_anything_ends_in_one_line(tmp_path, what):
 
 
 @pytest.mark.parametrize("rate", [1, 2_147_483_647])
-def test_a_recording_with_an_absurd_rate_is_refused(tmp_path, rate):
+def test_recording_with_an_absurd_rate_is_refused(tmp_path, rate):
     import wave
 
     from orthobench.data.speech.files import read

@@ -14,6 +14,7 @@ from orthobench import environment
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.profile import profile_job
+from orthobench.location import Location
 from orthobench.planning.estimate import Estimate, Estimator, distance
 from orthobench.planning.plan import PlannedRun, plan
 from orthobench.plugins import Catalog
@@ -59,18 +60,18 @@ def estimate(store: Store | None, config: RunConfig, tried=None) -> Estimate:
     return Estimator(store, CPU, tried).of(planned_run)
 
 
-def test_a_run_that_was_begun_goes_by_itself(store):
+def test_begun_run_is_estimated_from_itself(store):
     enter(store, run(seed=1), 80, 80, {"train": 800.0})
     enter(store, run(), 30, 80, {"train": 50.0, "test": 9.0, "log": 1.0}, peak_memory=2**30)
     assert estimate(store, run()) == Estimate(100.0, 2**30, "its own 30 of 80 iterations")
 
 
-def test_a_run_that_was_begun_on_another_device_does_not(store):
+def test_run_begun_on_another_device_is_ignored(store):
     enter(store, run(), 30, 80, {"train": 50.0}, device="cuda")
     assert estimate(store, run()).seconds is None
 
 
-def test_runs_on_another_processor_serve_with_a_mark_where_nothing_else_does(store):
+def test_runs_on_another_processor_are_used_as_a_marked_last_resort(store):
     key = enter(store, run(seed=1), 80, 80, {"train": 40.0}, cpu="Zilog Z80")
     assert estimate(store, run()) == Estimate(40.0, None, f"run {key[:8]}, ~ on Zilog Z80")
     assert estimate(store, run(), lambda planned_run: RunProfile(11.0, 20, 80, 20, 7)).source == "20 steps tried"
@@ -78,12 +79,12 @@ def test_runs_on_another_processor_serve_with_a_mark_where_nothing_else_does(sto
     assert estimate(store, run()).source == f"run {own[:8]}"
 
 
-def test_results_take_no_more_time(store):
+def test_finished_run_is_not_pending(store):
     enter(store, run(), 80, 80, {"train": 8.0})
     assert not planned(store, run())[0].is_pending
 
 
-def test_another_seed_goes_by_the_first(store):
+def test_another_seed_is_estimated_from_the_first(store):
     key = enter(store, run(), 80, 80, {"train": 30.0, "test": 10.0}, peak_memory=5)
     assert estimate(store, run(seed=1)) == Estimate(40.0, 5, f"run {key[:8]}")
 
@@ -101,19 +102,19 @@ def test_another_seed_goes_by_the_first(store):
         ({"sequence_length": 60}, 24.0),
     ],
 )
-def test_time_goes_by_the_iterations(store, changes, seconds):
+def test_time_scales_with_the_iterations(store, changes, seconds):
     enter(store, run(), 80, 80, {"train": 40.0})
     assert estimate(store, run(**changes)).seconds == pytest.approx(seconds)
 
 
-def test_the_nearest_run_is_gone_by(store):
+def test_estimate_uses_the_nearest_run(store):
     for size, spent in ((24, 10.0), (36, 20.0), (60, 30.0)):
         enter(store, run(hidden_size=size, negative_ones=5), 80, 80, {"train": spent})
     estimated_seconds = [estimate(store, run(hidden_size=n, negative_ones=5)).seconds for n in (20, 28, 32, 40, 50)]
     assert estimated_seconds == pytest.approx([10.0, 10.0, 20.0, 20.0, 30.0])
 
 
-def test_the_fastest_of_the_newest_five_is_gone_by(store):
+def test_estimate_uses_the_fastest_of_the_newest_five(store):
     spent = (5.0, 30.0, 20.0, 10.0, 40.0, 25.0)  # the first is the sixth newest
     keys = [enter(store, run(seed=1 + i), 80, 80, {"train": time}) for i, time in enumerate(spent)]
     estimated = estimate(store, run())
@@ -121,7 +122,7 @@ def test_the_fastest_of_the_newest_five_is_gone_by(store):
     assert estimated.source == f"run {keys[3][:8]}, the fastest of 5"
 
 
-def test_the_cpu_time_of_a_run_on_a_busy_machine_is_gone_by(store):
+def test_estimate_uses_cpu_time_of_a_run_on_a_busy_machine(store):
     enter(store, run(seed=1), 80, 80, {"train": 30.0, "test": 10.0, "cpu": 16.0})
     assert estimate(store, run()).seconds == pytest.approx(16.0)
     enter(store, run(seed=1, hidden_size=64), 80, 80, {"train": 30.0, "test": 10.0, "cpu": 70.0})  # of several threads
@@ -140,12 +141,12 @@ def test_the_cpu_time_of_a_run_on_a_busy_machine_is_gone_by(store):
     ],
     ids=["model", "twice the size", "banded", "probes", "device", "no time"],
 )
-def test_what_is_too_far_is_not_gone_by(store, config, columns):
+def test_distant_run_gives_no_estimate(store, config, columns):
     enter(store, config, 80, 80, **({"seconds": {"train": 40.0}} | columns))
     assert estimate(store, run()) == Estimate(None, None, "no run like it yet")
 
 
-def test_steps_are_tried_where_nothing_is_known_and_once(store):
+def test_unknown_run_is_timed_once(store):
     tried = []
 
     def pace(planned_run):
@@ -160,8 +161,8 @@ def test_steps_are_tried_where_nothing_is_known_and_once(store):
     assert estimates[0] == Estimate(8.0, 7, "20 steps tried")
 
 
-@pytest.mark.parametrize("error", [UsageError("mnist is not here"), ProfileError("killed")])
-def test_why_a_run_cannot_be_judged(store, error):
+@pytest.mark.parametrize("error", [UsageError("mnist is not installed"), ProfileError("killed")])
+def test_impossible_estimate_states_its_reason_once(store, error):
     """And that it is not tried again for every seed."""
     tried = []
 
@@ -175,7 +176,7 @@ def test_why_a_run_cannot_be_judged(store, error):
     assert len(tried) == 1
 
 
-def test_the_accuracy_over_the_shipped_runs_is_what_the_documents_say():
+def test_accuracy_over_the_shipped_runs_matches_the_documents():
     """Half of the estimates are within a factor of 1.5: the runs have no CPU seconds, and machines were busy."""
     script = runpy.run_path(str(CHECKOUT / "benchmarks" / "estimate_accuracy.py"))
     with reading(str(CHECKOUT / "results.db")) as store:
@@ -190,7 +191,7 @@ def test_the_accuracy_over_the_shipped_runs_is_what_the_documents_say():
     assert far < 0.45
 
 
-def test_distance_is_a_distance():
+def test_distance_is_a_metric():
     sizes = [{"n": 10, "t": 100}, {"n": 20, "t": 100}, {"n": 20, "t": 50, "rate": 0.1}, {"n": None, "rate": 0.2}]
     for a in sizes:
         assert distance(a, a) == 0
@@ -219,7 +220,7 @@ def test_streams_and_validation_sets_are_timed(small_data):
 
 
 @pytest.mark.slow
-def test_what_goes_wrong_in_the_first_steps_is_told(tmp_path):
+def test_error_in_the_first_steps_is_reported(tmp_path):
     file = tmp_path / "wrong.py"
     file.write_text(
         "import orthobench.models.rnn as rnn\n"
@@ -227,11 +228,11 @@ def test_what_goes_wrong_in_the_first_steps_is_told(tmp_path):
     )
     config = resolve(Catalog([file]), "adding", "wrong", {"train_size": "200", "test_size": "50"})
     with pytest.raises(ProfileError, match="its first steps failed: ArithmeticError: on purpose"):
-        profile_job(Job(config.spec, "a run", database="", plugins=config.catalog.files))
+        profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.catalog.files))
 
 
 @pytest.mark.slow
-def test_what_ends_the_process_ends_nothing_else(tmp_path):
+def test_death_of_the_timing_process_ends_nothing_else(tmp_path):
     file = tmp_path / "deadly.py"
     file.write_text(
         "import os, orthobench.models.rnn as rnn\n"
@@ -239,10 +240,10 @@ def test_what_ends_the_process_ends_nothing_else(tmp_path):
     )
     config = resolve(Catalog([file]), "adding", "deadly", {"train_size": "200", "test_size": "50"})
     with pytest.raises(ProfileError, match="ended the process"):
-        profile_job(Job(config.spec, "a run", database="", plugins=config.catalog.files))
+        profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.catalog.files))
 
 
-def test_a_dry_run_says_what_it_will_take_and_leaves_nothing(orthobench, tmp_path, tiny_options):
+def test_dry_run_shows_estimates_and_leaves_nothing(orthobench, tmp_path, tiny_options):
     command = ("sweep", "adding", "--models", "rnn", "--seeds", "3", *tiny_options)
     dry = orthobench(*command, "--dry-run")
     assert dry.code == 0

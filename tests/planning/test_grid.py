@@ -47,7 +47,7 @@ def written(bound, points, space=""):
 
 
 @given(axes(), st.sampled_from(["", " "]))
-def test_a_grid_is_read_back_and_combined_completely(drawn_axes, space):
+def test_grid_round_trips_and_is_combined_completely(drawn_axes, space):
     parsed = parse_grid([f"{key}={text}" for key, text in (written(*axis, space) for axis in drawn_axes)])
     assert [(axis.names, axis.points) for axis in parsed] == drawn_axes
     every = [name for bound, _ in drawn_axes for name in bound]
@@ -58,7 +58,7 @@ def test_a_grid_is_read_back_and_combined_completely(drawn_axes, space):
 
 
 @given(axes())
-def test_a_file_says_the_same_as_the_command_line(drawn_axes):
+def test_file_and_command_line_give_the_same_grid(drawn_axes):
     """As the command line's text, and as lists."""
     texts = dict(written(*axis) for axis in drawn_axes)
     lists = {
@@ -69,13 +69,13 @@ def test_a_file_says_the_same_as_the_command_line(drawn_axes):
 
 
 @given(st.integers(1, 500), st.integers(0, 500), st.integers(1, 60))
-def test_a_range_of_steps_is_pythons_range(first, more, step):
+def test_additive_range_equals_pythons_range(first, more, step):
     (axis,) = parse_grid([f"n={first}..{first + more}:+{step}"])
     assert [int(point[0]) for point in axis.points] == list(range(first, first + more + 1, step))
 
 
 @given(st.integers(1, 40), st.integers(1, 4000), st.sampled_from(["2", "10", "1.5", "1.25"]))
-def test_a_range_of_factors_has_every_power_up_to_the_end(first, last, factor):
+def test_geometric_range_has_every_power_up_to_the_end(first, last, factor):
     last = max(first, last)
     (axis,) = parse_grid([f"n={first}..{last}:x{factor}"])
     powers = (first * Fraction(factor) ** k for k in itertools.count())
@@ -105,7 +105,7 @@ def test_decimal_powers_are_exact_both_ways(low, high):
         ("text=../one.txt,../two.txt", ["../one.txt", "../two.txt"]),
     ],
 )
-def test_ranges_among_values(text, values):
+def test_ranges_and_values_mix(text, values):
     assert [point[0] for point in parse_grid([text])[0].points] == values
 
 
@@ -137,14 +137,14 @@ BAD = {
 
 
 @pytest.mark.parametrize(("text", "message"), BAD.items())
-def test_grids_that_mean_nothing_are_refused(text, message):
+def test_meaningless_grids_are_refused(text, message):
     with pytest.raises(UsageError) as refused:
         parse_grid([text])
     assert message in str(refused.value)
 
 
 @given(st.text("ab1.29,()=x+-: ", max_size=25))
-def test_whatever_is_written_is_read_or_refused(text):
+def test_any_text_is_read_or_refused(text):
     try:
         (axis,) = parse_grid([text])
     except UsageError:
@@ -153,7 +153,7 @@ def test_whatever_is_written_is_read_or_refused(text):
     assert all(len(point) == len(axis.names) and all(point) for point in axis.points)
 
 
-def test_a_sweep_compares_every_model_before_the_next_seed():
+def test_sweep_runs_every_model_before_the_next_seed():
     grid = parse_grid(["hidden_size=4..8:x2"])
     runs = resolve_grid(CATALOG, "adding", ["rnn", "lstm"], {}, grid, range(2), "quick")
     order = [(r.spec.seed, r.spec.model, r.spec.model_settings["hidden_size"]) for r, _ in runs]
@@ -161,7 +161,7 @@ def test_a_sweep_compares_every_model_before_the_next_seed():
     assert len({r.spec.key for r, _ in runs}) == 8
 
 
-def test_the_papers_symbols_name_settings():
+def test_symbols_of_the_papers_name_settings():
     short = resolve_grid(CATALOG, "adding", ["scornn"], {}, parse_grid(["(n,rho)=(170,17),(360,36)"]), [0], "paper")
     long = parse_grid(["(hidden_size,negative_ones)=(170,17),(360,36)"])
     assert [config.spec for config, _ in short] == [
@@ -182,11 +182,11 @@ def test_the_papers_symbols_name_settings():
         ({}, ["(hidden_sise,rho)=(1,2)"], "did you mean hidden_size?"),
     ],
 )
-def test_grids_that_say_a_thing_twice_are_refused(overrides, grid, message):
+def test_duplicate_grid_entries_are_refused(overrides, grid, message):
     with pytest.raises(UsageError, match=message):
         resolve_grid(CATALOG, "adding", ["scornn"], overrides, parse_grid(grid), [0], "paper")
 
 
-def test_an_axis_holds_its_rules_however_it_is_made():
+def test_axis_with_missing_values_is_refused():
     with pytest.raises(UsageError, match="should have 2 values"):
         Axis(("a", "b"), (("1",),))

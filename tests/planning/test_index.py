@@ -50,7 +50,7 @@ def ask(cache: Path) -> dict:
     return known
 
 
-def test_a_process_without_torch_knows_the_index_and_keeps_it(tmp_path, expected):
+def test_process_without_torch_reads_and_caches_the_index(tmp_path, expected):
     assert ask(tmp_path) == expected
     (file,) = kept_files(tmp_path)
     written = file.stat().st_mtime_ns
@@ -58,7 +58,7 @@ def test_a_process_without_torch_knows_the_index_and_keeps_it(tmp_path, expected
     assert file.stat().st_mtime_ns == written
 
 
-def test_the_index_describes_every_built_in_plugin(expected):
+def test_index_describes_every_built_in_plugin(expected):
     assert expected["plugins"].keys() == {f"{plugin.kind}/{plugin.name}" for plugin in Catalog()}
     for plugin in Catalog():
         cls, described = plugin.load(), expected["plugins"][f"{plugin.kind}/{plugin.name}"]
@@ -68,7 +68,7 @@ def test_the_index_describes_every_built_in_plugin(expected):
     assert [setting["name"] for setting in expected["training"]] == list(TrainingSettings.model_fields)
 
 
-def test_the_choices_of_a_setting_are_the_words_that_it_accepts():
+def test_choices_of_a_setting_are_accepted():
     settings = Catalog().load("model", "scornn").Settings
     choices = {setting.name: setting.choices for setting in describe_settings(settings)}
     assert choices["activation"] == ["modrelu", "relu", "tanh"]
@@ -77,39 +77,39 @@ def test_the_choices_of_a_setting_are_the_words_that_it_accepts():
     assert {s.name: s.choices for s in describe_settings(TrainingSettings)}["shuffle"] == ["true", "false"]
 
 
-def test_a_kept_value_is_recalled_only_whole_and_under_its_name_and_code(without_torch, monkeypatch):
-    assert index._recall("a") is None
+def test_cached_value_is_read_only_intact_and_under_its_name_and_code(without_torch, monkeypatch):
+    assert index._read("a") is None
     index._keep("a", {"x": [1, None]})
-    assert index._recall("a") == {"x": [1, None]}
+    assert index._read("a") == {"x": [1, None]}
     (file,) = kept_files(without_torch)
     content = file.read_bytes()
     for damaged in (b"", b"\n", content[:-1], content.replace(b"1", b"2"), b"[]", content.partition(b"\n")[2]):
         file.write_bytes(damaged)
-        assert index._recall("a") is None
+        assert index._read("a") is None
     file.write_bytes(content)
     file.with_name("b.json").write_bytes(content)
-    assert (index._recall("a"), index._recall("b")) == ({"x": [1, None]}, None)
+    assert (index._read("a"), index._read("b")) == ({"x": [1, None]}, None)
     monkeypatch.setattr(index, "code_hash", lambda: "other code")
-    assert index._recall("a") is None
+    assert index._read("a") is None
     other = without_torch / "index" / "other code" / "a.json"
     other.parent.mkdir()
     other.write_bytes(content)
-    assert index._recall("a") is None
+    assert index._read("a") is None
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
 @pytest.mark.parametrize("what", ["the file", "its folder", "the index", "the cache"])
-def test_what_others_can_write_is_not_recalled(without_torch, what):
+def test_file_writable_by_others_is_not_read(without_torch, what):
     index._keep("a", 1)
     (file,) = kept_files(without_torch)
     path = {"the file": file, "its folder": file.parent, "the index": file.parents[1], "the cache": without_torch}[what]
     path.chmod(path.stat().st_mode | 0o002)
-    assert index._recall("a") is None
+    assert index._read("a") is None
     path.chmod(path.stat().st_mode & ~0o002)
-    assert index._recall("a") == 1
+    assert index._read("a") == 1
 
 
-def test_files_of_other_code_stay_for_a_month(without_torch):
+def test_files_of_other_code_are_kept_for_a_month(without_torch):
     old, recent = (without_torch / "index" / name for name in ("old", "recent"))
     for folder in (old, recent):
         folder.mkdir(parents=True)
@@ -119,54 +119,54 @@ def test_files_of_other_code_stay_for_a_month(without_torch):
     assert recent.exists()
 
 
-def test_without_a_cache_folder_it_is_computed(without_torch, tmp_path, expected, monkeypatch):
+def test_index_is_computed_without_a_cache_folder(without_torch, tmp_path, expected, monkeypatch):
     (tmp_path / "file").write_text("no folder", "utf-8")
     monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr(index, "_computed_elsewhere", lambda: expected)
     assert index.index.__wrapped__() == expected
 
 
-def test_where_no_process_can_start_it_is_computed_here(monkeypatch, tmp_path, expected):
+def test_index_is_computed_in_process_if_none_can_start(monkeypatch, tmp_path, expected):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     assert json.loads(json.dumps(index._computed_elsewhere())) == expected
 
 
-def test_a_recalled_run_is_the_resolved_one(without_torch, monkeypatch):
+def test_cached_run_equals_the_resolved_one(without_torch, monkeypatch):
     catalog, words = Catalog(), ("adding", "scornn", {"n": "16", "epochs": "2"}, "quick", 3)
-    resolved = index.Resolver(catalog)(*words)
+    resolved = index.recall(catalog, *words)
     assert resolved.spec == resolve(catalog, *words).spec
     monkeypatch.setattr(index, "resolve", None)
-    recalled = index.Resolver(catalog)(*words)
+    recalled = index.recall(catalog, *words)
     assert (recalled, recalled.spec.key) == (resolved, resolved.spec.key)
     assert recalled.model_settings == resolved.model_settings
     assert recalled.probes == resolved.probes
-    assert index.Resolver(catalog)(*words[:-1], 4).spec == resolved.spec.with_seed(4)
+    assert index.recall(catalog, *words[:-1], 4).spec == resolved.spec.with_seed(4)
     for other in (("adding", "scornn", {"n": "17", "epochs": "2"}, "quick"), (*words[:3], "paper")):
         with pytest.raises(TypeError):  # it would be resolved
-            index.Resolver(catalog)(*other)
+            index.recall(catalog, *other)
 
 
-def test_a_run_whose_setting_names_a_file_is_not_kept(without_torch, tmp_path):
+def test_run_whose_setting_names_a_file_is_not_cached(without_torch, tmp_path):
     keys = set()
     for content in ("abc" * 500, "abd" * 500):
         (tmp_path / "book.txt").write_text(content)
-        spec: RunSpec = index.Resolver(Catalog())("ptb", "rnn", {"text": str(tmp_path / "book.txt")}).spec
+        spec: RunSpec = index.recall(Catalog(), "ptb", "rnn", {"text": str(tmp_path / "book.txt")}).spec
         keys.add(spec.key)
     assert len(keys) == 2
     assert kept_files(without_torch) == []
 
 
-def test_a_run_with_code_from_outside_is_not_kept(without_torch, tmp_path):
+def test_run_with_external_code_is_not_cached(without_torch, tmp_path):
     (tmp_path / "mine.py").write_text("from orthobench.models.rnn import RNN\nclass Mine(RNN):\n    title = 'mine'\n")
     catalog = Catalog([tmp_path / "mine.py"])
     for model in ("mine", "rnn"):
-        index.Resolver(catalog)("adding", model, {})
+        index.recall(catalog, "adding", model, {})
     assert kept_files(without_torch) == []
 
 
-def test_a_process_that_has_loaded_torch_resolves(monkeypatch, tmp_path):
+def test_process_with_torch_resolves_again(monkeypatch, tmp_path):
     """Its classes may be changed ones."""
     monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
     assert "torch" in sys.modules
-    index.Resolver(Catalog())("adding", "rnn", {})
+    index.recall(Catalog(), "adding", "rnn", {})
     assert kept_files(tmp_path) == []

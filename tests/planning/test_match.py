@@ -31,7 +31,7 @@ def match(task, models, requested, overrides=None, grid=None, preset="paper", se
     ("source", "task", "requested"),
     [("scoRNN figure 2", "adding", "15k"), ("scoRNN figure 1", "copying", "22k")],
 )
-def test_the_sizes_are_near_those_that_the_paper_chose(source, task, requested):
+def test_matched_sizes_are_near_the_papers(source, task, requested):
     printed = {size.model: int(size.settings.split("=")[1]) for size in sizes() if size.source == source}
     assert printed.keys() >= {"scornn", "lstm", "urnn", "full_urnn"}
     for size in match(task, list(printed), requested).sizes:
@@ -47,7 +47,7 @@ def test_no_other_size_is_nearer(target):
         assert size.deviation == pytest.approx(size.parameters / target - 1)
 
 
-def test_a_matched_run_is_the_run_with_that_hidden_size():
+def test_matched_run_equals_the_run_with_that_hidden_size():
     matched = match("adding", ["scornn", "lstm"], "9k", seeds=(0, 1))
     assert [(run.config.spec.model, run.config.spec.seed) for run in matched.runs] == [
         ("scornn", 0), ("lstm", 0), ("scornn", 1), ("lstm", 1),
@@ -60,7 +60,7 @@ def test_a_matched_run_is_the_run_with_that_hidden_size():
     assert scornn.negative_ones == round(0.5 * scornn.hidden_size)  # a share follows the size
 
 
-def test_the_count_of_a_model_is_the_target_at_each_point(small_data):
+def test_parameter_count_of_a_model_is_the_target_at_each_point(small_data):
     matched = match("cifar10", ["lstm", "rnn"], "lstm", preset="quick", grid={"noise_padded": [True, False]})
     own = resolve_grid(CATALOG, "cifar10", ["lstm"], {}, read_grid({"noise_padded": [True, False]}), [0], "quick")
     assert [run.config.spec.key for run in matched.runs[:2]] == [run.config.spec.key for run in own]
@@ -72,7 +72,7 @@ def test_the_count_of_a_model_is_the_target_at_each_point(small_data):
     assert len({run.settings["hidden_size"] for run in matched.runs[2:]}) == 2
 
 
-def test_a_grid_of_other_settings_chooses_each_size_once():
+def test_grid_of_other_settings_matches_each_size_once():
     matched = match("adding", ["rnn"], 4000, grid={"learning_rate": [1e-3, 1e-4]})
     assert len(matched.runs) == 2
     assert len(matched.sizes) == 1
@@ -82,7 +82,7 @@ def test_a_grid_of_other_settings_chooses_each_size_once():
     ("model", "requested", "allowed"),
     [("nnrnn", 4000, lambda n: n % 2 == 0), ("kru", 1850, lambda n: n == 256), ("dtriv", 600, lambda n: n > 0)],
 )
-def test_models_that_accept_few_sizes_or_read_numbers_are_matched(model, requested, allowed):
+def test_models_with_restricted_sizes_are_matched(model, requested, allowed):
     (size,) = match("adding", [model], requested).sizes
     assert allowed(size.hidden_size)
     assert abs(size.deviation) <= 0.05
@@ -111,13 +111,13 @@ def test_every_built_in_model_can_be_counted():
         (["kru"], 2700, {}, {}, "kru cannot have 2700 parameters .* is 1857, with hidden_size=256"),
     ],
 )  # fmt: skip
-def test_a_refusal_says_what_to_change(models, requested, overrides, grid, message):
+def test_refusal_says_what_to_change(models, requested, overrides, grid, message):
     with pytest.raises(UsageError, match=message):
         match("adding", models, requested, overrides, grid)
 
 
 def test_missing_data_is_named(data_folder):
-    with pytest.raises(UsageError, match="mnist is not here"):
+    with pytest.raises(UsageError, match="mnist is not installed"):
         match("mnist", ["rnn"], "15k")
 
 
@@ -135,7 +135,7 @@ PLUGINS = {
         ("constant", "constant cannot have 15000 parameters within 5%"),
     ],
 )
-def test_a_model_whose_count_has_no_hidden_size_is_refused(name, message, tmp_path):
+def test_model_without_a_hidden_size_is_refused(name, message, tmp_path):
     file = tmp_path / f"{name}.py"
     file.write_text(
         "from orthobench.models.rnn import RNN\nfrom orthobench.settings import Settings\n"
@@ -146,7 +146,7 @@ def test_a_model_whose_count_has_no_hidden_size_is_refused(name, message, tmp_pa
         ob.sweep("adding", [name], match_parameters="15k", dry_run=True, db=str(tmp_path / "r.db"), options=options)
 
 
-def test_the_plan_shows_the_sizes(orthobench, tiny):
+def test_plan_shows_the_sizes(orthobench, tiny):
     del tiny["hidden_size"]
     words = [word for name, value in tiny.items() for word in ("-s", f"{name}={value}")]
     sweep = ("sweep", "adding", "--models", "scornn,lstm", "--match-parameters", "0.53k", *words)
@@ -158,7 +158,7 @@ def test_the_plan_shows_the_sizes(orthobench, tiny):
         assert f"{model} hidden_size={n} 0 missing" in " ".join(dry.out.split())
 
 
-def test_a_file_and_python_match_too(tmp_path, tiny, monkeypatch):
+def test_file_and_python_api_match_sizes(tmp_path, tiny, monkeypatch):
     monkeypatch.chdir(tmp_path)
     del tiny["hidden_size"]
     options = ob.SweepOptions(jobs=0)
@@ -174,7 +174,7 @@ def test_a_file_and_python_match_too(tmp_path, tiny, monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["1.5", "0", "true", "[15000]"])
-def test_a_file_with_another_value_is_refused_in_one_line(value, orthobench, tmp_path):
+def test_file_with_an_invalid_target_is_refused_in_one_line(value, orthobench, tmp_path):
     (tmp_path / "sweep.toml").write_text(f'task = "adding"\nmodels = ["rnn"]\nmatch_parameters = {value}\n')
     outcome = orthobench("sweep", "--file", "sweep.toml", "--dry-run")
     assert outcome.code == 2

@@ -15,7 +15,7 @@ from orthobench.plugins import Catalog
 CATALOG = Catalog()
 
 
-def test_a_figures_runs_are_its_experiments():
+def test_runs_of_a_figure_are_its_experiments():
     chosen = select_experiments(find_paper("helfrich2018"), "figure", "1")
     runs = resolve_experiments(CATALOG, chosen, range(2))
     assert [(run.spec.model, run.spec.task_settings["sequence_length"], run.spec.seed) for run, _ in runs[:10]] == [
@@ -38,7 +38,7 @@ def test_a_figures_runs_are_its_experiments():
         ({"task": "adding", "recurrent_learning_rate": "0.0001"}, ["scornn"] * 3),
     ],
 )
-def test_some_of_a_figures_experiments(conditions, models):
+def test_figure_is_restricted_to_some_experiments(conditions, models):
     chosen = restrict(find_paper("helfrich2018"), figure="2", where=conditions)
     assert [experiment.model for experiment in chosen] == models
 
@@ -58,12 +58,12 @@ def test_some_of_a_figures_experiments(conditions, models):
         ),
     ],
 )
-def test_what_no_experiment_has(conditions, said):
+def test_condition_without_a_match_is_refused(conditions, said):
     with pytest.raises(UsageError, match=said):
         restrict(find_paper("helfrich2018"), figure="2", where=conditions)
 
 
-def test_a_scale_stands_in_the_settings_and_makes_other_runs():
+def test_scale_changes_the_settings_and_the_run():
     chosen = select_experiments(find_paper("helfrich2018"), "figure", "1")
     keys, _ = variant_keys(CATALOG)
     for run, chosen_settings in resolve_experiments(CATALOG, chosen, [0], scale=0.1):
@@ -76,7 +76,7 @@ def test_a_scale_stands_in_the_settings_and_makes_other_runs():
         assert spec.variant not in keys.values()
 
 
-def test_the_least_a_scale_leaves():
+def test_scaled_settings_have_lower_bounds():
     """Never less than a batch, an epoch, a test sequence, ten steps."""
     chosen = select_experiments(find_paper("helfrich2018"), "figure", "2")
     (run, _) = resolve_experiments(CATALOG, chosen, [0], scale=1e-6)[0]
@@ -93,7 +93,7 @@ def test_every_experiment_has_runs():
 
 
 @pytest.mark.parametrize("key", ["siems2025", "grazzi2025", "lezcano2019", "vorontsov2017"])
-def test_no_two_runs_of_a_paper_look_the_same(key):
+def test_runs_of_a_paper_are_described_uniquely(key):
     """Runs that size and task tell apart have no other settings in their text."""
     runs = resolve_experiments(CATALOG, find_paper(key).experiments(), [0])
     shown = [(run.config.spec.task, run.config.spec.model, str(run.settings)) for run in runs]
@@ -108,7 +108,7 @@ def test_no_two_runs_of_a_paper_look_the_same(key):
         ] * 3
 
 
-def test_names_of_tables():
+def test_table_and_figure_names_are_parsed():
     paper = find_paper("lezcano2019")
     assert select_experiments(paper, "table", "MNIST table") == paper.experiments_in("MNIST table")
     with pytest.raises(UsageError, match="no table 1 that can be run here; it has copying figure, MNIST table"):
@@ -116,7 +116,7 @@ def test_names_of_tables():
 
 
 @pytest.mark.parametrize("scale", ["0", "1.5", "-1"])
-def test_a_scale_is_a_share(orthobench, scale):
+def test_scale_outside_zero_to_one_is_refused(orthobench, scale):
     outcome = orthobench("reproduce", "helfrich2018", "--figure", "1", f"--scale={scale}", "--dry-run")
     assert outcome.code == 2
     assert "should be above 0 and at most 1" in outcome.err
@@ -125,24 +125,24 @@ def test_a_scale_is_a_share(orthobench, scale):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sweep"], "say what to run"),
-        (["sweep", "adding"], "say what to run"),
+        (["sweep"], "missing arguments: give a TASK"),
+        (["sweep", "adding"], "missing arguments: give a TASK"),
         (["reproduce"], "name a paper, for example `orthobench reproduce helfrich2018`"),
         (["reproduce"], "`orthobench reproduce --small`"),
-        (["reproduce", "--small", "--table", "1"], "--small has sizes of its own"),
+        (["reproduce", "--small", "--table", "1"], "--small has its own sizes"),
         (["reproduce", "helfrich2018", "-s", "epochs=1"], "No such option: -s"),
         (["reproduce", "helfrich2018", "--figure", "1", "--table", "1"], "one at a time"),
         (["reproduce", "helfrich2018", "--figure", "1", "--models", "gru"], "unknown model of this paper 'gru'"),
     ],
 )
-def test_mistakes_are_told(orthobench, arguments, message):
+def test_invalid_arguments_are_one_line(orthobench, arguments, message):
     outcome = orthobench(*arguments, "--dry-run")
     assert outcome.code == 2
     assert message in outcome.err
     assert outcome.err.count("\n") == 1
 
 
-def test_a_scaled_figure_is_trained_and_is_not_the_papers(orthobench):
+def test_scaled_figure_is_trained_and_kept_out_of_the_papers_cells(orthobench):
     """From the command line to the table of everything measured; the paper's cells stay empty."""
     command = ("reproduce", "helfrich2018", "--figure", "2", "--models", "ornn", "--scale", "0.001")
     assert orthobench(*command).code == 0

@@ -28,7 +28,7 @@ def write(tmp_path):
     return make
 
 
-def test_runs_have_the_order_of_the_file_and_come_once(write):
+def test_runs_keep_the_order_of_the_file_without_duplicates(write):
     file = write(
         """
         [[runs]]
@@ -49,13 +49,13 @@ def test_runs_have_the_order_of_the_file_and_come_once(write):
     assert runs == [("lstm", 0), ("lstm", 1), ("scornn", 0)]
 
 
-def test_the_runs_are_the_papers(write):
+def test_listed_runs_equal_the_papers(write):
     file = write('[[runs]]\npaper = "helfrich2020"\ntable = "3"\n')
     paper = resolve_experiments(CATALOG, restrict(find_paper("helfrich2020"), table="3"), [0])
     assert [run.spec.key for run, _ in runs_in(file, CATALOG)] == [run.spec.key for run, _ in paper]
 
 
-def test_the_shipped_list_is_valid_and_begins_with_xor():
+def test_shipped_list_is_valid_and_begins_with_xor():
     specs = [run.spec for run, _ in runs_in(SHIPPED, CATALOG)]
     assert len({spec.key for spec in specs}) == len(specs) == 91
     assert (specs[0].task, specs[0].model) == ("xor_stream", "lstm")
@@ -79,7 +79,7 @@ def ended(key: str, status: str, value: float | None) -> Run:
     return Run(key=key, status=status, best_value=value, metric="mse", goal="min", metrics=None)
 
 
-def test_a_trial_has_its_settings_and_tags(write):
+def test_trial_has_its_settings_and_tags(write):
     trials = [run for run, _ in runs_in(write(TRIALS), CATALOG)]
     rates = [run.spec.settings["learning_rate"] for run in trials]
     assert rates == [1e-2, 3e-3]
@@ -98,7 +98,7 @@ def test_a_trial_has_its_settings_and_tags(write):
         ([("diverged", None), ("finished", 0.1)], 3e-3),
     ],
 )
-def test_a_whole_run_takes_the_settings_of_the_best_trial(write, ends, rate):
+def test_whole_run_takes_the_settings_of_the_best_trial(write, ends, rate):
     file = write(TRIALS)
     keys = [run.spec.key for run, _ in runs_in(file, CATALOG)]
     records = {key: ended(key, *end) for key, end in zip(keys, ends, strict=False)}
@@ -108,7 +108,7 @@ def test_a_whole_run_takes_the_settings_of_the_best_trial(write, ends, rate):
     )
 
 
-def test_trials_of_which_none_has_a_value_are_refused(write):
+def test_trials_without_a_value_are_refused(write):
     file = write(TRIALS)
     with pytest.raises(UsageError, match="entry 3: no trial has a value"):
         runs_in(file, CATALOG, lambda keys: [ended(key, "diverged", None) for key in keys])
@@ -135,13 +135,13 @@ def test_trials_of_which_none_has_a_value_are_refused(write):
         ("[[runs]\n", "is not TOML"),
     ],
 )
-def test_a_mistake_gets_one_line_that_names_the_entry(write, text, message):
+def test_invalid_entry_is_one_line_that_names_it(write, text, message):
     with pytest.raises(UsageError) as error:
         runs_in(write(text), CATALOG)
     assert message in str(error.value)
     assert "runs.toml" in str(error.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_file_is_named(tmp_path):
     with pytest.raises(UsageError, match=r"none\.toml cannot be read: No such file"):
         runs_in(tmp_path / "none.toml", CATALOG)

@@ -46,14 +46,14 @@ def planned(store: Store, tmp_path: Path, config: RunConfig = NOW) -> PlannedRun
         ("running", "interrupted", True),  # for nobody is at it
     ],
 )
-def test_a_run_is_where_it_was_left(store, tmp_path, status, state, is_pending):
+def test_state_of_a_run_follows_its_status(store, tmp_path, status, state, is_pending):
     assert planned(store, tmp_path).state == "missing"
     enter(store, NOW.spec, status)
     planned_run = planned(store, tmp_path)
     assert (planned_run.state, planned_run.is_pending, planned_run.older_run) == (state, is_pending, None)
 
 
-def test_a_run_that_another_process_is_at_is_left_to_it(store, tmp_path):
+def test_run_held_by_another_process_is_left_to_it(store, tmp_path):
     enter(store, NOW.spec, "running")
     with CheckpointFolder(tmp_path / "checkpoints", NOW.spec.key).lock():
         planned_run = planned(store, tmp_path)
@@ -73,7 +73,7 @@ def raised(model: str = "1", task: str = "1") -> RunConfig:
         (raised("2+aaaa"), raised("1+aaaa"), "version of scornn 1+aaaa -> 2+aaaa"),
     ],
 )
-def test_the_result_of_an_older_version_makes_a_run_stale(store, tmp_path, now, before, change):
+def test_result_of_an_older_version_makes_a_run_stale(store, tmp_path, now, before, change):
     key = enter(store, before.spec)
     planned_run = planned(store, tmp_path, now)
     assert (planned_run.state, planned_run.is_pending, planned_run.change) == ("stale", True, change)
@@ -94,17 +94,17 @@ def test_the_result_of_an_older_version_makes_a_run_stale(store, tmp_path, now, 
     ],
     ids=["newer", "seed", "setting", "neutral", "training", "model"],
 )
-def test_another_run_makes_none_stale(store, tmp_path, other):
+def test_result_of_another_run_does_not_make_a_run_stale(store, tmp_path, other):
     enter(store, other)
     assert planned(store, tmp_path, raised("2")).state == "missing"
 
 
-def test_a_result_that_never_came_to_its_end_makes_none_stale(store, tmp_path):
+def test_unfinished_older_result_does_not_make_a_run_stale(store, tmp_path):
     enter(store, raised("1").spec, "interrupted")
     assert planned(store, tmp_path, raised("2")).state == "missing"
 
 
-def test_the_newest_of_the_older_results_is_named(store, tmp_path):
+def test_newest_older_result_is_named(store, tmp_path):
     enter(store, raised("1").spec)
     newest = enter(store, raised("2").spec)
     assert planned(store, tmp_path, raised("3")).older_run.key == newest
@@ -117,7 +117,7 @@ class Longer(type(NOW.model_settings)):
 
 
 @pytest.mark.parametrize(("value", "state"), [("3", "stale"), ("4", "missing")])
-def test_a_setting_that_was_added_has_to_be_left_alone(store, tmp_path, monkeypatch, value, state):
+def test_setting_added_since_must_have_its_neutral_value(store, tmp_path, monkeypatch, value, state):
     enter(store, NOW.spec)
     monkeypatch.setattr(NOW.model_class, "Settings", Longer)
     settings = Longer.read(NOW.spec.model_settings | {"added": value}).canonical()
@@ -127,12 +127,12 @@ def test_a_setting_that_was_added_has_to_be_left_alone(store, tmp_path, monkeypa
     assert planned(store, tmp_path, same_version).change == ("settings added or removed" if state == "stale" else "")
 
 
-def test_a_setting_that_there_is_no_more_is_passed_over(store, tmp_path):
+def test_removed_setting_is_ignored(store, tmp_path):
     enter(store, replace(NOW.spec, model_settings=NOW.spec.model_settings | {"gone": 1}))
     assert planned(store, tmp_path).state == "stale"
 
 
-def test_an_edited_plugin_file_makes_its_results_stale(orthobench, tmp_path, tiny_options):
+def test_edited_plugin_file_makes_its_results_stale(orthobench, tmp_path, tiny_options):
     file = tmp_path / "mine.py"
     text = "from orthobench.models.rnn import RNN\nclass Mine(RNN):\n    title = 'mine'\n"
     file.write_text(text)

@@ -78,14 +78,14 @@ def test_later_draws_are_nearer_to_the_best(monkeypatch):
     assert [trial.settings for trial in turned] == [trial.settings for trial in trials]
 
 
-def test_every_point_is_drawn_once_and_then_none():
+def test_every_point_is_drawn_once():
     search = a_search("hidden_size=4,8,16", "learning_rate=1e-3,0.001,1e-2")  # two of which are the same
     trials = drawn(search, 6, lambda chosen: float(chosen["hidden_size"]))
     assert len({trial.key for trial in trials}) == 6
     assert search.draw(trials, 1) is None
 
 
-def test_settings_that_do_not_fit_each_other_are_passed_over():
+def test_incompatible_settings_are_skipped():
     search = Search(CATALOG, "adding", "scornn", {}, "paper", Space(["n=8,16", "rho=4,12"]), prune=True)
     trials = drawn(search, 3, lambda chosen: 1.0)
     assert sorted((trial.settings["n"], trial.settings["rho"]) for trial in trials) == [
@@ -101,7 +101,7 @@ def test_settings_that_do_not_fit_each_other_are_passed_over():
 # Trials
 
 
-def test_a_search_cut_off_anywhere_has_the_trials_of_an_uncut_one(orthobench, command):
+def test_interrupted_search_has_the_trials_of_an_uninterrupted_one(orthobench, command):
     uncut = orthobench(*command, "--trials", "9", "--db", "uncut.db")
     assert uncut.code == 0
     for trials in ("1", "6", "9"):
@@ -136,7 +136,7 @@ def test_a_search_cut_off_anywhere_has_the_trials_of_an_uncut_one(orthobench, co
     assert ended[0][1] == "finished"
 
 
-def test_a_search_in_a_server_goes_on_as_one_in_a_file(orthobench, command, postgres):
+def test_search_on_a_server_continues_like_one_in_a_file(orthobench, command, postgres):
     for trials in ("1", "3"):
         assert orthobench(*command, "--trials", trials, "--db", postgres).code == 0
     assert orthobench(*command, "--trials", "3").code == 0
@@ -144,7 +144,7 @@ def test_a_search_in_a_server_goes_on_as_one_in_a_file(orthobench, command, post
     assert len(stored_runs()) == 3
 
 
-def test_what_it_ends_with_trains_the_best(orthobench, command):
+def test_printed_command_trains_the_best_trial(orthobench, command):
     assert orthobench(*command, "--trials", "2").code == 0
     outcome = orthobench(*command, "--trials", "3", "--tag", "tuned")
     with open_store("results.db") as store:
@@ -162,7 +162,7 @@ def test_what_it_ends_with_trains_the_best(orthobench, command):
         assert len(store.runs()) == 4
 
 
-def test_a_validation_split_judges_where_there_is_one(orthobench, small_data):
+def test_validation_split_decides_if_the_task_has_one(orthobench, small_data):
     sizes = {"validation_size": 20, "train_size": 40, "test_size": 10, "batch_size": 10, "epochs": 2, "hidden_size": 4}
     options = [word for name, value in sizes.items() for word in ("-s", f"{name}={value}")]
     search = ["tune", "mnist", "rnn", "--trials", "3", "--grid", "learning_rate=1e-3..1:log"]
@@ -194,7 +194,7 @@ class Flaky(RNN):
 """
 
 
-def test_a_trial_that_fails_ends_no_other_and_is_tried_again(orthobench, tiny_options, tmp_path, monkeypatch):
+def test_failed_trial_does_not_end_the_search_and_is_retried(orthobench, tiny_options, tmp_path, monkeypatch):
     (tmp_path / "flaky.py").write_text(FLAKY)
     command = ["tune", "adding", "--models", "flaky", "--plugin", "flaky.py", "--trials", "9"]
     command += ["--grid", "hidden_size=4,5,6", *tiny_options[:-2]]
@@ -203,7 +203,7 @@ def test_a_trial_that_fails_ends_no_other_and_is_tried_again(orthobench, tiny_op
     assert outcome.code == 1
     assert "out of luck" in outcome.err
     assert "1 of 3 runs failed" in outcome.err
-    assert "the space has no more than these 3 points" in outcome.out
+    assert "the space has only these 3 points" in outcome.out
     assert sorted(status for _, status, *_ in stored_runs()) == ["failed", "finished", "finished"]
 
     monkeypatch.delenv("FAILS")
@@ -211,7 +211,7 @@ def test_a_trial_that_fails_ends_no_other_and_is_tried_again(orthobench, tiny_op
     assert [status for _, status, *_ in stored_runs()] == ["finished"] * 3
 
 
-def test_a_trial_that_diverges_is_a_result_and_no_candidate(orthobench, tiny_options):
+def test_diverged_trial_is_a_result_but_never_the_best(orthobench, tiny_options):
     command = ["tune", "adding", "--models", "rnn", "--trials", "2", *tiny_options]
     outcome = orthobench(*command, "--grid", "learning_rate=1e-3,1e30")
     assert outcome.code == 0
@@ -227,16 +227,16 @@ def test_a_trial_that_diverges_is_a_result_and_no_candidate(orthobench, tiny_opt
 # The command
 
 
-def test_a_dry_run_says_what_would_be_and_writes_nothing(orthobench, command, tmp_path):
+def test_dry_run_lists_the_trials_and_writes_nothing(orthobench, command, tmp_path):
     outcome = orthobench(*command, "--trials", "7", "--dry-run", "--no-profile")
     assert outcome.code == 0
     assert "learning_rate=1e-5..1e-1:log" in outcome.out
     assert "7 trials, 7 to come" in outcome.out
-    assert "to train: 7 runs, of which nothing is known" in outcome.out
+    assert "to train: 7 runs without an estimate" in outcome.out
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_estimates_what_is_left(orthobench, command):
+def test_dry_run_estimates_the_remaining_time(orthobench, command):
     assert orthobench(*command, "--trials", "2", "-j", "0").code == 0
     dry_output = orthobench(*command, "--trials", "7", "--dry-run", "--no-profile").out
     assert "7 trials, 2 finished, 5 to come" in dry_output
@@ -251,11 +251,11 @@ def test_a_dry_run_estimates_what_is_left(orthobench, command):
         (["tune", "adding", "--models", "lstm", "--seeds", "2"], "No such option: --seeds"),
         (["tune", "adding", "--models", "lstm", "--grid", "hiden_size=4..8"], "did you mean hidden_size"),
         (["tune", "adding", "--models", "lstm", "--grid", "epochs=1,2", "-s", "epochs=3"], "both set and"),
-        (["tune", "--grid", "epochs=1,2"], "say what to run"),
+        (["tune", "--grid", "epochs=1,2"], "missing arguments: give a TASK"),
         (["tune", "adding", "--models", "lstm,", "--grid", "epochs=1,2"], "has an empty name"),
     ],
 )
-def test_mistakes_are_told(orthobench, tmp_path, arguments, message):
+def test_invalid_arguments_are_one_line(orthobench, tmp_path, arguments, message):
     outcome = orthobench(*arguments)
     assert outcome.code == 2
     assert message in outcome.err
@@ -263,7 +263,7 @@ def test_mistakes_are_told(orthobench, tmp_path, arguments, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_optuna_it_says_what_to_install(orthobench, command, tmp_path, monkeypatch):
+def test_missing_optuna_names_the_extra(orthobench, command, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     outcome = orthobench(*command)
     assert outcome.code == 2
@@ -279,7 +279,7 @@ def rows(database: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "jobs"), [(signal.SIGKILL, "0"), (signal.SIGINT, "2")])
-def test_a_killed_search_goes_on_to_the_same_trials(how, jobs, tmp_path, command, start):
+def test_killed_search_continues_with_the_same_trials(how, jobs, tmp_path, command, start):
     plugin, slow = slow_model(tmp_path, steps=20)
     command = [{"lstm": "slow", "train_size=40": "train_size=400"}.get(word, word) for word in command]
     command += ["--plugin", str(plugin), "--checkpoint-every", "0", "-j", jobs]
@@ -302,7 +302,7 @@ def test_a_killed_search_goes_on_to_the_same_trials(how, jobs, tmp_path, command
 # Equal parameter counts
 
 
-def test_the_hidden_size_of_each_trial_is_chosen_for_the_count(orthobench, command):
+def test_hidden_size_of_each_trial_is_matched_to_the_parameter_count(orthobench, command):
     words = [*command[:-4], "--grid", "learning_rate=1e-3,1e-2", "--match-parameters", "0.3k"]
     plan = orthobench(*words, "--trials", "2", "--dry-run")
     assert "hidden_size: chosen for each trial, for 300 parameters" in plan.out
@@ -326,7 +326,7 @@ def matched_search(count: int | str | None, model: str = "lstm", grid: tuple[str
     return Search(CATALOG, "adding", model, fixed, "paper", Space(grid), prune=True, match_parameters=count)
 
 
-def test_the_count_of_a_model_of_the_search_is_the_target():
+def test_parameter_count_of_the_searched_model_is_the_target():
     reference = matched_search("lstm").draw([], 1)
     matched = matched_search("lstm", model="rnn").draw([], 1)
     assert reference is not None
@@ -336,7 +336,7 @@ def test_the_count_of_a_model_of_the_search_is_the_target():
     assert abs(counts[1] / counts[0] - 1) <= 0.05
 
 
-def test_the_count_is_part_of_the_search_and_none_changes_no_earlier_search():
+def test_parameter_count_belongs_to_the_identity_of_a_search():
     keys = {matched_search(count).key for count in (None, 300, 400, "rnn")}
     assert len(keys) == 4
     plain = matched_search(None)
@@ -356,7 +356,7 @@ def test_the_count_is_part_of_the_search_and_none_changes_no_earlier_search():
         (["--grid", "learning_rate=1e-3,1e-2", "--match-parameters", "1"], "cannot have 1 parameters within 5%"),
     ],
 )
-def test_a_count_that_cannot_be_matched_is_refused_in_one_line(words, message, orthobench, command, tmp_path):
+def test_unmatchable_parameter_count_is_refused_in_one_line(words, message, orthobench, command, tmp_path):
     refused = orthobench(*command[:-4], *words, "--trials", "2")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert message in refused.err

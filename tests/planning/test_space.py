@@ -23,12 +23,12 @@ def test_axes_and_ranges_are_read():
     assert Space(GRID[1:]).size == 193 * 2 * 2
 
 
-def test_real_ends_make_a_real_range():
+def test_real_bounds_give_a_real_range():
     assert not Space(["a=1.0..10"]).axes["a"].whole
     assert Space(["a=-1..10"]).axes["a"].whole
 
 
-def test_the_order_of_the_axes_means_nothing():
+def test_order_of_the_axes_does_not_matter():
     assert list(Space(GRID).axes) == list(Space(GRID[::-1]).axes)
 
 
@@ -45,13 +45,13 @@ def test_the_order_of_the_axes_means_nothing():
         (["a"], "is not a setting"),
     ],
 )
-def test_what_is_neither_is_refused(texts, message):
+def test_invalid_space_is_refused(texts, message):
     with pytest.raises(UsageError, match=message):
         Space(texts)
 
 
 @given(st.tuples(st.floats(1e-8, 1e8), st.floats(1e-8, 1e8)).filter(lambda ends: ends[0] < ends[1]), st.floats(0, 1))
-def test_a_drawn_number_is_short_and_within_the_ends(ends, share):
+def test_drawn_number_is_short_and_within_the_bounds(ends, share):
     low, high = ends
     axis = Range("a", low, high, whole=False, log=False)
     drawn = min(max(low + share * (high - low), low), high)
@@ -62,7 +62,7 @@ def test_a_drawn_number_is_short_and_within_the_ends(ends, share):
 
 
 @given(st.integers(0, 1000))
-def test_every_point_comes_once(seed):
+def test_every_point_is_listed_once(seed):
     space = Space(["a=1,2,3", "b=4..5", "(c,d)=(1,x),(2,y)"])
     points = list(space.shuffled(seed))
     assert len({tuple(point.items()) for point in points}) == len(points) == space.size == 12
@@ -70,5 +70,5 @@ def test_every_point_comes_once(seed):
     assert {(point["c"], point["d"]) for point in points} == {("1", "x"), ("2", "y")}
 
 
-def test_a_space_that_cannot_be_counted_is_not_listed():
+def test_uncountable_space_is_not_listed():
     assert list(Space(["a=1.0..2.0"]).shuffled(0)) == []

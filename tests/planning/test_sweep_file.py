@@ -44,7 +44,7 @@ def keys(outcome) -> list[str]:
     return re.findall(r"^ ?([0-9a-f]{16})\b", outcome.out, re.M)
 
 
-def test_a_file_and_the_command_line_name_the_same_runs(orthobench, tmp_path):
+def test_file_and_command_line_name_the_same_runs(orthobench, tmp_path):
     (tmp_path / "sweep.toml").write_text(EXAMPLE)
     command_line_keys = keys(orthobench(*SAME.split(), "--dry-run", "--no-profile"))
     assert len(command_line_keys) == 2 * 2 * 3 * 2
@@ -67,7 +67,7 @@ files = st.fixed_dictionaries(
 
 
 @given(content=files)
-def test_what_is_written_is_read(content, tmp_path_factory):
+def test_written_file_is_read_back(content, tmp_path_factory):
     path = tmp_path_factory.mktemp("files") / "sweep.toml"
     path.write_text(tomlkit.dumps(content))
     read = read_file(path)
@@ -75,7 +75,7 @@ def test_what_is_written_is_read(content, tmp_path_factory):
     assert read.overrides().keys() == content.get("settings", {}).keys()
 
 
-def test_values_are_read_as_the_command_lines(tmp_path):
+def test_values_are_parsed_like_the_command_lines(tmp_path):
     (tmp_path / "a.toml").write_text(
         'task = "t"\nmodels = ["m"]\n[settings]\nprobes = ["a", "b"]\nshuffle = false\nlearning_rate = 1e-3\n'
         '[grid]\npermuted = [true, false]\nhidden_size = "4..8:x2"\n'
@@ -108,7 +108,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("line", "message"), BAD)
-def test_a_slip_gets_one_line(orthobench, tmp_path, line, message):
+def test_invalid_line_is_one_error_line(orthobench, tmp_path, line, message):
     start = {"task": "task = 'adding'", "models": "models = ['scornn']"}
     key = line.partition(" ")[0]
     (tmp_path / "bad.toml").write_text(
@@ -120,7 +120,7 @@ def test_a_slip_gets_one_line(orthobench, tmp_path, line, message):
     assert outcome.err.count("\n") == 1
 
 
-def test_what_is_missing_is_told(tmp_path):
+def test_missing_file_or_key_is_reported(tmp_path):
     with pytest.raises(UsageError, match=r"none\.toml cannot be read: No such file"):
         read_file(tmp_path / "none.toml")
     (tmp_path / "half.toml").write_text("task = 'adding'\n")
@@ -129,20 +129,20 @@ def test_what_is_missing_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("more", [["adding"], ["--models", "rnn"], ["-s", "epochs=1"], ["--grid", "epochs=1"]])
-def test_a_file_says_it_all(orthobench, tmp_path, more):
+def test_file_with_other_arguments_is_refused(orthobench, tmp_path, more):
     (tmp_path / "sweep.toml").write_text(EXAMPLE)
     outcome = orthobench("sweep", "--file", "sweep.toml", *more, "--dry-run")
     assert outcome.code == 2
-    assert "--file says what to run" in outcome.err
+    assert "--file names the runs already" in outcome.err
 
 
-def test_the_published_schema_is_the_readers(orthobench):
+def test_published_schema_matches_the_reader(orthobench):
     assert orthobench("sweep", "--schema").out.strip() == schema()
     assert (ROOT / "docs" / "sweep.schema.json").read_text("utf-8").strip() == schema()
     assert set(json.loads(schema())["properties"]) == set(SweepFile.model_fields)
 
 
-def test_the_guides_example_is_one(tmp_path):
+def test_example_of_the_guide_matches_the_schema(tmp_path):
     (example,) = re.findall(r"```toml\n(task.*?)```", (ROOT / "docs" / "sweep.md").read_text("utf-8"), re.S)
     (tmp_path / "sweep.toml").write_text(example)
     read = read_file(tmp_path / "sweep.toml")
@@ -150,13 +150,13 @@ def test_the_guides_example_is_one(tmp_path):
     assert [axis.names for axis in read.axes()][-1] == ("n", "rho")
 
 
-def test_a_sweep_names_the_model_that_lacks_a_setting(orthobench):
+def test_sweep_names_the_model_that_lacks_a_setting(orthobench):
     outcome = orthobench("sweep", "adding", "--models", "scornn,lstm", "-s", "negative_ones=3")
     assert outcome.code == 2
     assert outcome.err.startswith("error: lstm: unknown setting 'negative_ones'")
 
 
-def test_a_range_without_a_step_points_to_the_search(orthobench):
+def test_range_without_a_step_suggests_tune(orthobench):
     outcome = orthobench("sweep", "adding", "--models", "lstm", "--grid", "learning_rate=1e-4..1e-2")
     assert (outcome.code, "`orthobench tune` searches a range" in outcome.err) == (2, True)
 
@@ -171,7 +171,7 @@ def test_a_range_without_a_step_points_to_the_search(orthobench):
     ],
     ids=["sweep", "reproduce", "check", "slurm"],
 )
-def test_the_byte_order_mark_of_an_editor_is_no_content(content, read, tmp_path):
+def test_byte_order_mark_is_ignored(content, read, tmp_path):
     file = tmp_path / "mine.toml"
     for start in (b"", b"\xef\xbb\xbf"):
         file.write_bytes(start + content.encode())

@@ -69,7 +69,7 @@ def by_differences(model, inputs, state, step: float = 1e-6) -> tuple[np.ndarray
 
 
 @pytest.mark.parametrize("name", Catalog().names("model"))
-def test_jacobians_are_finite_differences(name):
+def test_jacobians_match_finite_differences(name):
     model = model_of(name)
     inputs, state = inputs_of(), state_of(model)
     results = jacobians.state_jacobian(model, inputs, state)
@@ -80,7 +80,7 @@ def test_jacobians_are_finite_differences(name):
     np.testing.assert_allclose(by_input.numpy(), expected[1][0], rtol=1e-5, atol=1e-8)
 
 
-def test_rows_in_pieces_are_the_same_rows(monkeypatch):
+def test_rows_in_blocks_equal_all_rows(monkeypatch):
     model = model_of("lstm", 20)  # 40 rows
     inputs, state = inputs_of(), state_of(model)
     whole = jacobians.state_jacobian(model, inputs, state), *jacobians.step_jacobians(model, inputs[0], state)
@@ -90,7 +90,7 @@ def test_rows_in_pieces_are_the_same_rows(monkeypatch):
         torch.testing.assert_close(jacobian, other, rtol=1e-12, atol=1e-12)
 
 
-def test_the_state_advances():
+def test_state_advances_between_jacobians():
     model = model_of("lstm")
     inputs = inputs_of()
     start_state = jacobians.start(model, B)
@@ -121,7 +121,7 @@ def assert_same_points(results: np.ndarray, expected: np.ndarray, atol: float) -
     assert apart[linear_sum_assignment(apart)].max() < atol
 
 
-def test_eigenvalues_along_a_sequence_are_those_of_the_written_out_rnn():
+def test_eigenvalues_along_a_sequence_match_a_rnn_written_out():
     """h_t = tanh(W h_{t-1} + U x_t + b) has J_t = diag(1 - h_t^2) W."""
     model = model_of("rnn")
     inputs = inputs_of(20)
@@ -149,7 +149,7 @@ def test_eigenvalues_along_a_sequence_are_those_of_the_written_out_rnn():
     assert result.values["jacobian/end_to_end_modulus_mean"] == pytest.approx(np.abs(exact).mean(), rel=1e-5)
 
 
-def test_the_lstms_eigenvalues_are_those_of_both_states():
+def test_lstm_eigenvalues_cover_both_states():
     model = model_of("lstm", 3)
     inputs = inputs_of()
     result = Jacobian()(context(model, inputs))
@@ -160,7 +160,7 @@ def test_the_lstms_eigenvalues_are_those_of_both_states():
     assert_same_points(as_complex(result.vectors["jacobian/eigenvalues/3"]), expected, 1e-6)
 
 
-def test_a_diverged_models_eigenvalues_are_told_from_numbers():
+def test_non_finite_matrix_has_nan_eigenvalues():
     assert eigenvalues(torch.tensor([[1.0, float("inf")], [0.0, 1.0]])).isnan().all()
 
 
@@ -172,7 +172,7 @@ def test_a_diverged_models_eigenvalues_are_told_from_numbers():
         ("scornn", {"h": slice(0, 8)}),
     ],
 )
-def test_a_heat_map_is_what_moved_inputs_do(name, parts):
+def test_heat_map_matches_shifted_inputs(name, parts):
     model = model_of(name)
     inputs = inputs_of()
     result = HeatMap()(context(model, inputs))

@@ -37,7 +37,7 @@ def write(tmp_path: Path):
     return _write
 
 
-def test_the_probes_of_a_run_are_the_default_ones_and_those_asked_for():
+def test_run_has_the_default_and_requested_probes():
     catalog = Catalog()
     assert list(catalog.probes(())) == ["gradient_norm", "gradient_norm_of_mean", "orthogonality"]
     assert list(catalog.probes(["jacobian"])) == ["gradient_norm", "gradient_norm_of_mean", "jacobian", "orthogonality"]
@@ -47,7 +47,7 @@ def test_the_probes_of_a_run_are_the_default_ones_and_those_asked_for():
         catalog.probes(["orthogonality"])
 
 
-def test_only_probes_asked_for_change_a_runs_key(tiny):
+def test_only_requested_probes_change_the_key(tiny):
     plain = resolve(Catalog(), "adding", "rnn", tiny)
     assert "probes" not in plain.spec.training  # so that runs from before the setting keep their keys
     keys = {plain.spec.key}
@@ -69,7 +69,7 @@ def test_names_are_read_from_text_and_lists():
 
 
 @pytest.mark.parametrize(("every", "taken"), [(0, [0, 12]), (1, [0, 4, 8, 12]), (2, [0, 8, 12])])
-def test_a_probe_is_taken_on_its_schedule(orthobench, write, tiny_options, tmp_path, every, taken):
+def test_probe_runs_on_its_schedule(orthobench, write, tiny_options, tmp_path, every, taken):
     path = write(every=every)
     arguments = ("run", "adding", "rnn", *tiny_options, "-s", "probes=weights", "--plugin", str(path))
     assert orthobench(*arguments).code == 0
@@ -79,7 +79,7 @@ def test_a_probe_is_taken_on_its_schedule(orthobench, write, tiny_options, tmp_p
     assert {"probe weights", "probe orthogonality", "probe gradient_norm"} <= set(run.seconds)
 
 
-def test_a_probe_sees_the_same_batch_throughout(orthobench, write, small_data, tmp_path):
+def test_probe_sees_the_same_batch_throughout(orthobench, write, small_data, tmp_path):
     """Of a task too whose noise is another in every epoch."""
     path = write(text=PROBE.replace("context.model.output_weight.detach()", "context.batch.inputs"))
     sizes = "validation_size=20", "train_size=40", "test_size=20", "batch_size=10", "epochs=2", "hidden_size=4"
@@ -92,20 +92,20 @@ def test_a_probe_sees_the_same_batch_throughout(orthobench, write, small_data, t
     assert len(set(seen)) == 1
 
 
-def test_a_default_probe_of_ones_own_is_in_every_run(orthobench, write, tiny_options, tmp_path):
+def test_default_probe_of_a_user_is_in_every_run(orthobench, write, tiny_options, tmp_path):
     assert orthobench("run", "adding", "rnn", *tiny_options, "--plugin", str(write(default=True))).code == 0
     with open_store(str(tmp_path / "results.db")) as store:
         assert store.metrics([store.runs()[0].id], "probe", "weights/V")
 
 
-def test_a_run_with_probes_is_reproduced_by_the_command_it_shows(orthobench, tiny_options):
+def test_shown_command_reproduces_a_run_with_probes(orthobench, tiny_options):
     orthobench("run", "adding", "rnn", *tiny_options, "-s", "probes=jacobian,heat_map")
     (listed,) = json.loads(orthobench("ls", "--json").out)
     command = json.loads(orthobench("show", listed["run"], "--json").out)["reproduce"].split()
     assert orthobench(*command[1:], "--db", "again.db").out.split()[1] == listed["run"]
 
 
-def test_a_broken_probe_stops_only_who_asks_for_it(orthobench, write, tiny_options):
+def test_broken_probe_stops_only_runs_that_request_it(orthobench, write, tiny_options):
     path = str(write(text=PROBE.replace('title, paper = "norm of the output map", "none"', "")))
     assert orthobench("run", "adding", "rnn", *tiny_options, "--plugin", path).code == 0
     outcome = orthobench("run", "adding", "rnn", *tiny_options, "--plugin", path, "-s", "probes=weights")
@@ -147,7 +147,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("right", "wrong", "check"), FAULTS)
-def test_the_contract_finds_planted_faults(write, right, wrong, check):
+def test_contract_finds_planted_faults(write, right, wrong, check):
     assert problems("probe", Catalog([write()]).load("probe", "weights")) == []
     assert right in PROBE
     path = write(text=PROBE.replace(right, wrong))

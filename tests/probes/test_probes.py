@@ -23,7 +23,7 @@ def context(model_name: str) -> ProbeContext:
     return ProbeContext(model, task, task.train.batch(torch.arange(6)))
 
 
-def test_orthogonality_is_numpys():
+def test_orthogonality_matches_numpy():
     w = np.random.default_rng(0).normal(size=(6, 6)).astype(np.float32)
     exact = np.linalg.norm(w.astype(float).T @ w.astype(float) - np.eye(6))
     assert orthogonality(torch.from_numpy(w)) == pytest.approx(exact, rel=1e-12)
@@ -43,18 +43,18 @@ def test_orthogonality_is_numpys():
         ),
     ],
 )
-def test_orthogonality_is_of_the_steps_matrices_alone(model_name, matrices):
+def test_orthogonality_covers_step_matrices_only(model_name, matrices):
     """Not of those inside a gate or a derivative, as of W in h + eps tanh(W h)."""
     names = set(Orthogonality()(context(model_name)).values)
     assert {name.partition("/")[2] for name in names if name.startswith("orthogonality/")} == matrices
 
 
-def test_the_distance_of_a_constrained_matrix_is_small():
+def test_constrained_matrix_is_nearly_orthogonal():
     assert Orthogonality()(context("scornn")).values["orthogonality/W"] < 1e-5
 
 
 @pytest.mark.parametrize("model_name", ["scornn", "rnn", "lstm", "gru"])
-def test_gradient_norms_are_the_derivatives_by_perturbed_states(model_name):
+def test_gradient_norms_match_perturbed_states(model_name):
     """dL/dh_t is what the loss does when h_t is shifted and the rest of the sequence is run from there."""
     about = context(model_name)
     model, batch = about.model.double(), about.batch
@@ -70,7 +70,7 @@ def test_gradient_norms_are_the_derivatives_by_perturbed_states(model_name):
         torch.testing.assert_close(trace.norms["h"][t], gradients[0].norm(dim=-1) + 0 * trace.norms["h"][t])
 
 
-def test_the_probe_measures_and_leaves_the_model_alone():
+def test_probe_does_not_change_the_model():
     about = context("scornn")
     before = {name: value.clone() for name, value in about.model.state_dict().items()}
     result = GradientNorm()(about)
@@ -85,7 +85,7 @@ def test_the_probe_measures_and_leaves_the_model_alone():
 
 
 @pytest.mark.parametrize("model_name", ["scornn", "lstm", "gru", "urnn"])
-def test_the_norm_of_the_mean_is_that_of_a_shift_that_all_samples_share(model_name):
+def test_norm_of_the_mean_matches_a_shared_shift(model_name):
     """A number added to a unit of h_t in all samples changes the loss by the sum of their derivatives."""
     about = context(model_name)
     model, batch = about.model.double(), about.batch
@@ -102,7 +102,7 @@ def test_the_norm_of_the_mean_is_that_of_a_shift_that_all_samples_share(model_na
         assert vector[t] == pytest.approx(float(gradient.norm()), rel=1e-9)
 
 
-def test_a_batch_of_copies_changes_the_norms_of_samples_and_not_that_of_the_mean():
+def test_copies_in_a_batch_change_sample_norms_and_not_the_norm_of_the_mean():
     """Four times the batch: a sample's norm is a quarter, the whole batch's a half."""
     about = context("scornn")
     batch = about.batch
@@ -113,7 +113,7 @@ def test_a_batch_of_copies_changes_the_norms_of_samples_and_not_that_of_the_mean
         np.testing.assert_allclose(large[f"{name}/h"], factor * np.array(small[f"{name}/h"]), rtol=1e-4)
 
 
-def test_samples_of_opposite_sign_cancel_in_the_norm_of_the_mean():
+def test_opposite_samples_cancel_in_the_norm_of_the_mean():
     about = context("rnn")
     batch = about.batch
     inputs = batch.inputs[:, :1].repeat(1, 2, 1)
@@ -123,7 +123,7 @@ def test_samples_of_opposite_sign_cancel_in_the_norm_of_the_mean():
     assert (of_mean < 1e-5 * np.array(GradientNorm()(opposite).vectors["gradient_norm_per_sample/h"])).all()
 
 
-def test_the_norm_of_the_mean_leaves_the_model_the_generator_and_the_record_of_back_ends_alone():
+def test_norm_of_the_mean_keeps_model_generator_and_back_end_record():
     about = context("scornn")
     forget_used()
     before, generator = {name: value.clone() for name, value in about.model.state_dict().items()}, torch.get_rng_state()
@@ -134,7 +134,7 @@ def test_the_norm_of_the_mean_leaves_the_model_the_generator_and_the_record_of_b
     assert last_used() == set()
 
 
-def test_a_model_of_very_many_states_has_no_norm_of_the_mean():
+def test_norm_of_the_mean_is_left_out_for_very_many_states():
     about = context("scornn")
     steps = MOST_STATES // (6 * 5)  # of six samples and five units
     inputs = torch.zeros(1, 6, 2).expand(steps + 1, 6, 2)

@@ -68,7 +68,7 @@ SWEEP = ("sweep", "adding", "--models", "rnn", "-j", "1")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("run", "adding", "rnn"), pytest.param(SWEEP, marks=pytest.mark.slow)])
-def test_a_terminal_that_closes_stops_runs_with_a_checkpoint(words, tmp_path, tiny):
+def test_closed_terminal_stops_runs_with_a_checkpoint(words, tmp_path, tiny):
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(tmp_path)
@@ -98,7 +98,7 @@ def test_a_terminal_that_closes_stops_runs_with_a_checkpoint(words, tmp_path, ti
 
 
 @pytest.mark.slow
-def test_a_run_under_nohup_goes_on(tmp_path, tiny):
+def test_run_under_nohup_continues(tmp_path, tiny):
     words = ["nohup", *command(tiny | LONG | {"epochs": "3"}, "run", "adding", "rnn")]
     process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -110,7 +110,7 @@ def test_a_run_under_nohup_goes_on(tmp_path, tiny):
     assert runs(tmp_path) == [("finished", None)]
 
 
-def test_a_repeated_hangup_does_not_stop_at_once(monkeypatch):
+def test_repeated_hangup_does_not_kill(monkeypatch):
     monkeypatch.setattr("orthobench.process.signals.leave_terminal", lambda: None)
     before, request = signal.getsignal(signal.SIGHUP), StopRequest()
     with stop_on_signals(request):
@@ -123,7 +123,7 @@ def test_a_repeated_hangup_does_not_stop_at_once(monkeypatch):
     assert signal.getsignal(signal.SIGHUP) is before
 
 
-def test_an_ignored_hangup_stays_ignored():
+def test_ignored_hangup_stays_ignored():
     before, request = signal.signal(signal.SIGHUP, signal.SIG_IGN), StopRequest()
     try:
         with stop_on_signals(request):
@@ -139,7 +139,7 @@ RUN = ("run", "adding", "rnn")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [RUN, pytest.param(SWEEP, marks=pytest.mark.slow)])
-def test_a_run_goes_on_after_its_pipe_has_closed(words, tmp_path, tiny):
+def test_run_continues_after_its_pipe_has_closed(words, tmp_path, tiny):
     reader, writer = os.pipe()
     words = command(tiny | {"train_size": "400", "epochs": "20"}, *words)
     process = subprocess.Popen(words, cwd=tmp_path, stdout=writer, stderr=writer)
@@ -178,7 +178,7 @@ def wait_for(condition, process: subprocess.Popen) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which libraries are loaded")
-def test_ctrl_c_while_torch_is_loaded_is_one_line(tmp_path, tiny):
+def test_ctrl_c_while_torch_loads_is_one_line(tmp_path, tiny):
     process = start(command(tiny, *RUN), tmp_path)
     wait_for(lambda: "libtorch_cpu" in Path(f"/proc/{process.pid}/maps").read_text(), process)
     assert stopped(process) == (130, "stopped\n")
@@ -197,7 +197,7 @@ class Sleeper(Adding):
 
 
 @pytest.mark.parametrize("words", [RUN, pytest.param(SWEEP, marks=pytest.mark.slow)])
-def test_ctrl_c_while_data_is_made_stops_at_once(words, tmp_path, tiny):
+def test_ctrl_c_while_data_is_generated_stops_at_once(words, tmp_path, tiny):
     (tmp_path / "sleeper.py").write_text(SLEEPER)
     with open_store(str(tmp_path / "results.db"), create=True):  # an existing database is not preceded by a trial
         pass
@@ -221,7 +221,7 @@ def test_ctrl_c_during_an_estimate_is_one_line(tmp_path, tiny):
     assert printed.splitlines() == ["trying a few steps of rnn", "stopped; the same command resumes"]
 
 
-def test_an_interrupt_that_an_import_drops_ends_the_program(tmp_path):
+def test_interrupt_swallowed_by_an_import_ends_the_program(tmp_path):
     """A stand-in for torch catches every exception, as the destructors of a library do."""
     (tmp_path / "torch.py").write_text(
         "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException:\n    pass\n"
@@ -232,7 +232,7 @@ def test_an_interrupt_that_an_import_drops_ends_the_program(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
 
 
-def test_after_the_import_an_interrupt_is_an_exception_again(tmp_path):
+def test_interrupt_after_the_import_is_an_exception_again(tmp_path):
     (tmp_path / "torch.py").write_text("here = True")
     code = (
         "import signal, sys\nfrom orthobench.process.signals import stop_while_torch_is_loaded as stop\n"
@@ -244,7 +244,7 @@ def test_after_the_import_an_interrupt_is_an_exception_again(tmp_path):
     assert (done.stdout, done.stderr) == ("raised\n", "")
 
 
-def test_a_handler_of_the_program_stays_while_torch_is_loaded():
+def test_handler_of_the_caller_is_kept_while_torch_loads():
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         own = signal.getsignal(signal.SIGINT)
@@ -271,7 +271,7 @@ main()
 """
 
 
-def test_ctrl_c_during_an_import_of_data_leaves_the_old_data(tmp_path, monkeypatch):
+def test_ctrl_c_during_a_data_import_keeps_the_old_data(tmp_path, monkeypatch):
     """The files are copied, and their check takes long."""
     write_mnist(tmp_path / "theirs")
     old = tmp_path / "data" / "mnist" / "old"

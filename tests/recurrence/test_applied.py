@@ -34,12 +34,12 @@ def results(applied: bool, read_last: bool, traced: bool, activation):
 @pytest.mark.parametrize("read_last", [True, False])
 @pytest.mark.parametrize("traced", [True, False])
 @pytest.mark.parametrize("activation", [TANH, MODRELU])
-def test_is_the_recurrence(read_last, traced, activation):
+def test_applied_matrix_equals_the_recurrence(read_last, traced, activation):
     applied, formed = (results(applied, read_last, traced, activation) for applied in (True, False))
     torch.testing.assert_close(applied, formed)
 
 
-def test_without_gradients_nothing_is_kept():
+def test_nothing_is_stored_without_gradients():
     with torch.no_grad():
         outputs, (final,) = recurrence(torch.ones(9, 2, 3), lambda h: h, (torch.zeros(2, 3),))
     assert outputs.shape == (9, 2, 3)
@@ -47,7 +47,7 @@ def test_without_gradients_nothing_is_kept():
     assert torch.equal(final, outputs[-1])
 
 
-def test_goes_through_dispatch():
+def test_applied_matrix_uses_dispatch():
     forget_used()
     arguments = torch.ones(9, 2, 3), lambda h: h, (torch.zeros(2, 3),)
     recurrence(*arguments)
@@ -56,7 +56,7 @@ def test_goes_through_dispatch():
         recurrence(*arguments)
 
 
-def test_only_where_one_product_makes_the_step():
+def test_operation_with_several_products_refuses_an_applied_matrix():
     zeros = torch.zeros(2, 3)
     with pytest.raises(ValueError, match="cornn: the weight should be a tensor"):
         cornn(torch.ones(9, 2, 3), lambda h: h, (zeros, zeros), None, 0.1, 1.0, 1.0)

@@ -132,7 +132,7 @@ def test_two_processes_compile_once(tmp_path: Path, filled: tuple[Path, Outcome]
     assert [(each.backends, each.values) for each in outcomes] == [(ON_THE_CPU, filled[1].values)] * 2
 
 
-def test_a_build_is_compared_and_used_by_later_processes(filled: tuple[Path, Outcome]) -> None:
+def test_build_is_compared_and_used_by_later_processes(filled: tuple[Path, Outcome]) -> None:
     folder, first = filled
     assert (first.backends, first.builds, first.warnings) == (ON_THE_CPU, 1, [])
     assert build.CacheEntry(only_object(folder)).verdict() == "compared"
@@ -141,7 +141,7 @@ def test_a_build_is_compared_and_used_by_later_processes(filled: tuple[Path, Out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc names the open files")
-def test_files_reach_the_disk_before_and_after_their_new_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_reach_the_disk_before_and_after_the_rename(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, str]] = []
     fsync, rename = os.fsync, Path.replace
 
@@ -162,7 +162,7 @@ def test_files_reach_the_disk_before_and_after_their_new_name(cache: Path, monke
     ]
 
 
-def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ORTHOBENCH_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert cache_folder() == Path("/somewhere/orthobench")
@@ -200,7 +200,7 @@ def replace_with_text(shared_object: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [cut, flip])
-def test_a_damaged_object_is_built_again_once(
+def test_damaged_object_is_rebuilt_once(
     damage: Callable[[Path], None], filled: tuple[Path, Outcome], tmp_path: Path
 ) -> None:
     cache = shutil.copytree(filled[0], tmp_path / "cache")
@@ -215,7 +215,7 @@ def test_a_damaged_object_is_built_again_once(
 
 
 @pytest.mark.parametrize("damage", [lose_the_record, change_the_verdict, replace_with_text])
-def test_an_object_without_a_valid_record_is_built_again_once(
+def test_object_without_a_valid_record_is_rebuilt_once(
     damage: Callable[[Path], None], cache: Path, filled: tuple[Path, Outcome], caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(filled[0], cache)
@@ -235,7 +235,7 @@ def test_an_object_without_a_valid_record_is_built_again_once(
 
 
 @pytest.mark.parametrize("compiler", ["/nowhere/cc", "false"])
-def test_no_compiler_says_so(compiler: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_compiler_is_reported(compiler: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", compiler)
     with pytest.raises(build.BuildError, match=compiler):
         build.build()
@@ -266,7 +266,7 @@ def test_compilers_that_fail_leave_nothing_behind(
     assert {path.suffix for path in cache.rglob("*") if path.is_file()} == {".lock"}
 
 
-def test_a_compiler_that_speaks_latin_1(
+def test_compiler_that_prints_latin_1_is_reported(
     cache: Path, tmp_path: Path, quick_compiler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f'echo "Übersetzer"; echo "Übersetzer" >&2; {quick_compiler} "$@"'
@@ -276,7 +276,7 @@ def test_a_compiler_that_speaks_latin_1(
 
 
 @pytest.mark.parametrize(("command", "reason"), [("cc '", "closing quotation"), (None, "cannot be run")])
-def test_compilers_that_cannot_be_started(
+def test_compiler_that_cannot_start_is_reported(
     command: str | None, reason: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     binary = tmp_path / "binary"
@@ -288,7 +288,7 @@ def test_compilers_that_cannot_be_started(
 
 
 @pytest.mark.usefixtures("cache")
-def test_a_library_with_other_functions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_with_other_functions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "other.c"
     source.write_text("long vector_length(void) { return 4; }")
     monkeypatch.setenv("CC", script(tmp_path / "fakecc", FIND_OUTPUT + f'cc -shared -fPIC {source} -o "$out"'))
@@ -300,7 +300,7 @@ def test_a_library_with_other_functions_is_refused(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("obstacle", ["file", "read-only"])
-def test_without_a_cache_folder_each_process_builds_for_itself(
+def test_each_process_builds_for_itself_without_a_cache_folder(
     obstacle: str, filled: tuple[Path, Outcome], tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
@@ -320,7 +320,7 @@ def test_without_a_cache_folder_each_process_builds_for_itself(
     assert not [path.name for path in temporary.iterdir() if path.name.startswith("orthobench")]
 
 
-def test_a_filled_cache_needs_no_lock(
+def test_filled_cache_needs_no_lock(
     cache: Path, filled: tuple[Path, Outcome], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A cache folder that only others may write serves as well."""
@@ -382,7 +382,7 @@ def foreign_folder(cache: Path) -> str:
     "harm",
     [open_folder, open_to_the_group, open_parent, open_object, open_record, foreign_object, foreign_folder],
 )
-def test_code_that_others_may_have_written_is_not_loaded(
+def test_code_writable_by_others_is_not_loaded(
     harm: Callable[[Path], str],
     cache: Path,
     filled: tuple[Path, Outcome],
@@ -413,7 +413,7 @@ def test_code_that_others_may_have_written_is_not_loaded(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
-def test_a_new_folder_is_the_users_own_whatever_the_umask(
+def test_new_folder_is_private_under_any_umask(
     cache: Path, filled: tuple[Path, Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def compiled(compiler: list[str], flags: tuple[str, ...], target: Path) -> None:
@@ -433,7 +433,7 @@ def test_a_new_folder_is_the_users_own_whatever_the_umask(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
-def test_a_folder_within_a_shared_one_is_used(cache: Path, filled: tuple[Path, Outcome]) -> None:
+def test_folder_inside_a_shared_one_is_used(cache: Path, filled: tuple[Path, Outcome]) -> None:
     shutil.copytree(filled[0], cache)
     cache.chmod(0o1777)  # as /tmp
     assert build.build().entry is not None
@@ -476,7 +476,7 @@ def outcome_of(program: str, cache: Path, **environment: str) -> tuple[list[str]
         ("linear.c", ["gated_recurrence", "lipschitz", "project", "readout", "recurrence"]),
     ],
 )
-def test_a_file_that_does_not_compile_takes_only_its_own_operations(
+def test_file_that_does_not_compile_disables_only_its_operations(
     file: str, names: list[str], tmp_path: Path, quick_compiler: str
 ) -> None:
     compiler = broken_compiler(quick_compiler, tmp_path, file)
@@ -493,7 +493,7 @@ def test_a_file_that_does_not_compile_takes_only_its_own_operations(
 
 @pytest.mark.parametrize("file", ["dense.c", "weight_sums.c"])
 @pytest.mark.usefixtures("cache")
-def test_a_file_that_all_need_leaves_no_kernels(
+def test_shared_file_that_does_not_compile_disables_all_kernels(
     file: str, tmp_path: Path, quick_compiler: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", broken_compiler(quick_compiler, tmp_path, file))
@@ -549,7 +549,7 @@ def test_kernels_that_disagree_are_not_used(tmp_path: Path, quick_compiler: str,
     assert verdict == f"compared {names}"
 
 
-def test_the_verdict_is_recorded(cache: Path, filled: tuple[Path, Outcome]) -> None:
+def test_verdict_is_recorded(cache: Path, filled: tuple[Path, Outcome]) -> None:
     shutil.copytree(filled[0], cache)
     build.CacheEntry(only_object(cache)).write("")
     loaded = build.build()

@@ -48,7 +48,7 @@ def plant(kernel: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_the_comparison_sees_each_value_and_gradient(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_detects_each_wrong_value_and_gradient(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All kernels are wrong at once, so that one round of comparisons tells of each."""
     for kernel in set(KERNELS.values()):
         plant(kernel, part, monkeypatch)
@@ -59,7 +59,7 @@ def test_the_comparison_sees_each_value_and_gradient(part: str, monkeypatch: pyt
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(KERNELS))
 @pytest.mark.parametrize("part", PARTS)
-def test_a_wrong_kernel_fails_no_other_comparison(name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_kernel_fails_no_other_comparison(name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = KERNELS[name]
     plant(kernel, part, monkeypatch)
     failed = {key for key, agrees in comparison.comparisons().items() if not agrees()}
@@ -67,12 +67,12 @@ def test_a_wrong_kernel_fails_no_other_comparison(name: str, part: str, monkeypa
     assert failed == {key for key, each in KERNELS.items() if each is kernel} | readers
 
 
-def test_the_comparison_covers_every_c_kernel() -> None:
+def test_comparison_covers_every_c_kernel() -> None:
     others = {"project", "readout", "cross_entropy", "head_norm", "layer_norm", "pointwise", "short_convolution"}
     assert comparison.comparisons().keys() == KERNELS.keys() | others
 
 
-def test_the_comparison_sees_gradients_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_detects_wrong_gradients_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     total = native.total
     monkeypatch.setattr(native, "total", lambda rows: total(rows) * (1.001 if rows.dim() == 2 else 1))
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
@@ -81,7 +81,7 @@ def test_the_comparison_sees_gradients_of_vectors(monkeypatch: pytest.MonkeyPatc
     )
 
 
-def test_the_comparison_sees_a_wrong_weight_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_detects_a_wrong_weight_product(monkeypatch: pytest.MonkeyPatch) -> None:
     joined = native.joined_sums
     monkeypatch.setattr(native, "joined_sums", lambda parts: joined(parts) * 1.001)
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
@@ -97,13 +97,13 @@ def test_the_comparison_sees_a_wrong_weight_product(monkeypatch: pytest.MonkeyPa
     assert failed == set(comparison.comparisons()) - INDEPENDENT - others
 
 
-def test_the_comparison_sees_wrong_products_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_detects_wrong_products_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
     linear = native.linear
     monkeypatch.setattr(native, "linear", lambda *arguments: linear(*arguments).mul_(1.001))
     assert {name for name, agrees in comparison.comparisons().items() if not agrees()} == {"project"}
 
 
-def test_the_comparison_sees_wrong_gradients_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_detects_wrong_gradients_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
     gradients = dense.named
 
     def wrong(*args: Any) -> Any:
@@ -115,7 +115,7 @@ def test_the_comparison_sees_wrong_gradients_of_a_projection(monkeypatch: pytest
     assert failed == {"recurrence", "lstm", "gru", "lem", "readout"}
 
 
-def test_a_kernel_that_reports_an_error_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_that_reports_an_error_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any) -> None:
         raise MemoryError("lstm_forward")
 
@@ -123,7 +123,7 @@ def test_a_kernel_that_reports_an_error_fails(monkeypatch: pytest.MonkeyPatch) -
     assert not comparison.comparisons()["lstm"]()
 
 
-def test_the_comparison_agrees_in_every_mode_and_changes_no_random_number() -> None:
+def test_comparison_agrees_in_every_mode_and_uses_no_global_random_numbers() -> None:
     torch.manual_seed(0)
     expected = torch.randn(3)
     torch.manual_seed(0)
@@ -133,7 +133,7 @@ def test_the_comparison_agrees_in_every_mode_and_changes_no_random_number() -> N
     assert torch.equal(torch.randn(3), expected)
 
 
-def test_a_wrong_projection_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_projection_falls_back_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     from orthobench.recurrence import project
 
     monkeypatch.setattr(native, "_failures", lambda: frozenset({"project"}))

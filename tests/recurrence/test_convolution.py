@@ -42,16 +42,18 @@ SIZES = [(1, 1, 1), (2, 3, 5), (33, 2, 16), (70, 5, 37), (200, 1, 130)]
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("taps", [2, 4, 8])
 @pytest.mark.parametrize(("steps", "batch", "width"), SIZES)
-def test_is_the_equation(steps: int, batch: int, width: int, taps: int, has_bias: bool, count: int) -> None:
+def test_convolution_matches_its_equation(
+    steps: int, batch: int, width: int, taps: int, has_bias: bool, count: int
+) -> None:
     torch.set_num_threads(count)
     agree(steps, batch, width, taps, has_bias)
 
 
 @pytest.mark.usefixtures("lesser_machine", "runs_in_c")
 @pytest.mark.parametrize(("steps", "batch", "width"), SIZES)
-def test_lesser_machines(steps: int, batch: int, width: int) -> None:
+def test_convolution_matches_on_narrower_vectors(steps: int, batch: int, width: int) -> None:
     agree(steps, batch, width, 4, True)
 
 
-def test_more_taps_than_the_kernel_has_are_torchs() -> None:
+def test_more_taps_than_the_kernel_supports_use_torch() -> None:
     agree(12, 2, 5, 9, True)

@@ -49,26 +49,26 @@ def on_cpu(operation: Any, x: Tensor, weight: Tensor, state: tuple[Tensor, ...],
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(1, 8), st.integers(1, 33), st.integers(1, 70), st.integers(0, 1000))
-def test_is_the_reference(case: Any, agree: Any, steps: int, batch: int, n: int, seed: int) -> None:
+def test_kernels_match_the_reference(case: Any, agree: Any, steps: int, batch: int, n: int, seed: int) -> None:
     arguments = case.arguments(steps, batch, n, seed)
     assume(case.margin(arguments) > 1e-5)
     agree(cpu, case, arguments, torch.float32, case.tolerance)
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 170])
-def test_sizes_around_the_vector_width(case: Any, agree: Any, n: int) -> None:
+def test_sizes_around_the_vector_width_match(case: Any, agree: Any, n: int) -> None:
     seeds = (seed for seed in range(100) if case.margin(case.arguments(3, 15, n, seed)) > 1e-6)
     agree(cpu, case, case.arguments(3, 15, n, next(seeds)), torch.float32, case.tolerance)
 
 
-def test_rows_of_a_second_block(case: Any, agree: Any) -> None:
+def test_rows_of_a_second_block_match(case: Any, agree: Any) -> None:
     """The loops run blocks of rows one after another, here the last of them with fewer rows."""
     seeds = (seed for seed in range(100) if case.margin(case.arguments(3, 131, 18, seed)) > 1e-6)
     agree(cpu, case, case.arguments(3, 131, 18, next(seeds)), torch.float32, case.tolerance)
 
 
 @pytest.mark.usefixtures("lesser_machine")
-def test_lesser_machines(case: Any, agree: Any) -> None:
+def test_kernels_match_on_narrower_vectors(case: Any, agree: Any) -> None:
     assert native.kernels().vector_length() < 16
     for seed, (steps, batch, n) in enumerate([(1, 1, 1), (4, 7, 8), (5, 20, 21)]):
         seeds = (s for s in range(seed, 100) if case.margin(case.arguments(steps, batch, n, s)) > 1e-5)
@@ -77,12 +77,12 @@ def test_lesser_machines(case: Any, agree: Any) -> None:
 
 @pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize("n", [16, 33])
-def test_what_the_caches_do_not_hold(case: Any, agree: Any, n: int) -> None:
+def test_sizes_beyond_the_caches_match(case: Any, agree: Any, n: int) -> None:
     seeds = (seed for seed in range(100) if case.margin(case.arguments(4, 15, n, seed)) > 1e-6)
     agree(cpu, case, case.arguments(4, 15, n, next(seeds)), torch.float32, case.tolerance)
 
 
-def test_takes_any_strides(case: Any, agree: Any) -> None:
+def test_any_strides_are_accepted(case: Any, agree: Any) -> None:
     """torch.linalg.solve returns W column by column; a batch-first x is a transposed view."""
     seeds = (seed for seed in range(100) if case.margin(case.arguments(4, 3, 18, seed)) > 1e-5)
     arguments = case.arguments(4, 3, 18, next(seeds))
@@ -92,7 +92,7 @@ def test_takes_any_strides(case: Any, agree: Any) -> None:
     agree(cpu, case, arguments, torch.float32, case.tolerance)
 
 
-def test_gradients_of_any_strides_and_absent_ones() -> None:
+def test_gradients_with_any_strides_or_absent_are_accepted() -> None:
     x, weight = torch.randn(3, 2, 5, requires_grad=True), torch.randn(5, 5)
     on_cpu(recurrence, x, weight, (torch.zeros(2, 5),))[0].sum().backward()
     copy = x.detach().clone().requires_grad_()
@@ -106,7 +106,7 @@ def test_gradients_of_any_strides_and_absent_ones() -> None:
     torch.testing.assert_close(only_c, torch.autograd.grad(c.square().sum(), x)[0])
 
 
-def test_the_final_state_is_the_last_output(case: Any, call: Any) -> None:
+def test_final_state_equals_the_last_output(case: Any, call: Any) -> None:
     """In value, in every gradient and in the trace, bit for bit, whichever of the two a loss reads."""
     if case.has_memory:
         pytest.skip("the outputs are read from the state")
@@ -125,7 +125,7 @@ def test_the_final_state_is_the_last_output(case: Any, call: Any) -> None:
         assert torch.equal(from_final, from_outputs)
 
 
-def test_a_loss_of_the_final_state_makes_no_gradient_of_all_states(case: Any, call: Any, monkeypatch: Any) -> None:
+def test_loss_of_the_final_state_allocates_no_gradient_of_all_states(case: Any, call: Any, monkeypatch: Any) -> None:
     kernel: Any = kernels.find(call(case, case.arguments(1, 1, 2, 0)).operation, "cpu")
     tapes: list[Any] = []
     original = kernel.backward
@@ -140,7 +140,7 @@ def test_a_loss_of_the_final_state_makes_no_gradient_of_all_states(case: Any, ca
     assert [gradient.shape for gradient in tape.final] == [(3, 18)] * len(final)
 
 
-def test_without_gradients_the_same_states(case: Any, evaluate: Any, call: Any) -> None:
+def test_states_without_gradients_are_the_same(case: Any, evaluate: Any, call: Any) -> None:
     arguments = cast(case.arguments(4, 3, 18, 0), torch.float32)
     with torch.no_grad():
         outputs, final = cpu.run(call(case, arguments))
@@ -151,7 +151,7 @@ def test_without_gradients_the_same_states(case: Any, evaluate: Any, call: Any) 
 
 @pytest.mark.usefixtures("restored_threads")
 @pytest.mark.parametrize(("steps", "batch", "n"), [(70, 37, 40), (3, 19, 400), (9, 131, 24)])
-def test_threads_change_no_number(case: Any, evaluate: Any, steps: int, batch: int, n: int) -> None:
+def test_thread_count_changes_no_number(case: Any, evaluate: Any, steps: int, batch: int, n: int) -> None:
     arguments = cast(case.arguments(steps, batch, n, 0), torch.float32)
     results = []
     for count in (1, 2, 3, 2):
@@ -186,7 +186,7 @@ def orthogonal(n: int) -> Tensor:
 
 
 @pytest.mark.parametrize("activation", [MODRELU, RELU, LEAKY_RELU], ids=lambda activation: activation.kind)
-def test_no_drift_with_frozen_kinks(activation: Activation) -> None:
+def test_norm_does_not_drift_with_frozen_kinks(activation: Activation) -> None:
     torch.manual_seed(0)
     steps, batch, n = 2020, 3, 45
     x, weight, h0 = torch.randn(steps, batch, n) * 0.1, orthogonal(n).float(), torch.zeros(batch, n)
@@ -204,7 +204,7 @@ def test_no_drift_with_frozen_kinks(activation: Activation) -> None:
 
 
 @pytest.mark.parametrize("step_size", [None, 0.05])
-def test_no_drift_in_smooth_recurrences(step_size: float | None, agree: Any, case_of: Any) -> None:
+def test_norm_does_not_drift_in_smooth_recurrences(step_size: float | None, agree: Any, case_of: Any) -> None:
     torch.manual_seed(1)
     case = case_of("tanh-euler" if step_size else "tanh")
     steps, batch, n = 2020, 2, 30
@@ -226,7 +226,7 @@ def case_of() -> Any:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_nan_and_infinity_come_out(case: Any, call: Any, value: float) -> None:
+def test_nan_and_infinity_propagate(case: Any, call: Any, value: float) -> None:
     if case.has_memory and value == value:
         pytest.skip("the corrections of a chunk are taken from each other, infinity from infinity")
     arguments = cast(case.arguments(4, 3, 18, 0), torch.float32)
@@ -240,7 +240,7 @@ def test_nan_and_infinity_come_out(case: Any, call: Any, value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf")])
-def test_an_infinity_anywhere_gives_what_the_definition_gives(case: Any, call: Any, value: float) -> None:
+def test_infinity_anywhere_matches_the_reference(case: Any, call: Any, value: float) -> None:
     """In each block of x and of the weight, and in each state."""
     if case.has_memory:
         pytest.skip("the corrections of a chunk are taken from each other, infinity from infinity")
@@ -258,7 +258,7 @@ def test_an_infinity_anywhere_gives_what_the_definition_gives(case: Any, call: A
             torch.testing.assert_close(states, ends, equal_nan=True, rtol=1e-4, atol=1e-4)
 
 
-def test_an_infinite_state_has_the_gradients_of_the_definition(evaluate: Any, case_named: Any) -> None:
+def test_infinite_state_has_the_gradients_of_the_reference(evaluate: Any, case_named: Any) -> None:
     """The gates of LEM go on multiplying, where a difference from the state would be NaN."""
     for index in (2, 3):
         arguments = cast(case_named("lem").arguments(4, 3, 18, 0), torch.float32)
@@ -268,14 +268,14 @@ def test_an_infinite_state_has_the_gradients_of_the_definition(evaluate: Any, ca
             assert torch.equal(actual[name].isfinite(), exact.isfinite()), name
 
 
-def test_nan_reaches_the_gradients(case: Any, evaluate: Any) -> None:
+def test_nan_propagates_to_the_gradients(case: Any, evaluate: Any) -> None:
     for where in (0, 1, 2):
         arguments = cast(case.arguments(4, 3, 18, 0), torch.float32)
         arguments[where].view(-1)[7] = torch.nan
         assert evaluate(cpu, case, arguments)["gradient 1"].isnan().any()
 
 
-def test_denormals_are_flushed_only_inside() -> None:
+def test_denormals_are_flushed_only_inside_kernels() -> None:
     x = torch.full((3, 2, 4), 1e-40)
     states, _ = on_cpu(recurrence, x, torch.zeros(4, 4), (torch.zeros(2, 4),))
     assert not states.any()
@@ -341,7 +341,7 @@ def defined(operation: Any, x: Tensor, weight: Tensor, state: tuple[Tensor, ...]
     ("name", "block"),
     [("lstm", None), *((name, block) for name, (_, gates, _) in SATURATING.items() for block in range(gates))],
 )
-def test_derivatives_are_as_accurate_as_torchs(name: str, block: int | None) -> None:
+def test_derivatives_are_as_accurate_as_torch(name: str, block: int | None) -> None:
     """Of tanh and of the sigmoid where they saturate and 1 - a^2 cancels: at worst, and on average over many numbers.
 
     An average apart from torch's would add up over a sequence.
@@ -358,13 +358,13 @@ def test_derivatives_are_as_accurate_as_torchs(name: str, block: int | None) -> 
 
 
 @pytest.mark.usefixtures("lesser_machine")
-def test_functions_of_lesser_machines_are_as_accurate() -> None:
+def test_functions_are_as_accurate_on_narrower_vectors() -> None:
     test_functions_are_accurate()
     for block in (None, 0, 2):
-        test_derivatives_are_as_accurate_as_torchs("lstm", block)
+        test_derivatives_are_as_accurate_as_torch("lstm", block)
 
 
-def test_a_long_saturated_sequence_has_torchs_accuracy() -> None:
+def test_long_saturated_sequence_is_as_accurate_as_torch() -> None:
     """The derivatives of thousands of saturated steps, times large states, are added up in dL/dW."""
     generator = torch.Generator().manual_seed(0)
     steps, batch, n = 2319, 27, 2
@@ -386,7 +386,7 @@ def test_a_long_saturated_sequence_has_torchs_accuracy() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("restored_threads")
-def test_no_memory_growth() -> None:
+def test_memory_does_not_grow() -> None:
     torch.set_num_threads(1)  # a thousand parallel sections would mostly wait on a busy machine
     weight = torch.randn(40, 40, requires_grad=True)
     process = psutil.Process()
@@ -406,7 +406,7 @@ def test_no_memory_growth() -> None:
     assert process.memory_info().rss - before < 30e6
 
 
-def test_memory_in_use_is_never_lent_again() -> None:
+def test_memory_in_use_is_never_reused() -> None:
     pool = runtime.Workspace()
     first = pool.take(1000, 1000).fill_(1)
     view, address = first[10:], first.data_ptr()
@@ -453,7 +453,7 @@ def test_double_backward_is_refused() -> None:
         gradient.sum().backward()
 
 
-def test_a_changed_state_is_noticed() -> None:
+def test_changed_state_is_detected() -> None:
     x = torch.randn(3, 2, 4, requires_grad=True)
     states, _ = on_cpu(recurrence, x, torch.eye(4), (torch.zeros(2, 4),))
     loss = states.sum()
@@ -462,7 +462,7 @@ def test_a_changed_state_is_noticed() -> None:
         loss.backward()
 
 
-def test_works_after_a_fork() -> None:
+def test_kernels_work_after_a_fork() -> None:
     # Large enough for our threads, too small for torch's own, which do not survive a fork.
     x, weight, h0 = torch.randn(16, 20, 100), torch.eye(100), torch.zeros(20, 100)
     recurrence(x, weight, (h0,))

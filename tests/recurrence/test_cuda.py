@@ -153,38 +153,38 @@ class TestKernels:
     @pytest.mark.parametrize("step_size", [None, 0.1], ids=["plain", "euler"])
     @pytest.mark.parametrize("n", [18, pytest.param(140, marks=pytest.mark.slow), 258], ids=["row", "tiled", "step"])
     @pytest.mark.parametrize("activation", ACTIVATIONS, ids=name)
-    def test_activations(self, activation: Activation, n: int, step_size: float | None) -> None:
+    def test_activations_match_the_reference(self, activation: Activation, n: int, step_size: float | None) -> None:
         plain(n, activation, step_size=step_size).check()
 
     @pytest.mark.parametrize("n", [1, 17, 64, 65, 128, 129, 170, 192, 193, 256, 257, 300])
-    def test_sizes(self, n: int) -> None:
+    def test_sizes_match_the_reference(self, n: int) -> None:
         plain(n, TANH).check()
 
-    def test_complex_pairs_in_tiles(self) -> None:
+    def test_complex_pairs_in_tiles_match(self) -> None:
         plain(170, Activation(Kind.COMPLEX_MODRELU, epsilon=0.01)).check()
 
     @pytest.mark.parametrize("n", [17, 257])
     @pytest.mark.parametrize(("steps", "batch"), [(1, 1), (1, 3), (2, 1), (3, 37)])
-    def test_short_and_ragged(self, steps: int, batch: int, n: int) -> None:
+    def test_short_and_ragged_sizes_match(self, steps: int, batch: int, n: int) -> None:
         plain(n, MODRELU, steps=steps, batch=batch).check()
         plain(n, TANH, steps=steps, batch=batch, bias=False, traced=False, step_size=0.5).check()
 
     @pytest.mark.parametrize("traced", [True, False])
     @pytest.mark.parametrize("n", [1, 17, 170, 257])
-    def test_gated(self, n: int, traced: bool) -> None:
+    def test_gated_matches_the_reference(self, n: int, traced: bool) -> None:
         x, w, h0 = torch.randn(4, 3, 2 * n), orthogonal(n), torch.randn(3, n)
         Case("gated_recurrence", [x, w - w.T, h0], (0.1,), traced).check()
 
     @pytest.mark.parametrize("traced", [True, False])
     @pytest.mark.parametrize(("n", "steps", "batch"), [(1, 1, 1), (17, 3, 2), (70, 4, 33)])
-    def test_lstm(self, n: int, steps: int, batch: int, traced: bool) -> None:
+    def test_lstm_matches_the_reference(self, n: int, steps: int, batch: int, traced: bool) -> None:
         x, w = torch.randn(steps, batch, 4 * n), torch.randn(4 * n, n) / n**0.5
         Case("lstm", [x, w, torch.randn(batch, n), torch.randn(batch, n)], traced=traced).check()
 
     @pytest.mark.parametrize("reset_after", [True, False])
     @pytest.mark.parametrize("bias", [True, False])
     @pytest.mark.parametrize(("n", "steps", "batch"), [(1, 1, 1), (17, 3, 2), (70, 4, 33)])
-    def test_gru(self, n: int, steps: int, batch: int, bias: bool, reset_after: bool) -> None:
+    def test_gru_matches_the_reference(self, n: int, steps: int, batch: int, bias: bool, reset_after: bool) -> None:
         # Far from saturation, where 1 - g^2 would lose digits in any float32 arithmetic.
         x, w = 0.3 * torch.randn(steps, batch, 3 * n), 0.3 * torch.randn(3 * n, n) / n**0.5
         b = 0.3 * torch.randn(n) if bias and reset_after else None
@@ -192,7 +192,7 @@ class TestKernels:
 
     @pytest.mark.parametrize("traced", [True, False])
     @pytest.mark.parametrize("name", ["row", "tiled", "step", "euler", "gated", "lstm", "gru", "gru_before"])
-    def test_a_loss_of_the_last_step_alone(self, name: str, traced: bool) -> None:
+    def test_loss_of_the_last_step_alone_matches(self, name: str, traced: bool) -> None:
         case = {
             "row": lambda: plain(18, TANH),
             "tiled": lambda: plain(140, MODRELU),
@@ -206,7 +206,7 @@ class TestKernels:
         case.final_alone, case.traced = True, traced
         case.check()
 
-    def test_a_loss_of_the_last_cells_alone(self) -> None:
+    def test_loss_of_the_last_cells_alone_matches(self) -> None:
         case = gates("lstm", 17, 3, 2)
         tensors = [None if t is None else t.to(DEVICE).requires_grad_() for t in case.tensors]
         doubles = [t.detach().cpu().double().requires_grad_() for t in tensors]
@@ -215,7 +215,7 @@ class TestKernels:
         for actual, expected in zip(tensors, doubles, strict=True):
             torch.testing.assert_close(actual.grad.cpu().double(), expected.grad, rtol=1e-5, atol=1e-5)
 
-    def test_a_pair_whose_square_is_no_normal_number(self) -> None:
+    def test_pair_with_a_denormal_square_matches(self) -> None:
         """The approximate root of a GPU takes it for 0, and a quotient by it would be infinite."""
         activation = Activation(Kind.COMPLEX_MODRELU)
         x, h0 = torch.full((2, 1, 4), 3e-20, device=DEVICE, requires_grad=True), torch.zeros(1, 4, device=DEVICE)
@@ -235,11 +235,11 @@ class TestKernels:
         traced=st.booleans(),
     )
     @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-    def test_random_shapes(self, n: int, activation: Activation, **options: object) -> None:
+    def test_random_shapes_match(self, n: int, activation: Activation, **options: object) -> None:
         plain(n, activation, **options).check()
 
     @pytest.mark.parametrize("n", [20, 257])
-    def test_strided_inputs(self, n: int) -> None:
+    def test_strided_inputs_match(self, n: int) -> None:
         case = plain(n, TANH)
         contiguous = case.run(cuda, torch.float32, DEVICE)
         x, w, h0, b = case.tensors
@@ -251,7 +251,7 @@ class TestKernels:
     @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
     @pytest.mark.parametrize("n", [18, pytest.param(170, marks=pytest.mark.slow), 258])
     @pytest.mark.parametrize("activation", ACTIVATIONS, ids=name)
-    def test_nan_goes_through(self, activation: Activation, n: int, bad: float) -> None:
+    def test_nan_stays_in_its_sequence(self, activation: Activation, n: int, bad: float) -> None:
         """A NaN, or an infinity that the product meets twice, spoils its own sequence and no other."""
         if activation.kind is Kind.TANH and bad == float("inf"):
             pytest.skip("tanh maps infinity to 1")
@@ -262,7 +262,7 @@ class TestKernels:
         assert states[2, 0].isnan().all()
         assert states[:, 1].isfinite().all()
 
-    def test_only_what_is_asked_for_is_differentiated(self) -> None:
+    def test_only_requested_gradients_are_computed(self) -> None:
         x, w, h0, _ = (t.to(DEVICE) for t in plain(17, TANH).tensors)
         w.requires_grad_()
         run(x, w, h0)[0].sum().backward()
@@ -270,7 +270,7 @@ class TestKernels:
         assert x.grad is None
 
     @pytest.mark.parametrize("n", [17, 257])
-    def test_accuracy_over_a_long_sequence(self, n: int) -> None:
+    def test_long_sequence_stays_accurate(self, n: int) -> None:
         case = plain(n, TANH, steps=12, batch=1)
         actual = case.run(cuda, torch.float32, DEVICE)
         expected = case.run(reference, torch.float64, "cpu")
@@ -294,13 +294,13 @@ def reason(operation: Any, x: Tensor, weight: Tensor, *parameters: Any) -> str |
     return cuda.unsupported(operation.call(x, weight, state, None, *parameters))
 
 
-def test_reasons() -> None:
+def test_cpu_tensors_are_refused_with_the_reason() -> None:
     assert "cpu" in str(reason(recurrence, torch.zeros(1, 1, 2), torch.zeros(2, 2), TANH))
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not ON_GPU, reason="no GPU")
-def test_reasons_on_a_gpu() -> None:
+def test_unsupported_calls_on_a_gpu_state_the_reason() -> None:
     x, w = torch.zeros(1, 1, 2, device="cuda"), torch.zeros(2, 2, device="cuda")
     assert reason(recurrence, x, w, TANH) is None
     assert reason(recurrences.lstm, x.repeat(1, 1, 4), w.repeat(4, 1)) is None
@@ -312,7 +312,7 @@ def test_reasons_on_a_gpu() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not ON_GPU, reason="no GPU")
 @pytest.mark.parametrize("n", [170, 300])
-def test_in_a_cuda_graph(n: int) -> None:
+def test_results_match_in_a_cuda_graph(n: int) -> None:
     case = plain(n, TANH, steps=5, batch=8)
     x, w, h0, b = (t.to("cuda").requires_grad_() for t in case.tensors)
 

@@ -162,7 +162,7 @@ def test_row_kernels_hold_the_matrix_in_registers(n: int, kind: str, direction: 
     assert kernel.instructions <= bounds.instructions + (0 if kind == "modrelu" else OTHER_KINDS)
 
 
-def test_the_sizes_do_not_change_a_row_kernel(tmp_path: Path) -> None:
+def test_sizes_do_not_change_a_row_kernel(tmp_path: Path) -> None:
     """Of 48, 784 and 128, all multiples of 16, nothing follows: the loop is that of 60, 783 and 20."""
     cell = {"KIND": "modrelu", "RESIDUAL": False}
     wide = row_kernel(48, {"T": 784, "B": 128}, "forward", cell, tmp_path)
@@ -171,7 +171,7 @@ def test_the_sizes_do_not_change_a_row_kernel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_gated_row_kernels(direction: str, tmp_path: Path) -> None:
+def test_gated_row_kernels_fit_in_registers(direction: str, tmp_path: Path) -> None:
     kernel = row_kernel(170, {"T": 784, "B": 20}, direction, {"KIND": "gated", "RESIDUAL": True}, tmp_path)
     kernel.check_limits()
     assert kernel.spilled == 0
@@ -220,7 +220,7 @@ STEP_KERNELS = {
         ("gru_gates_backward", 128, 50, 340),
     ],
 )
-def test_step_kernels(name: str, n: int, batch: int, instructions: int, tmp_path: Path) -> None:
+def test_step_kernels_do_not_spill(name: str, n: int, batch: int, instructions: int, tmp_path: Path) -> None:
     plan = launch.step_plan(batch, n, 132, gates=4 if name in INTERLEAVED else 1)
     constants = {"n": n, **STEP_KERNELS[name], **plan.constants()}
     kernel = compiled(getattr(triton_step, name), constants, {"B": batch}, tmp_path)
@@ -233,7 +233,7 @@ def test_step_kernels(name: str, n: int, batch: int, instructions: int, tmp_path
     assert kernel.barriers <= 2
 
 
-def test_the_slices_of_a_product_are_added_outside_of_the_tensor_cores(tmp_path: Path) -> None:
+def test_slices_of_a_product_are_added_outside_the_tensor_cores(tmp_path: Path) -> None:
     """A compiler that gave the sum to the tensor core again would round it towards zero."""
     constants = {"n": 512, **STEP_KERNELS["step_forward"], **launch.step_plan(128, 512, 132).constants()}
     text = compiled(triton_step.step_forward, constants, {"B": 128}, tmp_path).text
@@ -245,13 +245,13 @@ def test_the_slices_of_a_product_are_added_outside_of_the_tensor_cores(tmp_path:
 
 
 # Triton turns an argument that is 1 into a constant, which compiles differently (and never does in the interpreter).
-def test_row_kernels_of_one(tmp_path: Path) -> None:
+def test_row_kernels_of_size_one_compile(tmp_path: Path) -> None:
     for direction in ("forward", "backward"):
         row_kernel(1, {"T": 1, "B": 1}, direction, {"KIND": "gated", "RESIDUAL": True}, tmp_path)
 
 
 @pytest.mark.parametrize("name", STEP_KERNELS)
-def test_step_kernels_of_one(name: str, tmp_path: Path) -> None:
+def test_step_kernels_of_size_one_compile(name: str, tmp_path: Path) -> None:
     plan = launch.step_plan(1, 1, 132, gates=4 if name in INTERLEAVED else 1)
     constants = {"n": 1, **STEP_KERNELS[name], **plan.constants()}
     compiled(getattr(triton_step, name), constants, {"B": 1}, tmp_path)

@@ -60,7 +60,7 @@ def _tensor_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.skipif(not (ON_GPU or INTERPRETED), reason="no GPU: covered by test_in_the_interpreter")
 @pytest.mark.usefixtures("_tensor_cores")
 @pytest.mark.parametrize("n", [272, 512])
-def test_the_norm_of_an_orthogonal_recurrence(n: int) -> None:
+def test_orthogonal_recurrence_keeps_its_norm(n: int) -> None:
     generator, device = torch.Generator().manual_seed(0), "cuda" if ON_GPU else "cpu"
     weight = torch.linalg.qr(torch.randn(n, n, generator=generator, dtype=torch.float64)).Q.float()
     start = torch.randn(BATCH, n, generator=generator).to(device).requires_grad_()
@@ -76,7 +76,7 @@ def test_the_norm_of_an_orthogonal_recurrence(n: int) -> None:
         assert float((result.detach().cpu() - exact).norm() / exact.norm()) < 1e-6 * STEPS**0.5
 
 
-def test_the_model_rounds_towards_zero() -> None:
+def test_model_of_the_tensor_core_rounds_towards_zero() -> None:
     """One more than 2^24 is no float32; two products whose sum it is lose the one."""
     a, b = np.array([[4096.0, 1.0]], np.float32), np.array([[4096.0], [1.0]], np.float32)
     assert tensor_core(a, b, np.zeros((1, 1), np.float32)) == 2.0**24

@@ -65,7 +65,7 @@ def call_of(problem: list[Any], trace: GradientTrace | None = None) -> Call:
     return delta_rule.call(x, weight, (memory,), trace, *parameters)
 
 
-def test_the_definition_is_the_equation() -> None:
+def test_reference_matches_the_equation() -> None:
     """S <- e^g S, then S <- S + beta k (v - S^T k)^T for each key, then q^T S; every row, step and head on its own."""
     steps, batch, heads, keys, values, factors = 4, 3, 2, 3, 5, 2
     for gated in (False, True):
@@ -93,7 +93,7 @@ def test_the_definition_is_the_equation() -> None:
                     np.testing.assert_allclose(final[row].reshape(heads, keys, values)[head], memory, rtol=1e-12)
 
 
-def test_gradients_of_the_definition_are_finite_differences() -> None:
+def test_gradients_of_the_reference_match_finite_differences() -> None:
     assert_finite_differences(call_of, arguments(3, 2, 2, 3, 2, 2, True, 0.1, seed=2))
 
 
@@ -110,7 +110,7 @@ def test_gradients_of_the_definition_are_finite_differences() -> None:
     seed=st.integers(0, 1000),
 )
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
-def test_is_the_reference(
+def test_kernels_match_the_reference(
     module: Any, dtype: torch.dtype, tolerance: float, agree: Any, seed: int, **sizes: Any
 ) -> None:
     """In value, in every gradient and in the trace."""
@@ -120,7 +120,7 @@ def test_is_the_reference(
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
 @pytest.mark.parametrize(("keys", "values"), [(16, 16), (32, 32), (64, 32), (65, 33), (128, 128), (1, 1)])
 @pytest.mark.parametrize("steps", [63, 64, 65, 150])
-def test_chunks_of_steps(
+def test_chunks_of_steps_match(
     module: Any, dtype: torch.dtype, tolerance: float, keys: int, values: int, steps: int, agree: Any
 ) -> None:
     """Sequences that are shorter than a chunk, equal to it, or several chunks with a rest."""
@@ -132,13 +132,13 @@ def test_chunks_of_steps(
 
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
 @pytest.mark.parametrize("traced", [False, True])
-def test_losses_of_one_result(module: Any, dtype: torch.dtype, tolerance: float, traced: bool) -> None:
+def test_loss_of_one_result_matches(module: Any, dtype: torch.dtype, tolerance: float, traced: bool) -> None:
     """A loss of the outputs alone, and one of the final memory alone."""
     problem = arguments(7, 2, 2, 5, 4, 2, True, 1e-6, seed=4)
     assert_losses_of_one_result(call_of, problem, module, dtype, tolerance, traced)
 
 
-def test_the_trace_has_the_norms_of_the_memorys_gradient() -> None:
+def test_trace_has_the_norms_of_the_memory_gradient() -> None:
     """||dL/dS_t||: of the loss of the steps after t as a function of S_t, and of the reading at t."""
     problem = arguments(5, 2, 2, 3, 4, 1, True, None, seed=5)
     x, weight, start, *parameters = problem
@@ -161,7 +161,7 @@ def test_the_trace_has_the_norms_of_the_memorys_gradient() -> None:
 
 
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
-def test_reflections_are_ornns_product(module: Any, dtype: torch.dtype, tolerance: float) -> None:
+def test_reflections_equal_the_ornn_product(module: Any, dtype: torch.dtype, tolerance: float) -> None:
     """With unit keys, beta = 2 and values 0, r corrections multiply the memory by H(k_r) ... H(k_1)."""
     factors, n = 3, 6
     problem = arguments(1, 1, 1, n, n, factors, False, None, seed=6)
@@ -178,9 +178,7 @@ def test_reflections_are_ornns_product(module: Any, dtype: torch.dtype, toleranc
 
 
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
-def test_the_memory_does_not_grow_and_reflections_keep_its_norm(
-    module: Any, dtype: torch.dtype, tolerance: float
-) -> None:
+def test_memory_does_not_grow_and_reflections_keep_its_norm(module: Any, dtype: torch.dtype, tolerance: float) -> None:
     """Without values a step contracts for beta in [0, 2]; for beta = 2 it is orthogonal, over 1,000 steps."""
     problem = arguments(1000, 2, 1, 8, 8, 1, False, None, seed=7)
     problem[0][..., 16:] = 0
@@ -267,7 +265,7 @@ def check_convolution(inputs: int, taps: int, **sizes: Any) -> None:
 @in_c
 @settings(max_examples=25, deadline=None)
 @convolutions
-def test_the_kernel_makes_the_convolution(**sizes: Any) -> None:
+def test_kernel_computes_the_convolution(**sizes: Any) -> None:
     check_convolution(**sizes)
 
 
@@ -275,7 +273,7 @@ def test_the_kernel_makes_the_convolution(**sizes: Any) -> None:
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @convolutions
-def test_the_kernel_makes_the_convolution_of_many_sizes(**sizes: Any) -> None:
+def test_kernel_computes_the_convolution_of_many_sizes(**sizes: Any) -> None:
     check_convolution(**sizes)
 
 
@@ -291,7 +289,7 @@ USUAL = [
 @in_c
 @pytest.mark.parametrize("sizes", USUAL)
 @pytest.mark.parametrize("inputs", [0, 1])
-def test_heads_of_the_usual_size(inputs: int, sizes: dict[str, Any]) -> None:
+def test_heads_of_the_usual_size_match(inputs: int, sizes: dict[str, Any]) -> None:
     """Whole chunks of 16 corrections by 32 keys and 32 values have a form of their own; the last chunk is a part."""
     sizes = sizes | {"batch": 2, "heads": 2, "keys": 32, "values": 32, "epsilon": 1e-3, "seed": 16}
     expected = convolved(reference.run, torch.float64, sizes, inputs, 4)
@@ -301,7 +299,7 @@ def test_heads_of_the_usual_size(inputs: int, sizes: dict[str, Any]) -> None:
 @in_c
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize("sizes", USUAL[:2])
-def test_lesser_machines_have_heads_of_the_usual_size(sizes: dict[str, Any]) -> None:
+def test_heads_of_the_usual_size_match_on_narrower_vectors(sizes: dict[str, Any]) -> None:
     sizes = sizes | {"batch": 2, "heads": 2, "keys": 32, "values": 32, "epsilon": 1e-3, "seed": 16}
     expected = convolved(reference.run, torch.float64, sizes, 1, 4)
     are_close(convolved(cpu.run, torch.float32, sizes, 1, 4), expected, 2e-5)
@@ -310,7 +308,7 @@ def test_lesser_machines_have_heads_of_the_usual_size(sizes: dict[str, Any]) -> 
 @in_c
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize(("inputs", "taps", "factors"), [(0, 4, 1), (1, 4, 2), (3, 2, 1)])
-def test_lesser_machines_make_the_convolution(inputs: int, taps: int, factors: int) -> None:
+def test_kernel_computes_the_convolution_on_narrower_vectors(inputs: int, taps: int, factors: int) -> None:
     sizes = {"steps": 19, "batch": 2, "heads": 2, "keys": 9, "values": 21, "factors": factors}
     sizes |= {"gated": True, "epsilon": 1e-3, "reads": True, "seed": 12}
     expected = convolved(reference.run, torch.float64, sizes, inputs, taps)
@@ -319,7 +317,7 @@ def test_lesser_machines_make_the_convolution(inputs: int, taps: int, factors: i
 
 @in_c
 @pytest.mark.parametrize(("keys", "values"), [(16, 20), (32, 32)])
-def test_threads_do_not_change_the_convolution(restored_threads: None, keys: int, values: int) -> None:
+def test_thread_count_does_not_change_the_convolution(restored_threads: None, keys: int, values: int) -> None:
     sizes = {"steps": 70, "batch": 5, "heads": 3, "keys": keys, "values": values, "factors": 2}
     sizes |= {"gated": True, "epsilon": 1e-3, "reads": True, "seed": 13}
     results = []
@@ -331,7 +329,7 @@ def test_threads_do_not_change_the_convolution(restored_threads: None, keys: int
 
 
 @in_c
-def test_what_the_kernel_does_not_make_is_made_before() -> None:
+def test_unsupported_convolution_is_computed_beforehand() -> None:
     """Too many taps or inputs, a bias, and inputs that need a gradient."""
     generator = torch.Generator().manual_seed(15)
     heads, keys, width, parameters = 1, 2, 6, (1, 2, 1, False, 1e-3)
@@ -351,7 +349,7 @@ def test_what_the_kernel_does_not_make_is_made_before() -> None:
 
 
 @in_c
-def test_a_convolution_with_a_bias_is_made_before() -> None:
+def test_convolution_with_a_bias_is_computed_beforehand() -> None:
     generator = torch.Generator().manual_seed(16)
     shapes = ((12, 2, 6), (4, 6), (3, 2, 6), (6,), (12, 2, 1), (2, 4))
     x, weight, before, bias, beta, memory = (torch.randn(*shape, generator=generator) for shape in shapes)
@@ -365,7 +363,7 @@ def test_a_convolution_with_a_bias_is_made_before() -> None:
 
 
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
-def test_without_queries_the_memory_is_the_same(module: Any, dtype: torch.dtype, tolerance: float) -> None:
+def test_memory_without_queries_is_the_same(module: Any, dtype: torch.dtype, tolerance: float) -> None:
     """x has no query, and the outputs have no features; the memory and its gradients do not change."""
     heads, keys = 2, 5
     x, weight, memory, *parameters = arguments(20, 2, heads, keys, 4, 2, True, 1e-6, seed=14)
@@ -382,19 +380,19 @@ def test_without_queries_the_memory_is_the_same(module: Any, dtype: torch.dtype,
 
 
 @in_c
-def test_threads_change_no_number(same_with_threads: Any) -> None:
+def test_thread_count_changes_no_number(same_with_threads: Any) -> None:
     same_with_threads(CASE, arguments(70, 7, 3, 16, 20, 2, True, 1e-6, seed=8))
 
 
 @in_c
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize(("keys", "values"), [(3, 5), (8, 8), (21, 35)])
-def test_lesser_machines(keys: int, values: int, agree: Any) -> None:
+def test_kernels_match_on_narrower_vectors(keys: int, values: int, agree: Any) -> None:
     agree(cpu, CASE, arguments(5, 3, 2, keys, values, 2, True, 1e-6, seed=9), torch.float32, 2e-5)
 
 
 @in_c
-def test_nan_comes_out() -> None:
+def test_nan_propagates() -> None:
     problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(4, 2, 1, 5, 5, 1, True, 1e-6, seed=10)]
     problem[0][1, 1, 7] = torch.nan
     y, (final,) = cpu.run(call_of(problem))
@@ -404,7 +402,7 @@ def test_nan_comes_out() -> None:
     assert final[1].isnan().any()
 
 
-def test_a_decay_to_zero_forgets_without_nan() -> None:
+def test_decay_to_zero_forgets_without_nan() -> None:
     """exp(g) = 0: the chunks take no quotient of decays."""
     problem = arguments(5, 1, 1, 3, 3, 1, True, 1e-6, seed=11)
     problem[1][2, :, 1:] = -800.0
@@ -435,7 +433,7 @@ def test_a_decay_to_zero_forgets_without_nan() -> None:
         ({"x": Convolution(torch.zeros(2, 1, 22), torch.zeros(4, 22).double(), torch.zeros(3, 1, 22))}, "float64"),
     ],
 )
-def test_refuses_what_does_not_fit(change: dict[str, Any], message: str) -> None:
+def test_incompatible_shapes_are_refused(change: dict[str, Any], message: str) -> None:
     arguments = {"x": torch.zeros(2, 1, 22), "weight": torch.zeros(2, 1, 2), "keys": 3} | change
     with pytest.raises(ValueError, match=message):
         delta_rule(arguments["x"], arguments["weight"], (torch.zeros(1, 30),), None, 2, arguments["keys"])

@@ -47,7 +47,7 @@ def close(actual: Any, expected: Any, tolerance: float) -> None:
 
 @pytest.mark.parametrize(("run", "dtype", "tolerance"), KERNELS)
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 9, 10, 16, 17, 101])
-def test_geometric_series(run: Run, dtype: torch.dtype, tolerance: float, steps: int) -> None:
+def test_constant_inputs_give_a_geometric_series(run: Run, dtype: torch.dtype, tolerance: float, steps: int) -> None:
     """Constant inputs from zero: h_t = x (1 - a^t) / (1 - a), and the gradients of sum_t conj(g) h_t likewise."""
     a = np.array([0.9, -0.7, 0.4 + 0.5j, 0.95 * np.exp(2j), 0.99j])
     x, g = np.array([1.0, 2j, 1 - 1j, 0.5, 3.0]), np.array([1j, 1.0, 2.0, 1 + 1j, -1.0])
@@ -87,7 +87,7 @@ def test_coefficients_per_step_multiply(run: Run, dtype: torch.dtype, tolerance:
 @pytest.mark.parametrize("steps", [1, 2, 7, 10])
 @pytest.mark.parametrize("is_complex", [False, True])
 @pytest.mark.parametrize("per_step", [False, True])
-def test_pieces_are_the_reference(steps: int, is_complex: bool, per_step: bool) -> None:
+def test_chunks_match_the_reference(steps: int, is_complex: bool, per_step: bool) -> None:
     """In value, in every gradient and in the trace."""
     generator = torch.Generator().manual_seed(steps)
     shapes = (steps, 2, 4), (steps, 2, 4) if per_step else (4,), (2, 4)
@@ -103,7 +103,7 @@ def test_pieces_are_the_reference(steps: int, is_complex: bool, per_step: bool) 
 
 
 @pytest.mark.parametrize("run", [pytest.param(cpu.run, id="c", marks=in_c), pytest.param(in_pieces, id="pieces")])
-def test_long_sequences_in_single_precision(run: Run) -> None:
+def test_long_sequences_in_single_precision_match(run: Run) -> None:
     """Units that forget at once, whose powers underflow, beside one on the circle."""
     generator = torch.Generator().manual_seed(0)
     x, h0 = torch.randn(3000, 2, 8, generator=generator), torch.randn(2, 8, generator=generator)
@@ -120,7 +120,7 @@ def test_long_sequences_in_single_precision(run: Run) -> None:
 
 
 @in_c
-def test_a_wide_row_is_split_over_the_threads() -> None:
+def test_wide_row_is_divided_among_the_threads() -> None:
     """One sequence has one row: its features are divided, and no number changes."""
     x, a, h0 = torch.randn(400, 1, 1001), torch.rand(1001), torch.randn(1, 1001)
     before, results = torch.get_num_threads(), []

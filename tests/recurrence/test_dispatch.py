@@ -62,7 +62,7 @@ def _no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 
 @pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
-def test_auto_takes_the_fastest() -> None:
+def test_auto_selects_the_fastest() -> None:
     assert recurrence.chosen_backend(X, W) == "cpu"
     assert recurrence.chosen_backend(X.double(), W.double()) == "reference"
     recurrence(X, W, H)
@@ -72,7 +72,7 @@ def test_auto_takes_the_fastest() -> None:
 
 
 @pytest.mark.parametrize("name", ["reference", "cpu"])
-def test_asking_in_each_way(name: str) -> None:
+def test_back_end_is_selected_by_call_context_and_default(name: str) -> None:
     expected = run("reference", X, W, H)
     runtime.forget_used()
     torch.testing.assert_close(run(name, X, W, H), expected)
@@ -87,7 +87,7 @@ def test_asking_in_each_way(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["reference", "cpu"])
-def test_the_final_state_of_every_back_end(name: str) -> None:
+def test_final_state_of_every_back_end_matches(name: str) -> None:
     x, weight = torch.randn(3, 2, 8 * 4), torch.randn(32, 8)
     zeros = (torch.zeros(2, 8), torch.zeros(2, 8))
     with use_backend(name):
@@ -99,7 +99,7 @@ def test_the_final_state_of_every_back_end(name: str) -> None:
     assert torch.equal(resumed_c, c)
 
 
-def test_the_diagonal_recurrence_goes_through_dispatch() -> None:
+def test_diagonal_recurrence_uses_dispatch() -> None:
     u, decay, start = torch.randn(9, 2, 4), torch.full((4,), 0.5), (torch.zeros(2, 4),)
     results = []
     for name, server in (("auto", "cpu"), ("cpu", "cpu"), ("reference", "reference")):
@@ -111,7 +111,7 @@ def test_the_diagonal_recurrence_goes_through_dispatch() -> None:
     assert diagonal_recurrence.chosen_backend(u.double(), decay.double()) == "reference"
 
 
-def test_what_has_no_c_kernel_is_the_references() -> None:
+def test_operation_without_a_c_kernel_uses_the_reference() -> None:
     x, weight, cell_weight = torch.randn(3, 2, 16), torch.randn(16, 4), torch.eye(4)
     assert lstm.chosen_backend(x, weight) == "cpu"
     assert lstm.chosen_backend(x, weight, cell_weight) == "reference"
@@ -119,7 +119,7 @@ def test_what_has_no_c_kernel_is_the_references() -> None:
         lstm(x, weight, (*H, *H), None, cell_weight)
 
 
-def test_what_cannot_serve_says_why() -> None:
+def test_unavailable_back_end_states_the_reason() -> None:
     with pytest.raises(ValueError, match="float32, not float64"):
         run("cpu", X.double(), W.double(), (H[0].double(),))
     with pytest.raises(ValueError, match="slope"):
@@ -132,7 +132,7 @@ def test_what_cannot_serve_says_why() -> None:
         set_backend("gpu")
 
 
-def test_falls_back_with_a_reason_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_fallback_is_reported_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     operation._logged.clear()
     with caplog.at_level(logging.INFO, "orthobench.recurrence"):
         for _ in range(2):
@@ -148,13 +148,13 @@ def test_falls_back_with_a_reason_said_once(caplog: pytest.LogCaptureFixture) ->
     [(cornn, (0.1, 1.0, 1.0)), (lem, (0.1,)), (lipschitz, (0.1,)), (gru, (None, True, MODRELU))],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_what_has_no_kernels_on_a_gpu_is_the_references(operation: Any, parameters: Any) -> None:
+def test_operation_without_gpu_kernels_uses_the_reference(operation: Any, parameters: Any) -> None:
     on_gpu: Any = SimpleNamespace(is_cuda=True, device=torch.device("cuda"), dtype=torch.float32)
     assert operation.chosen_backend(on_gpu, on_gpu, *parameters) == "reference"
 
 
 @pytest.mark.usefixtures("_no_compiler")
-def test_without_a_compiler_the_reference_serves_and_a_warning_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_reference_serves_without_a_compiler_and_warns(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "orthobench.recurrence"):
         for _ in range(2):
             recurrence(X, W, H)
@@ -167,7 +167,7 @@ def test_without_a_compiler_the_reference_serves_and_a_warning_says_so(caplog: p
 
 
 @pytest.mark.usefixtures("_no_compiler")
-def test_the_build_is_announced(caplog: pytest.LogCaptureFixture, quick_compiler: str, monkeypatch: Any) -> None:
+def test_compilation_is_announced(caplog: pytest.LogCaptureFixture, quick_compiler: str, monkeypatch: Any) -> None:
     monkeypatch.setenv("CC", quick_compiler)
     with caplog.at_level(logging.INFO, "orthobench.recurrence"):
         if reason := native.missing():

@@ -24,7 +24,7 @@ def outcome(logits: torch.Tensor, targets: torch.Tensor, weight: float) -> list[
 # Rows and classes: single ones, remainders of a vector of rows, and several parts of the sum.
 @pytest.mark.usefixtures("runs_in_c")
 @pytest.mark.parametrize(("shape", "weight"), [((1, 1), 1.0), ((5, 3, 9), 1.0), ((33, 50), 0.5), ((700, 20, 10), 1.0)])
-def test_is_that_of_float64(shape: tuple[int, ...], weight: float) -> None:
+def test_cross_entropy_matches_float64(shape: tuple[int, ...], weight: float) -> None:
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(shape, generator=generator)
     targets = torch.randint(shape[-1], shape[:-1], generator=generator)
@@ -35,7 +35,7 @@ def test_is_that_of_float64(shape: tuple[int, ...], weight: float) -> None:
         torch.testing.assert_close(a, e, rtol=1e-6, atol=3e-7 / math.prod(shape[:-1]))
 
 
-def test_of_large_and_bad_logits() -> None:
+def test_large_and_invalid_logits_match() -> None:
     """Large logits do not overflow, an impossible target has infinite loss, and NaN stays."""
     targets = torch.tensor([0])
     assert cross_entropy(torch.tensor([[1e4, -1e4]]), targets) == 0
@@ -45,7 +45,7 @@ def test_of_large_and_bad_logits() -> None:
         assert not cross_entropy(torch.tensor([bad]), targets).isfinite()
 
 
-def test_threads_change_no_bit(restored_threads: None) -> None:
+def test_thread_count_changes_no_bit(restored_threads: None) -> None:
     logits = torch.randn(30_000, 10, generator=torch.Generator().manual_seed(1))
     targets = torch.arange(30_000) % 10
     results = []
@@ -58,12 +58,12 @@ def test_threads_change_no_bit(restored_threads: None) -> None:
 
 
 @pytest.mark.parametrize("target", [-1, 3])
-def test_a_target_outside_of_the_classes_is_refused(target: int) -> None:
+def test_target_outside_the_classes_is_refused(target: int) -> None:
     with pytest.raises(IndexError, match="outside"):
         cross_entropy(torch.zeros(4, 3), torch.tensor([0, 1, target, 2]))
 
 
-def test_a_backward_pass_may_be_repeated() -> None:
+def test_backward_pass_may_be_repeated() -> None:
     leaf = torch.zeros(4, 3, requires_grad=True)
     loss = cross_entropy(leaf, torch.zeros(4, dtype=torch.int64))
     for _ in range(2):

@@ -68,7 +68,7 @@ def of_gradients(tensors: dict[str, Tensor], gate: str | int, way: Tensor) -> di
 
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("sizes", SIZES)
-def test_is_its_equation(sizes: tuple[int, ...], gate: str | int) -> None:
+def test_head_norm_matches_its_equation(sizes: tuple[int, ...], gate: str | int) -> None:
     tensors = arguments(sizes, gate)
     expected = transcribed(tensors)
     np.testing.assert_allclose(normalised(tensors).numpy(), expected, rtol=2e-6, atol=2e-6)
@@ -90,19 +90,19 @@ def agree(sizes: tuple[int, ...], gate: str | int) -> None:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("sizes", SIZES)
-def test_kernels_are_the_definition(sizes: tuple[int, ...], gate: str | int, count: int) -> None:
+def test_kernels_match_the_reference(sizes: tuple[int, ...], gate: str | int, count: int) -> None:
     torch.set_num_threads(count)
     agree(sizes, gate)
 
 
 @pytest.mark.usefixtures("lesser_machine", "runs_in_c")
 @pytest.mark.parametrize("gate", GATES)
-def test_lesser_machines(gate: str | int) -> None:
+def test_kernels_match_on_narrower_vectors(gate: str | int) -> None:
     agree((9, 2, 3, 21), gate)
 
 
 @pytest.mark.parametrize("gate", GATES)
-def test_gradients_of_the_definition_are_finite_differences(gate: str | int) -> None:
+def test_gradients_of_the_reference_match_finite_differences(gate: str | int) -> None:
     tensors = {name: tensor.double() for name, tensor in arguments((2, 2, 2, 3), gate).items()}
     leaves = [tensor.requires_grad_(name != "u" or gate == "of gradient") for name, tensor in tensors.items()]
     assert torch.autograd.gradcheck(lambda *values: normalised(dict(zip(tensors, values, strict=True))), leaves)
@@ -110,7 +110,7 @@ def test_gradients_of_the_definition_are_finite_differences(gate: str | int) -> 
 
 @in_c
 @pytest.mark.parametrize("gate", GATES)
-def test_threads_change_no_number(gate: str | int, restored_threads: None) -> None:
+def test_thread_count_changes_no_number(gate: str | int, restored_threads: None) -> None:
     tensors, results = arguments((70, 7, 3, 20), gate), []
     for count in (1, 2, 3):
         torch.set_num_threads(count)

@@ -61,7 +61,7 @@ def run(module: Any, problem: list[Any], trace: GradientTrace | None = None) -> 
 
 
 @pytest.mark.parametrize("exponential", [False, True])
-def test_the_definition_is_the_equation(exponential: bool) -> None:
+def test_reference_matches_the_equation(exponential: bool) -> None:
     """With the authors' stabiliser, from a state of any kind."""
     steps, batch, heads, d = 5, 3, 2, 3
     problem = arguments(steps, batch, heads, d, exponential, False, seed=1)
@@ -84,7 +84,7 @@ def test_the_definition_is_the_equation(exponential: bool) -> None:
 
 
 @pytest.mark.parametrize("exponential", [False, True])
-def test_without_readings_the_final_state_is_the_same(exponential: bool) -> None:
+def test_final_state_without_readings_is_the_same(exponential: bool) -> None:
     x, gates, state, *_ = problem = arguments(9, 3, 2, 3, exponential, False, seed=16)
     y, (final,) = run(reference, [x[..., 6:18], gates, state, 2, exponential, False])
     assert y.shape == (9, 3, 0)
@@ -93,7 +93,7 @@ def test_without_readings_the_final_state_is_the_same(exponential: bool) -> None
 
 @pytest.mark.parametrize("reads", [True, False])
 @pytest.mark.parametrize("exponential", [False, True])
-def test_gradients_of_the_definition_are_finite_differences(exponential: bool, reads: bool) -> None:
+def test_gradients_of_the_reference_match_finite_differences(exponential: bool, reads: bool) -> None:
     assert_finite_differences(call_of, arguments(3, 2, 2, 2, exponential, False, seed=2, reads=reads))
 
 
@@ -109,7 +109,7 @@ def test_gradients_of_the_definition_are_finite_differences(exponential: bool, r
     seed=st.integers(0, 1000),
 )
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
-def test_is_the_reference(
+def test_kernels_match_the_reference(
     module: Any, dtype: torch.dtype, tolerance: float, agree: Any, seed: int, **sizes: Any
 ) -> None:
     """In value, in every gradient and in the trace."""
@@ -119,7 +119,7 @@ def test_is_the_reference(
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
 @pytest.mark.parametrize("size", [16, 32, 47, 64, 70])
 @pytest.mark.parametrize("reads", [True, False])
-def test_sizes_of_whole_vectors_and_parts(
+def test_sizes_of_whole_and_partial_vectors_match(
     module: Any, dtype: torch.dtype, tolerance: float, size: int, reads: bool, agree: Any
 ) -> None:
     agree(module, CASE, arguments(37, 2, 2, size, False, False, seed=3, reads=reads), dtype, tolerance)
@@ -128,7 +128,7 @@ def test_sizes_of_whole_vectors_and_parts(
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
 @pytest.mark.parametrize("exponential", [False, True])
 @pytest.mark.parametrize("steps", [1, 2, 31, 32, 33, 150])
-def test_gradients_of_the_final_state(
+def test_gradients_of_the_final_state_match(
     module: Any, dtype: torch.dtype, tolerance: float, exponential: bool, steps: int
 ) -> None:
     """Without a trace, and of a loss that reads C, n and m each, or m alone."""
@@ -146,7 +146,7 @@ def test_gradients_of_the_final_state(
 
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
 @pytest.mark.parametrize("traced", [False, True])
-def test_losses_of_one_result(module: Any, dtype: torch.dtype, tolerance: float, traced: bool) -> None:
+def test_loss_of_one_result_matches(module: Any, dtype: torch.dtype, tolerance: float, traced: bool) -> None:
     """A loss of the outputs alone, and one of the final state alone."""
     problem = arguments(40, 2, 2, 5, False, False, seed=4)
     assert_losses_of_one_result(call_of, problem, module, dtype, tolerance, traced)
@@ -156,7 +156,7 @@ def test_losses_of_one_result(module: Any, dtype: torch.dtype, tolerance: float,
 @pytest.mark.parametrize(("heads", "size", "inputs"), [(1, 17, 1), (2, 19, 3), (4, 32, 1), (3, 5, 40)])
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("reads", [True, False])
-def test_projections(heads: int, size: int, inputs: int, has_bias: bool, reads: bool) -> None:
+def test_projections_match(heads: int, size: int, inputs: int, has_bias: bool, reads: bool) -> None:
     """The gradient of the inputs too."""
     generator = torch.Generator().manual_seed(5)
     steps, batch, width = 41, 7, (4 if reads else 2) * heads * size
@@ -183,19 +183,19 @@ def test_projections(heads: int, size: int, inputs: int, has_bias: bool, reads: 
 @in_c
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize("reads", [True, False])
-def test_projections_on_lesser_machines(reads: bool) -> None:
-    test_projections(2, 11, 19, True, reads)
+def test_projections_match_on_narrower_vectors(reads: bool) -> None:
+    test_projections_match(2, 11, 19, True, reads)
 
 
 @in_c
 @pytest.mark.parametrize("reads", [True, False])
-def test_threads_change_no_number(reads: bool, same_with_threads: Any) -> None:
+def test_thread_count_changes_no_number(reads: bool, same_with_threads: Any) -> None:
     same_with_threads(CASE, arguments(70, 7, 2, 20, False, False, seed=8, reads=reads))
 
 
 @in_c
 @pytest.mark.parametrize("reads", [True, False])
-def test_threads_do_not_change_the_gradient_of_the_inputs(reads: bool, restored_threads: None) -> None:
+def test_thread_count_does_not_change_the_gradient_of_the_inputs(reads: bool, restored_threads: None) -> None:
     _, gates, state, *parameters = arguments(41, 9, 2, 11, False, False, seed=14, reads=reads)
     generator, results = torch.Generator().manual_seed(15), []
     shapes = ((41, 9, 19), (88 if reads else 44, 19))
@@ -213,7 +213,7 @@ def test_threads_do_not_change_the_gradient_of_the_inputs(reads: bool, restored_
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize(("heads", "size"), [(3, 3), (2, 8), (1, 21)])
 @pytest.mark.parametrize("reads", [True, False])
-def test_lesser_machines(heads: int, size: int, reads: bool, agree: Any) -> None:
+def test_kernels_match_on_narrower_vectors(heads: int, size: int, reads: bool, agree: Any) -> None:
     agree(cpu, CASE, arguments(39, 3, heads, size, size == 8, False, seed=9, reads=reads), torch.float32, 1e-4)
 
 
@@ -231,7 +231,7 @@ def test_equal_numbers_share_a_derivative(reads: bool, agree: Any) -> None:
 @in_c
 @pytest.mark.parametrize("i", [-1e4, -100.0, 0.0, 100.0, 1e4])
 @pytest.mark.parametrize("f", [-1e4, -100.0, 0.0, 100.0, 1e4])
-def test_extreme_gates_in_c(i: float, f: float) -> None:
+def test_extreme_gates_stay_finite_and_accurate(i: float, f: float) -> None:
     """Values and gradients are finite, and the values those of float64 to the rounding of the gates' sums.
 
     Queries and keys are positive, so that no sum of their products cancels.
@@ -252,7 +252,7 @@ def test_extreme_gates_in_c(i: float, f: float) -> None:
 @pytest.mark.parametrize("module", [pytest.param(cpu, id="c", marks=in_c), pytest.param(MLSTM, id="chunks")])
 @pytest.mark.parametrize("i", [-1e4, -100.0, 0.0, 100.0, 1e4])
 @pytest.mark.parametrize("f", [-1e4, -100.0, 0.0, 100.0, 1e4])
-def test_extreme_gates_without_readings(module: Any, i: float, f: float) -> None:
+def test_extreme_gates_without_readings_stay_finite(module: Any, i: float, f: float) -> None:
     x, gates, state, *parameters = arguments(70, 2, 2, 5, False, True, seed=11, reads=False)
     gates = gates + torch.tensor([i, i, f, f], dtype=torch.float64)
     _, (exact,) = run(reference, [x, gates.float().double(), state, *parameters])
@@ -265,7 +265,7 @@ def test_extreme_gates_without_readings(module: Any, i: float, f: float) -> None
 
 
 @pytest.mark.parametrize("module", [pytest.param(cpu, id="c", marks=in_c), pytest.param(MLSTM, id="chunks")])
-def test_a_closed_forget_gate_takes_no_precision_from_later_steps_without_readings(module: Any) -> None:
+def test_closed_forget_gate_keeps_later_precision_without_readings(module: Any) -> None:
     x, gates, state, *parameters = arguments(40, 2, 1, 5, True, False, seed=19, reads=False)
     gates[5::9, :, 1] = -3e5
     tensors = [tensor.float() for tensor in (x, gates, state)]
@@ -275,7 +275,7 @@ def test_a_closed_forget_gate_takes_no_precision_from_later_steps_without_readin
 
 
 @in_c
-def test_the_largest_exponent_of_the_bound() -> None:
+def test_bound_of_the_largest_exponent_matches() -> None:
     """With m below -80 the bound is held at exp(80), and has no derivative by m. The memories are as large."""
     x, gates, state, *parameters = arguments(5, 2, 1, 6, True, False, seed=13)
     gates[..., 0] -= 300
@@ -294,7 +294,7 @@ def test_the_largest_exponent_of_the_bound() -> None:
 
 
 @in_c
-def test_nan_comes_out_of_the_final_state() -> None:
+def test_nan_propagates_to_the_final_state() -> None:
     for part in range(2):
         problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(40, 1, 1, 5, False, True, 12, False)]
         problem[part][7, 0, 1] = torch.nan  # of a key, or of a forget gate
@@ -302,7 +302,7 @@ def test_nan_comes_out_of_the_final_state() -> None:
 
 
 @in_c
-def test_nan_comes_out() -> None:
+def test_nan_propagates() -> None:
     for gate in range(4):
         problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(2, 1, 1, 5, False, True, seed=12)]
         problem[0][0, 0, 5 * gate + 2] = torch.nan
@@ -323,7 +323,7 @@ def test_nan_comes_out() -> None:
         ({"gates": torch.zeros(2, 1, 3)}, r"weight \[2, 1, 3\] should be \[2, 1, 4\]"),
     ],
 )
-def test_refuses_what_does_not_fit(change: dict[str, Any], message: str) -> None:
+def test_incompatible_shapes_are_refused(change: dict[str, Any], message: str) -> None:
     problem = {"x": torch.zeros(2, 1, 24), "gates": torch.zeros(2, 1, 4), "heads": 2, "reads": True, **change}
     with pytest.raises(ValueError, match=message):
         mlstm(problem["x"], problem["gates"], (torch.zeros(1, 26),), None, problem["heads"], reads=problem["reads"])
@@ -361,7 +361,7 @@ def parallel(q, k, v, i, log_f) -> Tensor:
 
 
 @pytest.mark.parametrize("length", [1, 3, 8, 70])
-def test_chunks_are_the_parallel_form_and_its_gradients(length):
+def test_chunks_match_the_parallel_form_and_its_gradients(length):
     arguments = [each.requires_grad_() for each in parts(70)]
     actual, expected = in_chunks(arguments, length, *zeros())[0], parallel(*arguments)
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
@@ -372,7 +372,7 @@ def test_chunks_are_the_parallel_form_and_its_gradients(length):
 
 
 @pytest.mark.parametrize("length", [4, 40])
-def test_the_memory_after_chunks_is_that_of_single_steps(length):
+def test_memory_after_chunks_equals_single_steps(length):
     """With the authors' stabiliser m_t = max(log f + m_{t-1}, i), from a state of any kind."""
     arguments, generator = parts(40), torch.Generator().manual_seed(2)
     start = [torch.randn(each.shape, generator=generator, dtype=torch.float64) for each in zeros()]
@@ -392,7 +392,7 @@ def test_the_memory_after_chunks_is_that_of_single_steps(length):
 
 @pytest.mark.parametrize("i", [-1e4, -100.0, 0.0, 100.0, 1e4])
 @pytest.mark.parametrize("f", [-1e4, -100.0, 0.0, 100.0, 1e4])
-def test_chunks_with_extreme_gates(i, f):
+def test_chunks_with_extreme_gates_stay_finite(i, f):
     """Values and gradients are finite, and the values those of single steps in float64.
 
     float32 holds a sum of 1e4 and a logarithm to 1e-3, so the shares of the steps are as exact.
@@ -407,7 +407,7 @@ def test_chunks_with_extreme_gates(i, f):
     torch.testing.assert_close(read.double(), exact, rtol=0.1 if i == 1e4 else 1e-3, atol=0.1 if i == 1e4 else 1e-3)
 
 
-def test_a_closed_forget_gate_takes_no_precision_from_later_steps():
+def test_closed_forget_gate_keeps_later_precision():
     """Steps after it have shares with the error of their own sums, not of one through the closed gate."""
     arguments = parts(32, gates=(0.0, 3.0), dtype=torch.float32)
     arguments[4][:, :, 5::9] = -3e5

@@ -11,19 +11,19 @@ from orthobench.recurrence import layer_norm
 @pytest.mark.usefixtures("restored_threads", "runs_in_c")
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 2, 1), (5, 17), (70, 3, 16), (4, 130)])
-def test_is_torchs(shape: tuple[int, ...], count: int) -> None:
+def test_layer_norm_equals_torch(shape: tuple[int, ...], count: int) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(count)
     check(shape)
 
 
-def test_no_rows_are_torchs() -> None:
+def test_no_rows_equal_torch() -> None:
     check((0, 5))
 
 
 @pytest.mark.usefixtures("no_cache", "runs_in_c")
 @pytest.mark.parametrize("shape", [(1, 16), (37, 3, 32), (5, 17)])
-def test_results_written_around_the_caches(shape: tuple[int, ...]) -> None:
+def test_results_written_around_the_caches_match(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     check(shape)
 

@@ -82,7 +82,7 @@ WRONG: dict[str, Callable[[], Tensor]] = {
 
 
 @pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
-def test_what_does_not_fit_is_refused_as_by_torch(call: Callable[[], Tensor]) -> None:
+def test_incompatible_arguments_are_refused_as_by_torch(call: Callable[[], Tensor]) -> None:
     errors = []
     for backend in ("reference", "auto"):
         with use_backend(backend), pytest.raises((RuntimeError, ValueError)) as caught:
@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_refused_as_by_torch(call: Callable[[], Tensor]) ->
         (lambda: gated_sum(normal(3), normal(4, 2, 6)), lambda: normal(3) + functional.glu(normal(4, 2, 6))),
     ],
 )
-def test_what_torch_broadcasts_is_broadcast(call: Callable[[], Tensor], expected: Callable[[], Tensor]) -> None:
+def test_broadcast_arguments_match_torch(call: Callable[[], Tensor], expected: Callable[[], Tensor]) -> None:
     torch.testing.assert_close(call(), expected())
 
 
@@ -174,7 +174,7 @@ PASSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], list[tuple
 
 @pytest.mark.parametrize("name", PASSES)
 @pytest.mark.parametrize("layout", [strided, misaligned, transposed, expanded])
-def test_any_strides_of_any_argument(name: str, layout: Callable[[Tensor], Tensor]) -> None:
+def test_any_strides_of_any_argument_are_accepted(name: str, layout: Callable[[Tensor], Tensor]) -> None:
     function, definition, shapes = PASSES[name]
     for which in range(len(shapes)):
         arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
@@ -194,6 +194,6 @@ def test_any_strides_of_any_argument(name: str, layout: Callable[[Tensor], Tenso
 
 
 @pytest.mark.parametrize("tensor", [normal(3).double(), normal(3, 2)[:, 0], torch.arange(3), normal(3).to("meta")])
-def test_no_other_memory_reaches_a_kernel(tensor: Tensor) -> None:
+def test_kernel_reads_only_its_own_memory(tensor: Tensor) -> None:
     with pytest.raises(TypeError, match=r"takes contiguous torch.float32 on the CPU, not"):
         native.pointer(tensor)

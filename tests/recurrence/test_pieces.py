@@ -27,7 +27,7 @@ CASES = [
 @pytest.mark.parametrize("steps", [1, 2, 7, 10])
 @pytest.mark.parametrize(("operation", "kernel", "parameters"), CASES)
 @pytest.mark.parametrize("at_the_end", [False, True])
-def test_pieces_are_the_reference(operation, kernel, parameters, steps, at_the_end):
+def test_chunks_match_the_reference(operation, kernel, parameters, steps, at_the_end):
     """In value, in every gradient and in the trace; also where the loss reads the final state alone."""
     generator = torch.Generator().manual_seed(steps)
     n, width = 4, len(operation.states)
@@ -48,7 +48,7 @@ def test_pieces_are_the_reference(operation, kernel, parameters, steps, at_the_e
 
 
 @pytest.mark.parametrize("steps", [1, 5, 200])
-def test_oscillators_are_powers_of_their_matrices(steps):
+def test_oscillators_equal_powers_of_their_matrices(steps):
     """Without inputs the states are M^t times the start: NumPy's matrix power."""
     generator = torch.Generator().manual_seed(0)
     a, b, c, d = (0.5 * torch.randn(4, 5, generator=generator, dtype=torch.float64)).numpy()
@@ -85,7 +85,7 @@ def test_extreme_gates_stay_finite_in_single_precision(operation):
 
 
 @pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
-def test_minlstm_weighs_two_gates_that_are_both_tiny():
+def test_minlstm_weighs_two_tiny_gates():
     """Where e^-f and e^-i exceed float32, their ratio does not. Two gates of exactly 0 have none."""
     f = torch.tensor([-200.0, -100, -90, -89, -95, -81, -79, -torch.inf])
     i = torch.tensor([-100.0, -200, -89, -90, -95, -80, -80, -torch.inf])

@@ -60,7 +60,7 @@ def arguments_of(shape: tuple[int, ...]) -> tuple[list[Tensor], list[Tensor], Te
 @pytest.mark.usefixtures("restored_threads", "runs_in_c")
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_are_the_equations(shape: tuple[int, ...], count: int) -> None:
+def test_functions_match_their_equations(shape: tuple[int, ...], count: int) -> None:
     torch.set_num_threads(count)
     first, second, way = arguments_of(shape)
     assert_is(skip_gelu, by_skip_gelu, first, way)
@@ -69,14 +69,14 @@ def test_are_the_equations(shape: tuple[int, ...], count: int) -> None:
 
 @pytest.mark.usefixtures("lesser_machine", "runs_in_c")
 @pytest.mark.parametrize("shape", SHAPES[1:3])
-def test_lesser_machines(shape: tuple[int, ...]) -> None:
+def test_functions_match_on_narrower_vectors(shape: tuple[int, ...]) -> None:
     first, second, way = arguments_of(shape)
     assert_is(skip_gelu, by_skip_gelu, first, way)
     assert_is(gated_sum, by_gated_sum, second, way)
 
 
 @pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
-def test_threads_change_no_number(restored_threads: None) -> None:
+def test_thread_count_changes_no_number(restored_threads: None) -> None:
     first, second, way = arguments_of((40, 33))
     results = []
     for count in (1, 2, 3):
@@ -89,7 +89,7 @@ def test_threads_change_no_number(restored_threads: None) -> None:
 
 
 @pytest.mark.usefixtures("runs_in_c")
-def test_large_results_go_around_the_caches() -> None:
+def test_large_results_written_around_the_caches_match() -> None:
     """The results of more numbers than a cache holds are those of their rows in parts."""
     first, second, _ = arguments_of((70_000, 16))
     for function, arguments in ((skip_gelu, first), (gated_sum, second)):

@@ -34,7 +34,7 @@ LAYOUTS = [_same, _transposed, _part_of_larger]
 @pytest.mark.parametrize("right_layout", LAYOUTS)
 @pytest.mark.parametrize("left_layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 40, 7), (70, 33, 130)])
-def test_is_the_product_of_float64(
+def test_product_matches_float64(
     shape: tuple[int, int, int],
     left_layout: Callable[[Tensor], Tensor],
     right_layout: Callable[[Tensor], Tensor],
@@ -47,18 +47,18 @@ def test_is_the_product_of_float64(
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
-def test_other_types_are_torchs_product(dtype: torch.dtype) -> None:
+def test_other_types_use_torchs_product(dtype: torch.dtype) -> None:
     left, right = torch.randn(4, 5, dtype=dtype), torch.randn(5, 6, dtype=dtype)
     assert torch.equal(product(left, right), left @ right)
 
 
-def test_has_no_derivative() -> None:
+def test_product_has_no_derivative() -> None:
     left, right = torch.randn(4, 5, requires_grad=True), torch.randn(5, 6)
     assert not product(left, right).requires_grad
     assert not product(left.double(), right.double()).requires_grad
 
 
-def test_the_reference_needs_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_needs_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "linear", None)
     left, right = torch.randn(4, 5), torch.randn(5, 6)
     with use_backend("reference"):

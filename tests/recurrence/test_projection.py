@@ -16,7 +16,9 @@ in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 @in_c
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 30), st.integers(1, 9), st.integers(1, 40), st.integers(1, 60), st.booleans(), st.booleans())
-def test_is_linear(steps: int, batch: int, m: int, n: int, has_bias: bool, batch_first: bool) -> None:
+def test_projection_equals_torch_linear(
+    steps: int, batch: int, m: int, n: int, has_bias: bool, batch_first: bool
+) -> None:
     results = []
     torch.manual_seed(0)
     inputs, weight, way = torch.randn(steps, batch, m), torch.randn(n, m), torch.randn(steps, batch, n)
@@ -36,7 +38,7 @@ def test_is_linear(steps: int, batch: int, m: int, n: int, has_bias: bool, batch
 @in_c
 @pytest.mark.usefixtures("restored_threads", "no_cache", "runs_in_c")
 @pytest.mark.parametrize(("m", "n"), [(70, 96), (33, 9), (9, 130)])
-def test_rows_in_many_blocks(m: int, n: int) -> None:
+def test_rows_in_many_blocks_match(m: int, n: int) -> None:
     torch.manual_seed(0)
     inputs, weight, bias, way = torch.randn(600, 7, m), torch.randn(n, m), torch.randn(n), torch.randn(600, 7, n)
     results = []
@@ -53,7 +55,7 @@ def test_rows_in_many_blocks(m: int, n: int) -> None:
         torch.testing.assert_close(alone.double(), expected, rtol=1e-5, atol=1e-4)
 
 
-def test_one_sample_batch_first() -> None:
+def test_batch_first_with_one_sample_is_accepted() -> None:
     """The stride of an axis of length 1 is arbitrary."""
     weight = torch.randn(5, 4, requires_grad=True)
     inputs, way = torch.randn(1, 30, 4).transpose(0, 1), torch.randn(1, 30, 5).transpose(0, 1)
@@ -61,7 +63,7 @@ def test_one_sample_batch_first() -> None:
     torch.testing.assert_close(weight.grad, way[:, 0].T @ inputs[:, 0])
 
 
-def test_only_the_gradients_asked_for() -> None:
+def test_only_requested_gradients_are_computed() -> None:
     inputs, weight = torch.randn(3, 2, 4, requires_grad=True), torch.randn(5, 4)
     project(inputs, weight).sum().backward()
     torch.testing.assert_close(inputs.grad, weight.sum(0).expand(3, 2, 4))
@@ -70,6 +72,6 @@ def test_only_the_gradients_asked_for() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
-def test_other_types_are_torchs(dtype: torch.dtype) -> None:
+def test_other_types_use_torch(dtype: torch.dtype) -> None:
     inputs, weight = torch.randn(3, 2, 4).to(dtype), torch.randn(5, 4).to(dtype)
     assert torch.equal(project(inputs, weight), torch.nn.functional.linear(inputs, weight))

@@ -77,7 +77,9 @@ CASES = [
 @pytest.mark.usefixtures("restored_threads")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("steps", "sizes"), CASES)
-def test_value_and_gradients(steps: int, sizes: tuple[int, ...], threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_and_gradients_match(
+    steps: int, sizes: tuple[int, ...], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.set_num_threads(threads)
     monkeypatch.setattr(native, "linear", pytest.fail)
     assert_agreement(steps, sizes, activation=TANH)
@@ -85,7 +87,7 @@ def test_value_and_gradients(steps: int, sizes: tuple[int, ...], threads: int, m
 
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize(("steps", "sizes"), CASES)
-def test_lesser_machines(steps: int, sizes: tuple[int, ...]) -> None:
+def test_values_match_on_narrower_vectors(steps: int, sizes: tuple[int, ...]) -> None:
     """Without AVX-512, or without vector instructions; rows of y that fill vectors are written around the caches."""
     assert_agreement(steps, sizes, activation=TANH)
 
@@ -98,19 +100,19 @@ def test_lesser_machines(steps: int, sizes: tuple[int, ...]) -> None:
     ],
     ids=["euler", "complex"],
 )
-def test_other_forms_of_the_recurrence(settings: dict[str, Any]) -> None:
+def test_other_settings_of_the_recurrence_match(settings: dict[str, Any]) -> None:
     exact = {name: value.double() if isinstance(value, Tensor) else value for name, value in settings.items()}
     assert_agreement(20, (38, 21, 2, 6), exact, **settings)
 
 
 @pytest.mark.parametrize("uses", ["y states", "y final", "y states final", "states", "final"])
 @pytest.mark.parametrize("sizes", [(38, 21, 2, 6), (420, 9, 4, 50)])
-def test_other_uses_of_the_states_have_their_gradients_too(uses: str, sizes: tuple[int, ...]) -> None:
+def test_other_uses_of_the_states_have_gradients_too(uses: str, sizes: tuple[int, ...]) -> None:
     assert_agreement(20, sizes, uses=uses, activation=TANH)
 
 
 @pytest.mark.usefixtures("restored_threads")
-def test_no_number_depends_on_the_threads() -> None:
+def test_thread_count_changes_no_number() -> None:
     """Of modReLU, whose kink would show a difference; y is the same as from a product of its own."""
     for sizes in ((64, 50, 2, 9), (420, 9, 4, 50)):
         alike = []
@@ -128,7 +130,7 @@ def small() -> tuple[Projection, tuple[Tensor]]:
     return Projection(torch.randn(5, 3, 2), torch.randn(4, 2)), (torch.zeros(3, 4),)
 
 
-def test_twice_backward_is_refused_and_frozen_parameters_have_no_gradient() -> None:
+def test_second_backward_is_refused_and_frozen_parameters_have_no_gradient() -> None:
     u, weight, state = torch.randn(5, 3, 2), torch.eye(4), torch.zeros(3, 4)
     input_weight, output_weight = torch.randn(4, 2), torch.randn(6, 4, requires_grad=True)
     with reading(output_weight, torch.zeros(6)) as read:
@@ -181,7 +183,7 @@ def test_y_is_computed_where_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> 
             assert run() == 0
 
 
-def test_a_wrong_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     (x, start), weight = small(), torch.eye(4).requires_grad_()
     monkeypatch.setattr(native, "_failures", lambda: frozenset({"readout"}))
     with reading(torch.ones(6, 4), torch.zeros(6)) as read:

@@ -143,13 +143,13 @@ def transcribed(case: Any, arguments: list[Any]) -> np.ndarray:
     return states
 
 
-def test_is_the_equations(case: Any, call: Any) -> None:
+def test_reference_matches_the_equations(case: Any, call: Any) -> None:
     arguments = case.arguments(4, 3, 6, seed=1)
     states, _ = reference.run(call(case, arguments))
     np.testing.assert_allclose(states.numpy(), transcribed(case, arguments), rtol=1e-12, atol=1e-12)
 
 
-def test_gradcheck(case: Any, call: Any) -> None:
+def test_gradients_match_finite_differences(case: Any, call: Any) -> None:
     arguments = case.arguments(3, 2, 4, seed=2)
     assert case.margin(arguments) > 2e-6, "choose another seed: finite differences must not cross a kink"
     assert_finite_differences(lambda values: call(case, values), arguments)
@@ -202,7 +202,7 @@ def test_trace_is_the_total_derivative_at_every_step(case: Any, evaluate: Any, c
             torch.testing.assert_close(norms[f"norms of {name}"][t], gradient.norm(dim=-1))
 
 
-def test_trace_over_the_batch() -> None:
+def test_trace_norm_covers_the_batch() -> None:
     trace = GradientTrace()
     weight, x = torch.eye(2), torch.zeros(3, 2, 2, requires_grad=True)
     recurrence(x, weight, (torch.zeros(2, 2),), trace, IDENTITY)[0][-1].sum().backward()
@@ -210,7 +210,7 @@ def test_trace_over_the_batch() -> None:
 
 
 @pytest.mark.parametrize("activation", [TANH, RELU])
-def test_is_torch_rnn(activation: Activation) -> None:
+def test_plain_recurrence_equals_torch_rnn(activation: Activation) -> None:
     net = torch.nn.RNN(3, 5, nonlinearity=str(activation.kind)).double()
     inputs, h0 = torch.randn(7, 4, 3).double(), torch.randn(4, 5).double()
     x = torch.nn.functional.linear(inputs, net.weight_ih_l0, net.bias_ih_l0 + net.bias_hh_l0)
@@ -220,7 +220,7 @@ def test_is_torch_rnn(activation: Activation) -> None:
     torch.testing.assert_close(final, expected_final[0])
 
 
-def test_is_torch_lstm() -> None:
+def test_lstm_equals_torch() -> None:
     net = torch.nn.LSTM(3, 5).double()
     inputs, h0, c0 = torch.randn(7, 4, 3).double(), torch.randn(4, 5).double(), torch.randn(4, 5).double()
     x = torch.nn.functional.linear(inputs, net.weight_ih_l0, net.bias_ih_l0 + net.bias_hh_l0)
@@ -231,7 +231,7 @@ def test_is_torch_lstm() -> None:
     torch.testing.assert_close(c, expected_c[0])
 
 
-def test_is_torch_gru() -> None:
+def test_gru_equals_torch() -> None:
     net = torch.nn.GRU(3, 5).double()
     inputs, h0 = torch.randn(7, 4, 3).double(), torch.randn(4, 5).double()
     gate_bias = torch.cat((net.bias_hh_l0[:10], torch.zeros(5)))
@@ -285,6 +285,6 @@ X, W, H = torch.zeros(3, 2, 4), torch.zeros(4, 4), torch.zeros(2, 4)
         ),
     ],
 )
-def test_refuses_what_does_not_fit(call: Any, message: str) -> None:
+def test_incompatible_shapes_are_refused(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()

@@ -114,12 +114,12 @@ def projected(function: Function, inputs: int, x: Tensor, *others: Tensor) -> tu
     return of_inputs, tensors
 
 
-def test_rows_of_an_operation(case: Any) -> None:
+def test_nan_row_of_an_operation_leaves_the_others_unchanged(case: Any) -> None:
     assert_rows_are_apart(*in_operation(case.op, case.arguments(STEPS, BATCH, N, 0)))
 
 
 @pytest.mark.parametrize("op", ["recurrence", "lstm", "gru", "lem", "slstm", "mlstm"])
-def test_rows_of_a_projection(op: str) -> None:
+def test_nan_row_of_a_projection_leaves_the_others_unchanged(op: str) -> None:
     operation: Any = getattr(recurrences, op)
     if op == "mlstm":
         arguments = [normal(STEPS, BATCH, 2 * 4 * 5), normal(STEPS, BATCH, 4), normal(BATCH, 2 * (5 * 6 + 1)), 2]
@@ -134,7 +134,7 @@ def test_rows_of_a_projection(op: str) -> None:
 
 @pytest.mark.parametrize("exponential", [False, True])
 @pytest.mark.parametrize(("heads", "size"), [(2, 9), (1, 16), (3, 21)])
-def test_rows_of_slstm(heads: int, size: int, exponential: bool) -> None:
+def test_nan_row_of_slstm_leaves_the_others_unchanged(heads: int, size: int, exponential: bool) -> None:
     n = heads * size
     state = [normal(BATCH, n, seed=k) for k in range(4)]
     state[2] = state[2].abs() + 0.5
@@ -145,7 +145,7 @@ def test_rows_of_slstm(heads: int, size: int, exponential: bool) -> None:
 @pytest.mark.parametrize("reads", [True, False])
 @pytest.mark.parametrize("exponential", [False, True])
 @pytest.mark.parametrize(("heads", "size"), [(1, 1), (2, 5), (1, 16), (2, 21), (1, 40)])
-def test_rows_of_mlstm(heads: int, size: int, exponential: bool, reads: bool) -> None:
+def test_nan_row_of_mlstm_leaves_the_others_unchanged(heads: int, size: int, exponential: bool, reads: bool) -> None:
     x, gates = normal(STEPS, BATCH, (4 if reads else 2) * heads * size), normal(STEPS, BATCH, 2 * heads, seed=1)
     gates[..., heads:] = gates[..., heads:].abs().neg() / 4 if exponential else 3 + gates[..., heads:]
     state = normal(BATCH, heads * (size * (size + 1) + 1), seed=2)
@@ -154,7 +154,9 @@ def test_rows_of_mlstm(heads: int, size: int, exponential: bool, reads: bool) ->
 
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize(("width", "size", "rank"), [(5, 3, 2), (21, 16, 4)])
-def test_rows_of_the_selective_scan(width: int, size: int, rank: int, negative: bool) -> None:
+def test_nan_row_of_the_selective_scan_leaves_the_others_unchanged(
+    width: int, size: int, rank: int, negative: bool
+) -> None:
     rates = -normal(size * width, seed=3).exp()
     arguments = [normal(STEPS, BATCH, width), normal(STEPS, BATCH, rank + 2 * size, seed=1)]
     arguments += [normal(BATCH, size * width, seed=2), rates, normal(width, rank, seed=4), normal(width, seed=5)]
@@ -162,7 +164,7 @@ def test_rows_of_the_selective_scan(width: int, size: int, rank: int, negative: 
 
 
 @pytest.mark.parametrize("gate", [False, True])
-def test_rows_of_a_gated_scan(gate: bool) -> None:
+def test_nan_row_of_a_gated_scan_leaves_the_others_unchanged(gate: bool) -> None:
     """With the convolution, the projection, the weights' map and the gate in one kernel."""
     width, size, rank, inputs = 21, 5, 2, 4
 
@@ -182,7 +184,7 @@ def test_rows_of_a_gated_scan(gate: bool) -> None:
 
 @pytest.mark.parametrize(("keys", "values", "factors"), [(3, 5, 1), (16, 35, 1), (21, 16, 8)])
 @pytest.mark.parametrize("taps", [0, 4])
-def test_rows_of_the_delta_rule(keys: int, values: int, factors: int, taps: int) -> None:
+def test_nan_row_of_the_delta_rule_leaves_the_others_unchanged(keys: int, values: int, factors: int, taps: int) -> None:
     heads = 2
     width = heads * (keys + factors * (keys + values))
     betas, decays = normal(STEPS, BATCH, heads * factors, seed=1).sigmoid(), normal(STEPS, BATCH, heads, seed=2)
@@ -226,13 +228,13 @@ PASSES: dict[str, tuple[Function, list[tuple[int, ...]]]] = {
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_rows_of_a_pass(name: str) -> None:
+def test_nan_row_of_a_pass_leaves_the_others_unchanged(name: str) -> None:
     function, shapes = PASSES[name]
     assert_rows_are_apart(function, [normal(*shape, seed=k) for k, shape in enumerate(shapes)])
 
 
 @pytest.mark.parametrize("in_loop", [False, True])
-def test_rows_of_a_readout(in_loop: bool) -> None:
+def test_nan_row_of_a_readout_leaves_the_others_unchanged(in_loop: bool) -> None:
     u = normal(STEPS, BATCH, 3, seed=7)
 
     def function(state: Tensor, mapped: Tensor, weight: Tensor, output: Tensor, bias: Tensor) -> list[Tensor]:

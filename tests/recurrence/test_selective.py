@@ -54,7 +54,7 @@ def call_of(problem: list[Any], trace: GradientTrace | None = None) -> Call:
 
 
 @pytest.mark.parametrize("negative", [False, True])
-def test_the_definition_is_the_equation(negative: bool) -> None:
+def test_reference_matches_the_equation(negative: bool) -> None:
     steps, batch, width, size, rank = 4, 3, 5, 2, 3
     problem = arguments(steps, batch, width, size, rank, negative, seed=1)
     y, (final,) = reference.run(call_of(problem))
@@ -73,7 +73,7 @@ def test_the_definition_is_the_equation(negative: bool) -> None:
 
 
 @pytest.mark.parametrize("negative", [False, True])
-def test_gradients_of_the_definition_are_finite_differences(negative: bool) -> None:
+def test_gradients_of_the_reference_match_finite_differences(negative: bool) -> None:
     assert_finite_differences(call_of, arguments(3, 2, 2, 3, 2, negative, seed=2))
 
 
@@ -88,7 +88,7 @@ def test_gradients_of_the_definition_are_finite_differences(negative: bool) -> N
     seed=st.integers(0, 1000),
 )
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
-def test_is_the_reference(
+def test_kernels_match_the_reference(
     module: Any, dtype: torch.dtype, tolerance: float, agree: Any, seed: int, **sizes: Any
 ) -> None:
     """In value, in every gradient and in the trace."""
@@ -97,14 +97,14 @@ def test_is_the_reference(
 
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
 @pytest.mark.parametrize("steps", [15, 16, 17, 63, 64, 65, 150])
-def test_chunks_of_steps(module: Any, dtype: torch.dtype, tolerance: float, steps: int, agree: Any) -> None:
+def test_chunks_of_steps_match(module: Any, dtype: torch.dtype, tolerance: float, steps: int, agree: Any) -> None:
     """Sequences that are shorter than a chunk or a piece, equal to it, or several of them with a rest."""
     agree(module, CASE, arguments(steps, 2, 18, 3, 2, steps % 2 == 0, seed=3), dtype, 5 * tolerance)
 
 
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
 @pytest.mark.parametrize("traced", [False, True])
-def test_losses_of_one_result(module: Any, dtype: torch.dtype, tolerance: float, traced: bool) -> None:
+def test_loss_of_one_result_matches(module: Any, dtype: torch.dtype, tolerance: float, traced: bool) -> None:
     """A loss of the outputs alone, and one of the final state alone."""
     problem = arguments(20, 2, 5, 16, 2, True, seed=4)
     assert_losses_of_one_result(call_of, problem, module, dtype, tolerance, traced)
@@ -123,7 +123,7 @@ def saved_sizes(call: Call) -> tuple[Tensor, list[int]]:
     return y, sizes
 
 
-def test_the_reference_computes_the_steps_of_long_sequences_again() -> None:
+def test_reference_recomputes_the_steps_of_long_sequences() -> None:
     """Fewer states are kept than there are steps, and the numbers are the same."""
     sizes_of_a_step = []
     for length in (10, 400):
@@ -138,7 +138,7 @@ def test_the_reference_computes_the_steps_of_long_sequences_again() -> None:
     assert sizes_of_a_step[1] < 0.3 * sizes_of_a_step[0]
 
 
-def test_pieces_keep_few_states() -> None:
+def test_chunks_store_few_states() -> None:
     """The kernel for CUDA saves the states between pieces alone."""
     steps, width, size = 1000, 4, 16
     problem = arguments(steps, 1, width, size, 1, False, seed=6)
@@ -188,17 +188,17 @@ def assert_mapped_agrees(problem: list[Any], evaluate: Any) -> None:
     negative=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_a_matrix_makes_the_weights(evaluate: Any, seed: int, **sizes: Any) -> None:
+def test_matrix_computes_the_weights(evaluate: Any, seed: int, **sizes: Any) -> None:
     assert_mapped_agrees(arguments(**sizes, seed=seed), evaluate)
 
 
 @in_c
-def test_a_matrix_makes_the_weights_of_many_rows(evaluate: Any) -> None:
+def test_matrix_computes_the_weights_of_many_rows(evaluate: Any) -> None:
     """The sums of a group of rows are longer than a panel of the product."""
     assert_mapped_agrees(arguments(34, 80, 34, 2, 3, False, seed=11), evaluate)
 
 
-def test_a_matrix_makes_the_weights_of_every_operation_that_has_them(evaluate: Any) -> None:
+def test_matrix_computes_the_weights_of_every_operation_that_has_them(evaluate: Any) -> None:
     generator = torch.Generator().manual_seed(12)
     x, memory = torch.randn(5, 2, 3 * 4, generator=generator), torch.randn(2, 16, generator=generator)
     made_by = torch.randn(1, 12, generator=generator)
@@ -209,7 +209,7 @@ def test_a_matrix_makes_the_weights_of_every_operation_that_has_them(evaluate: A
 
 @in_c
 @pytest.mark.parametrize("makes_weights", [False, True])
-def test_threads_change_no_number(makes_weights: bool, same_with_threads: Any) -> None:
+def test_thread_count_changes_no_number(makes_weights: bool, same_with_threads: Any) -> None:
     problem = arguments(70, 7, 20, 16, 3, True, seed=8)
     if makes_weights:
         problem[1] = mapped(problem, seed=9)[1]
@@ -219,14 +219,14 @@ def test_threads_change_no_number(makes_weights: bool, same_with_threads: Any) -
 @in_c
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize(("width", "size"), [(3, 5), (8, 16), (21, 2)])
-def test_lesser_machines(width: int, size: int, agree: Any, evaluate: Any) -> None:
+def test_kernels_match_on_narrower_vectors(width: int, size: int, agree: Any, evaluate: Any) -> None:
     problem = arguments(18, 3, width, size, 2, True, seed=9)
     agree(cpu, CASE, problem, torch.float32, 2e-5)
     assert_mapped_agrees(problem, evaluate)
 
 
 @in_c
-def test_extreme_steps() -> None:
+def test_extreme_steps_keep_or_erase_the_state() -> None:
     """A step of 0 keeps the state to the last bit; one of 100 erases it, or turns its sign; NaN comes out."""
     for negative in (False, True):
         raw = torch.tensor([-200.0, 100, 0, torch.nan]).reshape(4, 1, 1)
@@ -265,7 +265,7 @@ def test_extreme_steps() -> None:
         ({"step_weight": torch.zeros(3, 2)}, r"step_weight \[3, 2\] should be \[10, rank\]"),
     ],
 )
-def test_refuses_what_does_not_fit(change: dict[str, Any], message: str) -> None:
+def test_incompatible_shapes_are_refused(change: dict[str, Any], message: str) -> None:
     tensors = {"x": torch.zeros(2, 1, 10), "weight": torch.zeros(2, 1, 8), "rates": torch.zeros(30)}
     problem = {**tensors, "step_weight": torch.zeros(10, 2), "step_bias": torch.zeros(10), "size": 3, **change}
     with pytest.raises(ValueError, match=message):

@@ -118,19 +118,19 @@ def assert_agrees(sizes: dict[str, Any], *form: Any) -> None:
     negative=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_is_the_equation(inputs: int, taps: int, gate: str, maps: bool, loss: str, **sizes: Any) -> None:
+def test_gate_matches_the_equation(inputs: int, taps: int, gate: str, maps: bool, loss: str, **sizes: Any) -> None:
     """In value, in every gradient and in the trace; of a gate that the kernel projects, and of one that it reads."""
     assert_agrees(sizes, inputs, taps, gate, maps, loss)
 
 
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize("form", [(0, 4, "other inputs", True), (2, 4, "same inputs", False), (0, 0, "none", True)])
-def test_lesser_machines(form: Any) -> None:
+def test_gate_matches_on_narrower_vectors(form: Any) -> None:
     assert_agrees(SIZES, *form, "both")
 
 
 @pytest.mark.parametrize("gate", ["other inputs", "same inputs"])
-def test_threads_change_no_number(gate: str, restored_threads: None) -> None:
+def test_thread_count_changes_no_number(gate: str, restored_threads: None) -> None:
     results = []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
@@ -140,6 +140,6 @@ def test_threads_change_no_number(gate: str, restored_threads: None) -> None:
 
 
 @pytest.mark.parametrize("gate", ["none", "other inputs", "same inputs"])
-def test_other_back_ends_make_it_in_torch(gate: str) -> None:
+def test_other_back_ends_compute_the_gate_in_torch(gate: str) -> None:
     form = (SIZES, 2, 4, gate, True, "both")
     torch.testing.assert_close(results_of("reference", *form), results_of(None, *form))

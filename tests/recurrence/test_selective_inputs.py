@@ -98,7 +98,7 @@ def assert_agrees(sizes: dict[str, Any], inputs: int, taps: int, has_bias: bool,
     reads=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_the_kernel_makes_the_inputs(inputs: int, taps: int, has_bias: bool, maps: bool, **sizes: Any) -> None:
+def test_kernel_computes_the_inputs(inputs: int, taps: int, has_bias: bool, maps: bool, **sizes: Any) -> None:
     """In value, gradient and trace: whole chunks and a rest, sequences shorter than the convolution too."""
     assert_agrees(sizes, inputs, taps, has_bias, maps)
 
@@ -108,12 +108,12 @@ SIZES = {"width": 37, "size": 5, "rank": 3, "negative": True, "reads": True, "se
 
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize(("inputs", "taps", "maps"), [(0, 4, True), (2, 3, False), (1, 4, True)])
-def test_lesser_machines_make_the_inputs(inputs: int, taps: int, maps: bool) -> None:
+def test_kernel_computes_the_inputs_on_narrower_vectors(inputs: int, taps: int, maps: bool) -> None:
     assert_agrees({**SIZES, "steps": 19, "batch": 4}, inputs, taps, True, maps)
 
 
 @pytest.mark.parametrize("inputs", [0, 1])
-def test_threads_do_not_change_the_inputs(inputs: int, restored_threads: None) -> None:
+def test_thread_count_does_not_change_the_inputs(inputs: int, restored_threads: None) -> None:
     results = []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
@@ -123,7 +123,7 @@ def test_threads_do_not_change_the_inputs(inputs: int, restored_threads: None) -
         assert all(torch.equal(value, results[0][name]) for name, value in result.items())
 
 
-def test_what_the_kernel_does_not_make_is_made_before() -> None:
+def test_unsupported_inputs_are_computed_beforehand() -> None:
     """Too many taps or inputs, a bias of the projection, and inputs that need a gradient."""
     generator = torch.Generator().manual_seed(4)
     width, size, rank = 6, 2, 1
@@ -144,7 +144,7 @@ def test_what_the_kernel_does_not_make_is_made_before() -> None:
         torch.testing.assert_close(actual, reference.run(call)[0], rtol=1e-4, atol=1e-4)
 
 
-def test_pieces_without_readings() -> None:
+def test_chunks_without_readings_match() -> None:
     """The kernel for CUDA returns outputs of 0 features, and its backward pass does without their gradient."""
     generator = torch.Generator().manual_seed(5)
     steps, batch, width, size = 70, 2, 3, 2
@@ -161,7 +161,7 @@ def test_pieces_without_readings() -> None:
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
-def test_refuses_a_bias_that_does_not_fit() -> None:
+def test_incompatible_bias_is_refused() -> None:
     x = Convolution(torch.zeros(2, 1, 6), torch.zeros(4, 6), torch.zeros(3, 1, 6), torch.zeros(5))
     others = (-torch.ones(12), torch.zeros(6, 1), torch.zeros(6), 2)
     with pytest.raises(ValueError, match=r"the bias \[5\] of the convolution should be \[6\]"):
@@ -179,7 +179,7 @@ def one_step(bias: Tensor, rate: float, b: float, start: float, x: Tensor | Conv
     return h[0].double()
 
 
-def test_functions_are_exact_to_the_rounding() -> None:
+def test_functions_are_exact_to_rounding() -> None:
     """softplus, exp and SiLU over the range of float32, each from a step that has it alone."""
     z = torch.linspace(-80, 80, 1003)
     exact, unit_x = torch.log1p(z.double().exp()), torch.ones(1, 1, len(z))

@@ -116,7 +116,7 @@ def test_problems_stay_away_from_the_kinks() -> None:
         h = z.sign() * (z.abs() + bias).relu()
 
 
-def test_a_wrong_gradient_fails_and_names_it() -> None:
+def test_wrong_gradient_fails_and_is_named() -> None:
     reason = failure(example(), wrong_gradient)
     assert reason is not None
     assert "recurrence tanh, n <= 64" in reason
@@ -124,7 +124,7 @@ def test_a_wrong_gradient_fails_and_names_it() -> None:
     assert "outputs" not in reason
 
 
-def test_a_norm_that_shrinks_fails_although_values_agree() -> None:
+def test_shrinking_norm_fails_although_values_agree() -> None:
     """A loss of 4e-6 a step is far below what a comparison of a few steps sees."""
     reason = failure(example(), scaled(1 - 4e-6))
     assert reason is not None
@@ -133,20 +133,20 @@ def test_a_norm_that_shrinks_fails_although_values_agree() -> None:
     verdicts._known.clear()
 
 
-def test_the_drift_of_float32_passes_and_is_measured_against_powers_of_w() -> None:
+def test_float32_drift_passes_and_is_measured_against_powers_of_w() -> None:
     (_, norm) = self_test.forms(example())
     assert self_test.measure(GOOD, example(n=120), norm).errors["norm"] < 1e-5
     lost = self_test.measure(scaled(1 - 1e-6), example(n=120), norm).errors["norm"]
     assert lost == pytest.approx(1e-3, rel=0.02)
 
 
-def test_a_device_that_computes_nothing_agrees_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_that_computes_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tensor, "__matmul__", lambda a, b: a.new_zeros(a.shape[0], b.shape[1]))
     (form, _) = self_test.forms(example())
     assert "computes nothing" in str(self_test.measure(GOOD, example(), form).reason)
 
 
-def test_not_a_number_fails() -> None:
+def test_nan_fails() -> None:
     def spoilt(call: Call) -> Result:
         first, final = reference.run(call)
         return first * torch.nan, final
@@ -154,7 +154,7 @@ def test_not_a_number_fails() -> None:
     assert "nan" in str(failure(example(), spoilt))
 
 
-def test_a_verdict_is_kept_and_the_next_process_does_not_test(tmp_path: Path) -> None:
+def test_verdict_is_stored_and_not_tested_again(tmp_path: Path) -> None:
     assert failure(example(), GOOD) is None
     records = stored(tmp_path)
     assert set(records) == {"recurrence tanh, n <= 64", "recurrence norm, n <= 64"}
@@ -177,7 +177,7 @@ def test_another_driver_device_or_code_tests_again(fact: str, monkeypatch: pytes
     assert failure(example(), wrong_gradient) is not None
 
 
-def test_a_damaged_file_of_verdicts_tests_again(tmp_path: Path) -> None:
+def test_damaged_file_of_verdicts_tests_again(tmp_path: Path) -> None:
     failure(example(), GOOD)
     (file,) = (tmp_path / "self-tests").glob("*.json")
     for damage in ("", "[]", '{"tests": {"recurrence tanh, n <= 64": {"verdict": "passed"}}}'):
@@ -186,14 +186,14 @@ def test_a_damaged_file_of_verdicts_tests_again(tmp_path: Path) -> None:
         assert failure(example(), wrong_gradient) is not None
 
 
-def test_a_cache_that_cannot_be_written_tests_in_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_cache_tests_in_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORTHOBENCH_CACHE", "/dev/null/nowhere")
     assert failure(example(), GOOD) is None
     verdicts._known.clear()
     assert failure(example(), wrong_gradient) is not None
 
 
-def test_an_error_of_the_compiler_is_a_reason_and_the_next_process_tries_again(tmp_path: Path) -> None:
+def test_compiler_error_is_a_reason_and_the_next_process_retries(tmp_path: Path) -> None:
     def without_compiler(call: Call) -> Result:
         raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
 
@@ -205,7 +205,7 @@ def test_an_error_of_the_compiler_is_a_reason_and_the_next_process_tries_again(t
     assert failure(example(), GOOD) is None
 
 
-def test_a_lack_of_memory_is_no_verdict(tmp_path: Path) -> None:
+def test_lack_of_memory_is_not_a_verdict(tmp_path: Path) -> None:
     def full(call: Call) -> Result:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -214,7 +214,7 @@ def test_a_lack_of_memory_is_no_verdict(tmp_path: Path) -> None:
     assert stored(tmp_path) == {}
 
 
-def test_a_kernel_that_breaks_the_context_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_that_breaks_the_context_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     def illegal(call: Call) -> Result:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
@@ -225,7 +225,7 @@ def test_a_kernel_that_breaks_the_context_is_not_tried_again(monkeypatch: pytest
     assert "illegal memory access" in str(failure(example(), GOOD))
 
 
-def test_kernels_that_end_their_process_twice_are_not_tried_again(tmp_path: Path) -> None:
+def test_kernels_that_end_their_process_twice_are_not_retried(tmp_path: Path) -> None:
     def dies(call: Call) -> Result:
         raise SystemExit
 
@@ -236,12 +236,12 @@ def test_kernels_that_end_their_process_twice_are_not_tried_again(tmp_path: Path
     assert "ended its process 2 times" in str(failure(example(), GOOD))
 
 
-def test_the_switch_trusts_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switched_off_self_test_trusts_all_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(verdicts.SWITCH, "off")
     assert failure(example(), wrong_gradient) is None
 
 
-def test_every_example_is_of_another_form() -> None:
+def test_every_example_has_another_form() -> None:
     calls = self_test.examples(torch.device("cpu"))
     forms = [self_test.forms(call)[0] for call in calls]
     assert len(set(forms)) == len(forms)
@@ -268,7 +268,7 @@ def test_auto_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch, caplo
     assert "back end reference" in message
 
 
-def test_what_passes_serves_and_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_passing_kernels_serve_and_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
     monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.Measured({"x": 1e-7}, None))
     assert runtime.last_self_tests() is None
@@ -284,7 +284,7 @@ def test_what_passes_serves_and_is_recorded(monkeypatch: pytest.MonkeyPatch) -> 
     assert runtime.last_self_tests() is None
 
 
-def test_the_back_end_that_was_asked_for_says_why_it_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requested_back_end_states_why_it_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
     monkeypatch.setattr(cuda, "run", wrong_gradient)
     arguments = torch.zeros(3, 2, 4), torch.eye(4), (torch.zeros(2, 4),)
@@ -292,7 +292,7 @@ def test_the_back_end_that_was_asked_for_says_why_it_does_not_serve(monkeypatch:
         recurrence(*arguments)
 
 
-def test_asking_for_the_back_end_tests_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_of_the_back_end_tests_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
     monkeypatch.setattr(cuda, "run", wrong_gradient)
     with use_backend("cuda"):

@@ -20,7 +20,7 @@ STRUCTS = ["dense", "second", "activation", *DENSE, "slstm", "mlstm", "delta", "
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 @pytest.mark.parametrize("struct", STRUCTS)
-def test_the_fields_have_the_offsets_of_the_compiler(struct: str, tmp_path: Path) -> None:
+def test_fields_have_the_offsets_of_the_compiler(struct: str, tmp_path: Path) -> None:
     (file,) = (
         path
         for path in (*signatures.HEADERS, *signatures.SOURCES)
@@ -39,7 +39,7 @@ def test_the_fields_have_the_offsets_of_the_compiler(struct: str, tmp_path: Path
     assert run.returncode == 0, run.stderr
 
 
-def test_a_signature_has_names_and_types() -> None:
+def test_signature_has_names_and_types() -> None:
     signature = signatures.signature("cross_entropy")
     assert signature.result is ctypes.c_double
     assert list(signature.parameters) == ["first", "last", "classes", "scale", "logits", "targets", "gradient"]
@@ -49,12 +49,12 @@ def test_a_signature_has_names_and_types() -> None:
 
 
 @pytest.mark.parametrize("name", ["no_such_function", "carve"])
-def test_a_function_that_python_cannot_call_is_refused(name: str) -> None:
+def test_function_that_python_cannot_call_is_refused(name: str) -> None:
     with pytest.raises(LookupError, match=name):
         signatures.signature(name)
 
 
-def test_no_two_files_have_the_same_name() -> None:
+def test_file_names_are_unique() -> None:
     assert len({path.name for path in signatures.SOURCES}) == len(signatures.SOURCES)
 
 
@@ -79,7 +79,7 @@ def test_unknown_fields_are_refused() -> None:
         native.problem("head_norm_forward", epsilom=0.1)
 
 
-def test_a_structure_has_the_fields_of_those_in_it() -> None:
+def test_structure_has_the_fields_of_its_parts() -> None:
     problem = native.problem("gru_forward", steps=3, kind=1, reset_after=True)
     assert (problem.dense.steps, problem.activation.kind, problem.reset_after) == (3, 1, 1)
     assert {"steps", "kind", "reset_after"} <= signatures.fields("gru").keys()

@@ -41,7 +41,7 @@ def run(module: Any, problem: list[Any], trace: GradientTrace | None = None) -> 
     return result
 
 
-def test_heads_are_a_matrix_with_zeros() -> None:
+def test_heads_equal_a_block_diagonal_matrix() -> None:
     """Value and gradient of the definition, whose weight has each head's columns alone."""
     problem = arguments(5, 2, 3, 2, False, False, seed=1)
     blocks = problem[1].requires_grad_()
@@ -64,14 +64,14 @@ def test_heads_are_a_matrix_with_zeros() -> None:
     fresh=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_is_the_reference(agree: Any, seed: int, **sizes: Any) -> None:
+def test_kernels_match_the_reference(agree: Any, seed: int, **sizes: Any) -> None:
     """In value, in every gradient and in the trace."""
     agree(cpu, CASE, arguments(**sizes, seed=seed), torch.float32, 2e-5)
 
 
 @pytest.mark.parametrize(("heads", "size", "inputs"), [(1, 17, 1), (2, 19, 3), (4, 32, 1), (3, 5, 40)])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None:
+def test_projections_match(heads: int, size: int, inputs: int, has_bias: bool) -> None:
     """The gradients of U, b and the inputs too, each alone and all."""
     generator = torch.Generator().manual_seed(2)
     steps, batch, n = 23, 30, heads * size
@@ -98,7 +98,7 @@ def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None
 
 
 @pytest.mark.parametrize("read", range(5))
-def test_losses_of_one_result(read: int) -> None:
+def test_loss_of_one_result_matches(read: int) -> None:
     """Of the outputs alone, and of each part of the final state alone."""
     results = []
     for module, kind in ((cpu, torch.float32), (reference, torch.float64)):
@@ -110,7 +110,7 @@ def test_losses_of_one_result(read: int) -> None:
         assert float((actual.double() - expected).norm()) <= 2e-5 * (1 + float(expected.norm()))
 
 
-def test_without_gradients_the_numbers_are_the_same() -> None:
+def test_numbers_without_gradients_are_the_same() -> None:
     """Then c and n of one step are kept alone."""
     problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(19, 6, 2, 18, False, False, seed=5)]
     y, final = run(cpu, problem)
@@ -119,16 +119,16 @@ def test_without_gradients_the_numbers_are_the_same() -> None:
     assert all(map(torch.equal, final, same))
 
 
-def test_threads_change_no_number(same_with_threads: Any) -> None:
+def test_thread_count_changes_no_number(same_with_threads: Any) -> None:
     same_with_threads(CASE, arguments(70, 37, 2, 20, False, False, seed=6))
 
 
 @pytest.mark.usefixtures("lesser_machine")
-def test_projections_on_lesser_machines() -> None:
-    test_projections(2, 11, 19, True)
+def test_projections_match_on_narrower_vectors() -> None:
+    test_projections_match(2, 11, 19, True)
 
 
-def test_threads_do_not_change_the_gradient_of_the_inputs(restored_threads: None) -> None:
+def test_thread_count_does_not_change_the_gradient_of_the_inputs(restored_threads: None) -> None:
     _, weight, *state, exponential, heads = arguments(1, 30, 2, 11, False, False, seed=15)
     generator, results = torch.Generator().manual_seed(16), []
     leaves = [torch.randn(*shape, generator=generator).requires_grad_() for shape in ((23, 30, 19), (88, 19))]
@@ -145,14 +145,14 @@ def test_threads_do_not_change_the_gradient_of_the_inputs(restored_threads: None
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize(("heads", "size"), [(3, 1), (2, 8), (4, 21)])
 @pytest.mark.parametrize("fresh", [False, True])
-def test_lesser_machines(heads: int, size: int, fresh: bool, agree: Any) -> None:
+def test_kernels_match_on_narrower_vectors(heads: int, size: int, fresh: bool, agree: Any) -> None:
     agree(cpu, CASE, arguments(18, 13, heads, size, size == 8, fresh, seed=7), torch.float32, 2e-5)
 
 
 @pytest.mark.parametrize("exponential", [False, True])
 @pytest.mark.parametrize("i", [-1e4, -100.0, 100.0, 1e4])
 @pytest.mark.parametrize("f", [-1e4, -100.0, 100.0, 1e4])
-def test_extreme_gates(i: float, f: float, exponential: bool, agree: Any) -> None:
+def test_extreme_gates_match(i: float, f: float, exponential: bool, agree: Any) -> None:
     """From zeros and from any state: values and gradients are those of the definition."""
     for fresh in (False, True):
         problem = arguments(9, 2, 2, 5, exponential, fresh, seed=8)
@@ -170,7 +170,7 @@ def test_equal_exponents_share_the_derivative_of_the_larger(agree: Any) -> None:
     agree(cpu, CASE, problem, torch.float32, 2e-5)
 
 
-def test_the_largest_exponent_of_a_start(agree: Any) -> None:
+def test_bound_of_the_largest_exponent_at_the_start_matches(agree: Any) -> None:
     """A start with n = 0 and c of any value, whose factor is held at exp(80)."""
     problem = arguments(4, 3, 1, 6, False, True, seed=10)
     problem[0][0, :, :6] -= 90
@@ -178,7 +178,7 @@ def test_the_largest_exponent_of_a_start(agree: Any) -> None:
     agree(cpu, CASE, problem, torch.float32, 2e-4)
 
 
-def test_nan_comes_out() -> None:
+def test_nan_propagates() -> None:
     for gate in range(4):
         problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(2, 1, 1, 5, False, True, seed=11)]
         problem[0][0, 0, 5 * gate + 2] = torch.nan
@@ -189,7 +189,7 @@ def test_nan_comes_out() -> None:
     ("heads", "message"),
     [(4, r"weight \[24, 3\] should be \[24, 1\]"), (0, r"weight \[24, 3\] should be \[24, 6\]")],
 )
-def test_refuses_other_heads(heads: int, message: str) -> None:
+def test_indivisible_heads_are_refused(heads: int, message: str) -> None:
     problem = arguments(1, 1, 2, 3, False, True, seed=12)
     with pytest.raises(ValueError, match=message):
         run(reference, [*problem[:7], heads])
@@ -198,7 +198,7 @@ def test_refuses_other_heads(heads: int, message: str) -> None:
 
 
 @pytest.mark.parametrize("exponential", [False, True])
-def test_an_infinity_gives_what_the_definition_gives(exponential: bool) -> None:
+def test_infinity_matches_the_reference(exponential: bool) -> None:
     """An infinite gate or stabiliser has the weight exp(inf - inf), NaN; an infinite normaliser divides to 0."""
     problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(4, 3, 1, 18, exponential, False, seed=6)]
     spots = [(0, block * 18 + 5 + 72) for block in range(4)] + [(index, 7) for index in range(1, 6)]

@@ -60,7 +60,7 @@ def normal(*shape: int, seed: int) -> Tensor:
 
 
 @pytest.mark.parametrize(("steps", "batch", "n", "m"), SIZES)
-def test_the_product_is_that_of_float64(steps: int, batch: int, n: int, m: int) -> None:
+def test_product_matches_float64(steps: int, batch: int, n: int, m: int) -> None:
     dz, states, initial, u = (
         normal(*shape, seed=seed)
         for seed, shape in enumerate([(steps, batch, 2 * n), (steps, batch, n), (batch, n), (steps, batch, m)])
@@ -104,7 +104,7 @@ def outcome(form: str, tensors: list[Tensor], backend: str, trained: tuple[int, 
 @pytest.mark.parametrize("has_bias", [False, True])
 @each_form
 @pytest.mark.parametrize(("steps", "batch", "n", "m"), SIZES)
-def test_a_projection_is_its_product(form: str, steps: int, batch: int, n: int, m: int, has_bias: bool) -> None:
+def test_projection_equals_its_product(form: str, steps: int, batch: int, n: int, m: int, has_bias: bool) -> None:
     operation = FORMS[form][0]
     tensors = projected(operation, operation.gates, steps, batch, n, m, has_bias)
     trained = tuple(range(1, len(tensors)))
@@ -117,7 +117,7 @@ def test_a_projection_is_its_product(form: str, steps: int, batch: int, n: int, 
 
 @each_form
 @pytest.mark.parametrize("trained", [(0, 1, 2), (2,), (1,), (3,)])
-def test_each_gradient_alone(form: str, trained: tuple[int, ...]) -> None:
+def test_each_gradient_alone_matches(form: str, trained: tuple[int, ...]) -> None:
     """With the inputs' own gradient (as of an embedding), with W alone, with U alone, with h_0 alone."""
     operation = FORMS[form][0]
     tensors = projected(operation, operation.gates, 9, 12, 20, 3, True)
@@ -129,7 +129,7 @@ def test_each_gradient_alone(form: str, trained: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(("steps", "batch", "n"), [(70, 37, 40), (70, 6, 190), (3, 19, 400), (17, 131, 24)])
-def test_threads_change_no_sum(steps: int, batch: int, n: int) -> None:
+def test_thread_count_changes_no_sum(steps: int, batch: int, n: int) -> None:
     before = torch.get_num_threads()
     tensors = cast(projected(recurrence, 1, steps, batch, n, 2, True), torch.float32)
     try:
@@ -148,7 +148,7 @@ def test_threads_change_no_sum(steps: int, batch: int, n: int) -> None:
     [(128, 40, 1, 4, 5), (128, 40, 2, 4, 4), (20, 40, 1, 1, 1), (128, 40, 8, 8, 8), (128, 520, 1, 1, 1)],
 )
 @pytest.mark.usefixtures("restored_threads")
-def test_a_thread_runs_blocks_of_rows(
+def test_thread_runs_blocks_of_rows(
     batch: int, n: int, threads: int, forward: int, backward: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks whose states stay in the cache, unless the packed matrix itself does not."""
@@ -161,7 +161,7 @@ def test_a_thread_runs_blocks_of_rows(
     assert counts[:2] == [forward, backward]
 
 
-def test_groups_of_rows_depend_on_the_batch_alone() -> None:
+def test_number_of_row_groups_depends_on_the_batch_alone() -> None:
     assert [native.row_groups(batch) for batch in (1, 2, 3, 6, 12, 20, 24, 50, 128, 5000)] == [
         1,
         1,
@@ -176,7 +176,7 @@ def test_groups_of_rows_depend_on_the_batch_alone() -> None:
     ]
 
 
-def test_the_sums_time_is_a_part_of_its_own() -> None:
+def test_time_of_the_sums_is_a_separate_part() -> None:
     tensors = cast(projected(recurrence, 1, 50, 12, 40, 2, False), torch.float32)
     with runtime.record_times() as seconds:
         outcome("recurrence", tensors, "cpu", (1, 2))
@@ -192,7 +192,7 @@ def test_the_sums_time_is_a_part_of_its_own() -> None:
         (((4, 2, 3), (6, 3), None), r"x \[4, 2, 6\] should be \[4, 2, 5\]"),
     ],
 )
-def test_a_projection_that_does_not_fit_is_refused(shapes: Any, message: str) -> None:
+def test_incompatible_projection_is_refused(shapes: Any, message: str) -> None:
     projection = Projection(*(None if shape is None else torch.zeros(shape) for shape in shapes))
     with pytest.raises(ValueError, match=message):
         recurrence(projection, torch.zeros(5, 5), (torch.zeros(2, 5),), None, TANH)
@@ -202,7 +202,7 @@ def test_a_projection_that_does_not_fit_is_refused(shapes: Any, message: str) ->
         )
 
 
-def test_the_reference_serves_a_projection() -> None:
+def test_reference_computes_a_projection() -> None:
     u, input_weight = torch.randn(3, 2, 4), torch.randn(5, 4)
     with use_backend("reference"):
         actual, _ = recurrence(Projection(u, input_weight), torch.eye(5), (torch.zeros(2, 5),))

@@ -94,7 +94,7 @@ OUTCOME = [Printed(metric="mse", outcome="")]
         ("first", {}, {"rnn": FALLS}, None),
     ],
 )
-def test_claims(database, check, fields, curves, holds):
+def test_verdict_on_each_kind_of_claim(database, check, fields, curves, holds):
     """The baseline is 0.2."""
     outcome = [Printed(metric="mse", outcome="")]
     both = [experiment(model, "curve", outcome, "figure 1") for model in ("rnn", "lstm")]
@@ -115,7 +115,7 @@ def test_claims(database, check, fields, curves, holds):
     ("metric", "split", "expected"),
     [("", "", 0.5), ("cross_entropy", "test", 0.7), ("recall", "test", 0.5), ("cross_entropy", "", 0.5)],
 )
-def test_a_claim_is_held_against_the_baseline_of_its_own_metric(metric, split, expected):
+def test_claim_uses_the_baseline_of_its_own_metric(metric, split, expected):
     """A metric without one, and a probe's number, are held against that of the main metric."""
     run = SimpleNamespace(metric="accuracy", baselines={"accuracy": 0.5, "cross_entropy": 0.7})
     claim = EndsBelow(text="", model="rnn", share=0.1, metric=metric, split=split)
@@ -131,7 +131,7 @@ def test_a_claim_is_held_against_the_baseline_of_its_own_metric(metric, split, e
         ([FALLS, FALLS], [Status.FINISHED, Status.DIVERGED], None),
     ],
 )
-def test_only_finished_seeds_decide_and_none_may_diverge(database, curves, statuses, holds):
+def test_claim_is_decided_by_finished_seeds_without_divergence(database, curves, statuses, holds):
     rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
     for seed, (curve, status) in enumerate(zip(curves, statuses, strict=True)):
         database.run(rnn_experiment, seed, test=curve, status=status)
@@ -153,7 +153,7 @@ def test_only_finished_seeds_decide_and_none_may_diverge(database, curves, statu
         ("near_best", {"share": 0.1}, [0.2, 0.2, 0.2], False),
     ],
 )
-def test_claims_about_a_setting(database, check, fields, last, holds):
+def test_claims_about_a_setting_follow_its_correlation(database, check, fields, last, holds):
     """Runs with 8, 9 and 10 units; the baseline is 0.2."""
     experiments = []
     for size, value in zip((8, 9, 10), last, strict=True):
@@ -166,7 +166,7 @@ def test_claims_about_a_setting(database, check, fields, last, holds):
     assert has_held(finding) is holds
 
 
-def test_a_setting_that_the_runs_lack_is_named(database):
+def test_unknown_setting_of_a_claim_is_named(database):
     both = [experiment("rnn", "curve", OUTCOME, "figure 1")]
     database.run(both[0], 0, test=FALLS)
     claim = stated("improves_with", over="hiden_size", correlation=-0.5)
@@ -201,7 +201,7 @@ def test_times_of_several_machines_are_not_compared(database):
     assert (has_held(finding), finding.reason) == (None, "needs runs on one machine, and has 2")
 
 
-def test_headlines_count_a_claim_once_and_those_that_cannot_fail_nowhere(database):
+def test_headlines_count_a_claim_once_if_it_can_fail(database):
     """Two papers with the same runs; the second adds claims of its own, and one about a computation."""
     rnn_experiment, few = (experiment(model, "curve", OUTCOME, "figure 1") for model in ("rnn", "lstm"))
     for seed in range(3):
@@ -306,7 +306,7 @@ NEVER = [0.2, 0.2, 0.2, 0.2]
         ),
     ],
 )
-def test_the_share_of_seeds_or_pairs_decides(database, check, fields, own, rivals, verdict):
+def test_share_of_seeds_or_pairs_decides(database, check, fields, own, rivals, verdict):
     """The baseline is 0.2; a tie counts half."""
     experiments = {model: experiment(model, "curve", OUTCOME, "figure 1") for model in ("rnn", "lstm")}
     for model, seeds in (("rnn", own), ("lstm", rivals)):
@@ -320,7 +320,7 @@ def test_the_share_of_seeds_or_pairs_decides(database, check, fields, own, rival
     assert bool(finding.uncounted) == finding.is_hollow
 
 
-def test_the_weakest_of_several_comparisons_decides(database):
+def test_weakest_of_several_comparisons_decides(database):
     """The claim's model is best of all in five of five seeds against the GRU, and in none against the LSTM."""
     curves = {"rnn": [0.2, 0.1], "lstm": [0.2, 0.05], "gru": [0.2, 0.15]}
     experiments = [experiment(model, "curve", OUTCOME, "figure 1") for model in curves]
@@ -337,7 +337,7 @@ def test_the_weakest_of_several_comparisons_decides(database):
     )
 
 
-def test_the_reasons_are_for_people(database):
+def test_reasons_are_readable(database):
     experiments = {model: experiment(model, "curve", OUTCOME, "figure 1") for model in ("rnn", "lstm")}
     for model, seeds in (("rnn", [SOONER, FALLS, NEVER]), ("lstm", [LATER] * 3)):
         for seed, curve in enumerate(seeds):
@@ -361,7 +361,7 @@ def test_the_reasons_are_for_people(database):
     ]
 
 
-def test_runs_without_the_claims_metric_leave_it_undecided(database):
+def test_runs_without_the_claims_metric_are_undecided(database):
     rnn_experiment = experiment("rnn", "curve", OUTCOME, "figure 1")
     database.run(rnn_experiment, 0, test=FALLS)
     claims = [
@@ -377,7 +377,7 @@ def test_runs_without_the_claims_metric_leave_it_undecided(database):
 
 
 @pytest.mark.parametrize(("selection", "holds"), [("last", False), ("best_test", True), ("best_valid", True)])
-def test_the_best_is_told_by_the_papers_own_rule(database, selection, holds):
+def test_best_model_follows_the_papers_rule(database, selection, holds):
     printed = [Printed(metric="mse", value=0.1)]
     first, second = (experiment(model, selection, printed) for model in ("rnn", "lstm"))
     database.run(first, 0, test=[0.2, 0.1, 0.19], valid=[0.2, 0.1, 0.19])
@@ -388,7 +388,7 @@ def test_the_best_is_told_by_the_papers_own_rule(database, selection, holds):
     assert has_held(finding) is holds
 
 
-def test_a_run_that_solved_its_task_ends_at_its_last_test(database):
+def test_solved_run_ends_at_its_last_test(database):
     """Of twelve tests the last three would count, of which two are from before."""
     plain = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
     stopping = plain.model_copy(update={"training": {**plain.training, "solved_at": 0.05}})
@@ -403,7 +403,7 @@ def test_a_run_that_solved_its_task_ends_at_its_last_test(database):
     assert [has_held(finding) for finding in database.view(whole).claim_results] == [True, True]
 
 
-def test_probes_carry_claims(database):
+def test_claims_may_use_probes(database):
     rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
     database.run(rnn_experiment, 0, test=FALLS)
     run = database.store.runs()[0]

@@ -11,7 +11,7 @@ from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.scope import Scope
 
 
-def test_it_pauses_and_goes_on():
+def test_garbage_collection_pauses_and_resumes():
     with without_cycle_search():
         assert not gc.isenabled()
         with without_cycle_search():
@@ -20,7 +20,7 @@ def test_it_pauses_and_goes_on():
     assert gc.isenabled()
 
 
-def test_a_page_is_made_without_it_and_an_error_ends_the_pause(monkeypatch):
+def test_page_is_built_in_a_pause_and_an_error_ends_it(monkeypatch):
     seen: list[bool] = []
 
     def fail(*arguments: object) -> None:

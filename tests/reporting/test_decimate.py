@@ -6,11 +6,11 @@ import pytest
 from orthobench.reporting.decimate import FIRST, WHOLE, thinned, visible
 
 
-def test_short_curves_are_whole():
+def test_short_curves_are_kept_completely():
     assert thinned(np.arange(400.0), 400).tolist() == list(range(400))
 
 
-def test_peaks_ends_and_the_first_points_stay():
+def test_peaks_ends_and_first_points_are_kept():
     values = np.zeros(10_000)
     values[1234], values[1236], values[50] = 5.0, -3.0, np.nan
     points = thinned(values, limit=200)
@@ -19,12 +19,12 @@ def test_peaks_ends_and_the_first_points_stay():
     assert points.tolist() == sorted(points.tolist())
 
 
-def test_what_is_not_finite_is_no_peak():
+def test_non_finite_value_is_not_a_peak():
     values = np.full(1_000, np.nan)
     assert thinned(values, limit=100).tolist() == [*range(FIRST), 999]
 
 
-def test_a_straight_line_has_two_points_and_a_gap_parts_it():
+def test_straight_line_has_two_points_and_a_gap_splits_it():
     across = np.arange(100.0)
     assert visible(across, 3 * across).tolist() == [0, 99]
     up = 3 * across
@@ -36,7 +36,7 @@ def test_a_straight_line_has_two_points_and_a_gap_parts_it():
 
 @pytest.mark.parametrize("count", [2, 60, WHOLE])
 @pytest.mark.parametrize("noise", [0.1, 1.0, 30.0])
-def test_a_drawn_line_is_nowhere_further_than_the_error_from_any_point(count, noise):
+def test_drawn_line_stays_within_the_error_of_every_point(count, noise):
     draw = np.random.default_rng(count)
     across = np.sort(draw.uniform(0, 1300, count))
     up = 300 * np.exp(-across / 100) + draw.uniform(-noise, noise, count)
@@ -45,7 +45,7 @@ def test_a_drawn_line_is_nowhere_further_than_the_error_from_any_point(count, no
     assert noise > 0.1 or len(points) < max(count / 3, 3)
 
 
-def test_of_many_points_each_column_of_pixels_keeps_its_extremes():
+def test_each_pixel_column_keeps_its_extremes():
     draw = np.random.default_rng(0)
     across, up = np.linspace(0, 100, 20_000), draw.normal(size=20_000)
     points = visible(across, up, column=2.0, error=0.0)
@@ -56,6 +56,6 @@ def test_of_many_points_each_column_of_pixels_keeps_its_extremes():
         assert (own.min(), own.max()) == (up[columns == column].min(), up[columns == column].max())
 
 
-def test_a_line_straight_up_keeps_both_of_its_ends():
+def test_vertical_line_keeps_both_ends():
     across, up = np.array([0.0, 1.0, 1.0, 1.0, 2.0]), np.array([0.0, 0.0, 50.0, 100.0, 100.0])
     assert {1, 3} <= set(visible(across, up).tolist())

@@ -52,14 +52,14 @@ def fill(database: RunDatabase, count: int) -> None:
 @pytest.fixture(scope="module", params=COUNTS)
 def stored(request, tmp_path_factory):
     """A database of curves with this many tests, the condition and its figure."""
-    folder = tmp_path_factory.mktemp("courses")
+    folder = tmp_path_factory.mktemp("curves")
     with open_store(str(folder / "made.db"), create=True) as store:
         fill(RunDatabase(store), request.param)
         (condition,) = collect(store)
     return condition, learning_curves(condition, Styles([condition]), x="iteration")
 
 
-def courses(condition) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
+def curves(condition) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
     """Return x and y of each model's median and extremes, computed from the stored rows alone."""
     result = {}
     for variant in condition.variants:
@@ -97,15 +97,15 @@ def lines_of(traces) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
 def assert_same_crossings(drawn, whole) -> None:
     """A line crosses each level where the data do; values have five digits, so a level has that width."""
     assert drawn.keys() == whole.keys()
-    for name, course in whole.items():
+    for name, curve in whole.items():
         for level in LEVELS:
-            earliest, latest = (first_below(*course, level * (1 + error)) for error in (6e-5, -6e-5))
+            earliest, latest = (first_below(*curve, level * (1 + error)) for error in (6e-5, -6e-5))
             assert earliest - 1e-6 <= first_below(*drawn[name], level) <= latest + 1e-6, (name, level)
 
 
-def test_the_page_has_the_crossings_of_the_data(stored):
+def test_page_has_the_crossings_of_the_data(stored):
     condition, figure = stored
-    assert_same_crossings(lines_of(figure_json(figure)["data"]), courses(condition))
+    assert_same_crossings(lines_of(figure_json(figure)["data"]), curves(condition))
 
 
 @pytest.mark.parametrize("extreme", [1e-40, 1e-300, 1e39, 1e300, 1.0])
@@ -122,7 +122,7 @@ def test_packed_curves_have_all_digits_of_the_figure(extreme):
     assert unpacked_figures(packed_figures({"curves": plain}))["curves"] == plain
 
 
-def test_a_page_of_many_runs_has_the_crossings_of_the_data(tmp_path):
+def test_page_of_many_runs_has_the_crossings_of_the_data(tmp_path):
     with open_store(str(tmp_path / "made.db"), create=True) as store:
         database = RunDatabase(store)
         fill(database, 201)
@@ -132,12 +132,12 @@ def test_a_page_of_many_runs_has_the_crossings_of_the_data(tmp_path):
         page = write_html(store, tmp_path / "page.html", Scope(), {})
     traces = figures(page.read_text("utf-8"))[condition.key]["curves"]["data"]
     drawn = {name: (x * 10, y) for name, (x, y) in lines_of(traces).items() if name[0] != "gru"}  # 10 tests an epoch
-    assert_same_crossings(drawn, {name: line for name, line in courses(condition).items() if name[0] != "gru"})
+    assert_same_crossings(drawn, {name: line for name, line in curves(condition).items() if name[0] != "gru"})
 
 
-def test_an_exported_table_has_the_crossings_of_the_data(stored):
+def test_exported_table_has_the_crossings_of_the_data(stored):
     condition, figure = stored
-    whole = courses(condition)
+    whole = curves(condition)
     records = records_of(figure)
     for variant in condition.variants:
         own = [record for record in records if record["curve"] == variant.label]
@@ -147,13 +147,13 @@ def test_an_exported_table_has_the_crossings_of_the_data(stored):
             np.testing.assert_allclose([record[column] for record in own], y, rtol=1e-12)
 
 
-def test_an_exported_picture_has_the_crossings_of_the_data(stored):
+def test_exported_picture_has_the_crossings_of_the_data(stored):
     condition, figure = stored
     traces = [
         {**trace.to_plotly_json(), "x": list(trace.x), "y": list(trace.y)}
         for trace in compose([("", figure)], 6.75).data
     ]
-    assert_same_crossings(lines_of(traces), courses(condition))
+    assert_same_crossings(lines_of(traces), curves(condition))
 
 
 def corners(shape: str) -> np.ndarray:
@@ -183,29 +183,37 @@ def drawn_in_still(picture: str, models: list[str], last: float, top: float):
     return result
 
 
-def test_a_still_has_the_crossings_of_the_data_within_a_pixel(stored):
+def test_still_picture_has_the_crossings_within_a_pixel(stored):
     """A unit of the picture is half a pixel: a line may be two too high or low, and is drawn in whole units."""
     condition, figure = stored
-    whole = courses(condition)
+    whole = curves(condition)
     last = figure.layout["xaxis"]["range"][1]
     top = figure.layout["yaxis"]["range"][1]
     models = [variant.run.model for variant in condition.variants]
     drawn = drawn_in_still(str(still(figure_json(figure))), models, last, top)
     assert drawn.keys() == whole.keys()
     height, width = 2.6 * top / (HEIGHT - TOP - BOTTOM), 2 * last / (WIDTH - LEFT - RIGHT)
-    for name, course in whole.items():
+    for name, curve in whole.items():
         for level in LEVELS:
-            earliest, latest = (first_below(*course, level + error) for error in (height, -height))
+            earliest, latest = (first_below(*curve, level + error) for error in (height, -height))
             assert earliest - width <= first_below(*drawn[name], level) <= latest + width, (name, level)
 
 
-def test_a_still_of_many_tests_is_small(stored):
+def test_still_picture_of_many_tests_is_small(stored):
     _, figure = stored
     assert len(str(still(figure_json(figure)))) < 60_000
 
 
+SAVED_AS_CSV = """
+const plot = document.querySelector('#view-measured [data-figure=curves]');
+const done = arguments[0], saved = URL.createObjectURL;
+URL.createObjectURL = (blob) => { blob.text().then(done); return saved.call(URL, blob); };
+[...plot.closest('figure').querySelectorAll('button')].find((node) => node.textContent === 'CSV').click();
+"""
+
+
 @pytest.mark.browser
-def test_a_browser_draws_and_saves_every_test(tmp_path, chromium):
+def test_browser_draws_and_saves_every_test(tmp_path, chromium):
     """The curves of 10,000 tests as Plotly draws them, and the CSV file."""
     from selenium.webdriver.support.ui import WebDriverWait
 
@@ -224,21 +232,56 @@ def test_a_browser_draws_and_saves_every_test(tmp_path, chromium):
         "({ mode, line: { width: line?.width }, fill: fill === 'tonexty', meta, x: Array.from(x), y: Array.from(y) }))"
     )
     chromium.set_script_timeout(30)
-    text = chromium.execute_async_script(
-        f"{plot} const done = arguments[0], saved = URL.createObjectURL;"
-        "URL.createObjectURL = (blob) => { blob.text().then(done); return saved.call(URL, blob); };"
-        "[...plot.closest('figure').querySelectorAll('button')].find((node) => node.textContent === 'CSV').click();"
-    )
-    whole = courses(condition)
+    text = chromium.execute_async_script(SAVED_AS_CSV)
+    whole = curves(condition)
     assert_same_crossings({name: (x * 10, y) for name, (x, y) in lines_of(traces).items()}, whole)
+    assert any(trace["mode"] == "markers+text" for trace in traces)  # arrows at the frame, which are no points
     saved: dict[str, list[list[float]]] = {}
     for label, x, y in [*csv.reader(io.StringIO(text))][1:]:
         saved.setdefault(label, []).append([float(x), float(y)])
     for variant in condition.variants:
         for name in LINES:
-            points = np.array(saved[", ".join([variant.label, *([name] if name != "median" else [])])])
+            points = saved.pop(", ".join([variant.label, *([name] if name != "median" else [])]))
             x, y = whole[variant.run.model, name]
-            np.testing.assert_allclose(points[: len(x)], np.stack([x / 10, y], axis=1), rtol=5e-5, atol=1e-12)
+            np.testing.assert_allclose(points, np.stack([x / 10, y], axis=1), rtol=5e-5, atol=1e-12)
+    assert list(saved) == ["baseline 0.2"]
+    run = condition.variants[0].run
+    chromium.get(f"{page.as_uri()}#run-{run.key}")
+    plot = "const plot = document.querySelector('#view-run .plot'), figure = plot?.closest('figure');"
+    wait(lambda _: chromium.execute_script(f"{plot} return plot?.drawn"))
+    caption = chromium.execute_script(f"{plot} return figure.querySelector('figcaption').textContent")
+    assert f"of up to {COUNTS[-1]} points" in caption
+    chromium.execute_script(f"{plot} figure.querySelector('.tools').open = true")
+    wait(lambda _: "db export" in chromium.execute_script(f"{plot} return figure.querySelector('.tools').textContent"))
+    buttons = "[...figure.querySelectorAll('.tools button')].map((node) => node.textContent)"
+    assert not {"CSV", "SVG", "PNG"} & set(chromium.execute_script(f"{plot} return {buttons}"))
+
+
+@pytest.mark.browser
+def test_on_a_logarithmic_axis_zeros_are_gaps_and_are_saved(tmp_path, chromium):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    values = [1.0, 0.5, 0.0, 0.1, 0.01]
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        RunDatabase(store).run(experiment("lstm", "last", []), 0, test=values)
+        page = write_html(store, tmp_path / "page.html", Scope(), {})
+        (condition,) = collect(store)
+    figure = learning_curves(condition, Styles([condition]))
+    figure.update_yaxes(type="log")
+    assert [*compose([("", figure)], 6.75).data[0].y] == pytest.approx([1, 0.5, np.nan, 0.1, 0.01], nan_ok=True)
+    chromium.get(f"{page.as_uri()}#measured")
+    wait = WebDriverWait(chromium, 30).until
+    plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
+    wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
+    chromium.execute_script(f"{plot} plot.closest('figure').querySelector('.tools').open = true")
+    wait(lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools button')"))
+    drawn = f"{plot} return Array.from(plot._fullData[0].y, (value) => value ?? null)"
+    assert chromium.execute_script(drawn) == pytest.approx(values)
+    chromium.execute_script(f"{plot} plot.closest('figure').querySelector('.tools [type=checkbox]').click()")
+    wait(lambda _: chromium.execute_script(f"{plot} return plot.layout.yaxis.type") == "log")
+    assert chromium.execute_script(drawn) == [1.0, 0.5, None, 0.1, 0.01]
+    text = chromium.execute_async_script(SAVED_AS_CSV)
+    assert [float(y) for label, _, y in [*csv.reader(io.StringIO(text))][1:] if label == "lstm"] == values
 
 
 SMOOTHED = """
@@ -253,7 +296,7 @@ return [[...unit.options].map((option) => option.text), unit.value, [...smooth.o
 
 
 @pytest.mark.browser
-def test_smoothing_is_over_a_stretch_of_x_whatever_tests_lie_in_it(tmp_path, chromium):
+def test_smoothing_covers_a_range_of_x_independent_of_the_tests_in_it(tmp_path, chromium):
     """Most tests lie in the first tenth: there a stretch of x holds twenty times as many."""
     from selenium.webdriver.support.ui import WebDriverWait
 

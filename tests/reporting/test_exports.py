@@ -43,7 +43,7 @@ def lstm_figure(database):
     return database.view(paper(lstm, artifacts=CURVES))
 
 
-def test_the_csv_of_a_figure_holds_its_curves(database):
+def test_csv_of_a_figure_has_its_curves(database):
     rows = list(csv.DictReader(io.StringIO(write("csv", figure_sheets([lstm_figure(database)], Styles([]))))))
     curve = [row for row in rows if row["curve"] == "lstm, n = 8"]
     assert [float(row["x"]) for row in curve] == [0, 1, 2, 3]
@@ -66,14 +66,14 @@ def test_every_point_of_a_long_curve_is_exported_in_double_precision(database):
     assert [record["y"] for record in sheet.records if record["curve"] == "lstm, n = 8"] == values
 
 
-def test_a_map_is_exported_with_both_axes():
+def test_map_is_exported_with_both_axes():
     figure = empty_figure("input step τ", "state step t")
     figure.add_heatmap(x=[1, 2], y=[1, 2], z=[[0.0, float("nan")], [-2.0, 1.0]])
     points = [(record["x"], record["y"], record["value"]) for record in records_of(figure)]
     assert points == [(1, 1, 1.0), (1, 2, pytest.approx(0.01)), (2, 2, pytest.approx(10.0))]
 
 
-def test_a_figure_without_a_measurement_says_which_command_measures_it(database, tmp_path):
+def test_unmeasured_figure_names_its_command(database, tmp_path):
     lstm = experiment("lstm", "curve", [Printed(metric="mse", outcome="falls")], artifact="figure 2")
     with pytest.raises(UsageError, match="orthobench reproduce k --figure 2 --models lstm --seeds 3"):
         figure_sheets([database.view(paper(lstm, artifacts=CURVES))], Styles([]))
@@ -99,11 +99,11 @@ def test_a_figure_without_a_measurement_says_which_command_measures_it(database,
         ("", ""),
     ],
 )
-def test_numbers_are_for_siunitx_and_all_else_is_escaped(text, latex):
+def test_numbers_are_formatted_for_siunitx_and_text_is_escaped(text, latex):
     assert latex_cell(text) == latex
 
 
-def test_a_papers_latex_has_printed_measured_seeds_and_verdict(database):
+def test_latex_of_a_paper_has_published_measured_seeds_and_verdict(database):
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25, digits="0.250")])
     for seed, value in enumerate((0.25, 0.251, 0.2505)):
         database.run(rnn, seed, test=[1.0, value])
@@ -120,7 +120,7 @@ def test_a_papers_latex_has_printed_measured_seeds_and_verdict(database):
     assert text.count("{") == text.count("}")
 
 
-def test_panels_stand_together_with_one_legend(database):
+def test_panels_share_one_legend(database):
     ((name, panel),) = [("T = 10", figure) for figure in _figures(database)]
     for inches, columns in ((3.25, 1), (6.75, 3)):
         whole = compose([(name, panel)] * 4, inches)
@@ -157,7 +157,7 @@ def counted_browser(monkeypatch, tmp_path) -> Path:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("form", ["svg", "pdf", "png"])
-def test_images_have_the_width_and_the_text_of_a_paper(orthobench, tiny_options, tmp_path, counted_browser, form):
+def test_images_have_the_width_and_font_size_of_a_paper(orthobench, tiny_options, tmp_path, counted_browser, form):
     orthobench("sweep", "adding", "--models", "rnn,lstm", *tiny_options)
     orthobench("run", "copying", "rnn", *tiny_options)
     outcome = orthobench("report", "--format", form, "-o", "figures")

@@ -25,7 +25,7 @@ SHIPPED = Path(__file__).parents[2] / "results.db"
 
 
 @pytest.mark.slow
-def test_every_figure_of_the_shipped_results_is_valid_for_plotly(tmp_path):
+def test_every_shipped_figure_is_valid_for_plotly(tmp_path):
     """`test_studies.py` tests the figures of studies of which the shipped results have none."""
     database = tmp_path / "results.db"
     shutil.copy(SHIPPED, database)
@@ -43,7 +43,7 @@ def test_plotly_refuses_what_the_record_does_not_check():
         figure.to_plotly()
 
 
-def test_a_record_changes_as_plotlys_own_figures_do():
+def test_record_updates_like_a_plotly_figure():
     layout = {"xaxis": {"title": {"text": "x"}, "automargin": True}, "yaxis": {"type": "log"}}
     record, plotly = Figure(layout), go.Figure(layout={"template": "none", **layout})
     for figure in (record, plotly):
@@ -55,14 +55,14 @@ def test_a_record_changes_as_plotlys_own_figures_do():
     assert record.to_plotly().to_plotly_json() == plotly.to_plotly_json()
 
 
-def test_figures_of_one_layout_stay_apart():
+def test_figures_of_one_layout_are_independent():
     layout = {"xaxis": {"automargin": True}}
     first, second = Figure(layout), Figure(layout)
     first.update_xaxes(range=[0, 1])
     assert second.layout == layout == {"xaxis": {"automargin": True}}
 
 
-def test_the_script_is_that_of_plotlys_package():
+def test_script_equals_the_plotly_packages():
     assert plotly_script() == get_plotlyjs()
 
 

@@ -9,10 +9,11 @@ import pytest
 from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
-from orthobench.analysis.courses import Course
+from orthobench.analysis.curves import Curve
 from orthobench.papers import Printed
 from orthobench.reporting.captions import caption
-from orthobench.reporting.drawing import GAP, add_course, empty_figure, show_gaps
+from orthobench.reporting.curve_sheets import records_of
+from orthobench.reporting.drawing import GAP, add_curve, empty_figure, show_gaps
 from orthobench.reporting.figures import gradient_norms, learning_curves
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
@@ -40,7 +41,7 @@ def texts(figure) -> list[str]:
     return [word for trace in figure.data for word in (trace.text or ()) if word]
 
 
-def test_a_curve_that_ends_early_says_why_at_its_end(database):
+def test_curve_that_ends_early_states_the_reason_at_its_end(database):
     lstm = experiment("lstm", "last", [])
     for seed, (values, status) in enumerate(
         ((FALLS, "finished"), (FALLS, "finished"), (FALLS[:3], "diverged"), (FALLS[:2], "interrupted"))
@@ -56,7 +57,7 @@ def test_a_curve_that_ends_early_says_why_at_its_end(database):
     assert (list(second.x), list(second.marker.symbol)) == ([2], ["x-thin-open"])
 
 
-def test_a_curve_beyond_the_frame_has_an_arrow_and_a_word(database):
+def test_curve_beyond_the_frame_has_an_arrow_and_a_label(database):
     database.run(experiment("lstm", "last", []), 0, test=[7.25, *FALLS[1:]])
     database.run(experiment("rnn", "last", []), 0, test=FALLS)
     condition, figure = drawn(database)
@@ -74,7 +75,7 @@ def axis_of(database):
     return figure.layout.yaxis, arrows
 
 
-def test_a_model_that_stays_far_above_the_baseline_is_drawn(database):
+def test_model_far_above_the_baseline_is_drawn(database):
     """The baseline is 0.2; a frame that ends at 2.5 baselines showed two arrows and no line."""
     for seed, end in enumerate((1.18, 1.52, 1.05)):
         database.run(experiment("rnn", "last", []), seed, test=[7.0, 1.6, 1.3, end])
@@ -94,14 +95,14 @@ def test_curves_two_decades_apart_have_a_logarithmic_axis(database):
 
 
 @pytest.mark.parametrize("end", [0.0, -0.5])
-def test_an_axis_with_zero_or_less_is_linear(database, end):
+def test_axis_with_zero_or_less_is_linear(database, end):
     database.run(experiment("rnn", "last", []), 0, test=[1e3, 1e3, 1e3, 1e3])
     database.run(experiment("lstm", "last", []), 0, test=[0.2, 0.1, end, end])
     axis, _ = axis_of(database)
     assert (axis.type, axis.range) == (None, (0, pytest.approx(1.05e3)))
 
 
-def test_values_that_are_not_finite_are_gaps_and_said(database):
+def test_non_finite_values_are_gaps_and_mentioned(database):
     nan, inf = float("nan"), float("inf")
     database.run(experiment("rnn", "last", []), 0, test=[nan] * 5)
     database.run(experiment("lstm", "last", []), 0, test=[0.2, nan, 0.1, inf, inf])
@@ -116,7 +117,7 @@ def test_values_that_are_not_finite_are_gaps_and_said(database):
 
 
 @pytest.mark.parametrize(("baselines", "words"), [({}, "The metric has no baseline."), ({"mse": 0.0}, "baseline, 0.")])
-def test_a_metric_without_a_baseline_or_with_zero_is_drawn(database, baselines, words):
+def test_metric_without_a_baseline_or_with_zero_is_drawn(database, baselines, words):
     database.run(experiment("lstm", "last", []), 0, test=FALLS)
     database.store.update(database.store.runs()[0].id, {"baselines": baselines})
     condition, figure = drawn(database)
@@ -125,7 +126,7 @@ def test_a_metric_without_a_baseline_or_with_zero_is_drawn(database, baselines, 
     assert words in caption("Curves", condition, baseline=True)
 
 
-def test_the_axis_is_the_printed_one(database):
+def test_axis_follows_the_published_figure(database):
     database.run(experiment("lstm", "last", []), 0, test=FALLS, valid=[0.5, 0.4])
     _, epochs = drawn(database)
     _, iterations = drawn(database, x="iteration")
@@ -136,34 +137,46 @@ def test_the_axis_is_the_printed_one(database):
     np.testing.assert_allclose(valid.data[0].y, [0.5, 0.4])
 
 
-def log_figure(*courses: Course):
+def log_figure(*curves: Curve):
     figure = empty_figure("step", "norm", logarithmic=True)
-    for number, values in enumerate(courses):
-        add_course(figure, values, values.x, f"m{number}", Styles([]).of_model("lstm"))
+    for number, values in enumerate(curves):
+        add_curve(figure, values, values.x, f"m{number}", Styles([]).of_model("lstm"))
     show_gaps(figure)
     return figure.to_plotly()
 
 
-def of(*values: float) -> Course:
+def of(*values: float) -> Curve:
     y = np.array(values)
-    return Course(np.arange(len(y), dtype=float), y, y / 2, y * 2, 3)
+    return Curve(np.arange(len(y), dtype=float), y, y / 2, y * 2, 3)
 
 
-def test_below_the_range_of_float32_is_a_gap_at_a_line():
+def test_value_below_float32_range_is_a_gap_at_a_line():
     figure = log_figure(of(1e-3, 1e-30, 1e-39, 0.0, 1e-2))
     (line,) = (trace for trace in figure.data if trace.name == "m0")
-    np.testing.assert_array_equal(line.y, [1e-3, 1e-30, np.nan, np.nan, 1e-2])
+    np.testing.assert_array_equal(line.y, [1e-3, 1e-30, 0, 0, 1e-2])  # a logarithmic axis leaves 0 out
     (gap,) = (trace for trace in figure.data if trace.name == GAP)
     floor = 5e-32  # a tenth of the lowest value, that of the band
     assert list(gap.y) == pytest.approx([floor, floor], rel=1e-6, abs=0)
     assert "float32" in GAP
     (low,) = (trace for trace in figure.data if trace.fill)
     assert min(low.y) == pytest.approx(floor, rel=1e-6, abs=0)  # a band ends at the line
-    for trace in figure.data:  # nothing is flushed to zero, which a logarithmic axis would hide
-        assert not (np.asarray(trace.y) == 0).any()
+    for trace in figure.data:  # and so does an area, which has no gaps
+        assert trace is line or not (np.asarray(trace.y) == 0).any()
 
 
-def test_without_such_values_there_is_no_line():
+def test_export_keeps_values_below_float32_range():
+    figure = empty_figure("step", "norm", logarithmic=True)
+    values = of(1e-3, 1e-30, 1e-39, 0.0, 1e-2)
+    add_curve(figure, values, values.x, "lstm", Styles([]).of_model("lstm"))
+    for _ in range(2):  # studies add curves to a figure that has its gaps already
+        show_gaps(figure)
+        records = records_of(figure)
+        assert {record["curve"] for record in records} == {"lstm"}
+        for name, expected in (("y", values.median), ("low", values.low), ("high", values.high)):
+            np.testing.assert_allclose([record[name] for record in records], expected, rtol=1e-12, atol=1.2e-38)
+
+
+def test_figure_without_tiny_values_has_no_gap_line():
     assert GAP not in {trace.name for trace in log_figure(of(1e-3, 1e-37)).data}
 
 
@@ -175,7 +188,7 @@ def with_gradients(database, model: str, seed: int, vectors: dict[int, list[floa
     database.store.log(stored.id, [], traces, {})
 
 
-def test_gradients_are_medians_and_the_moments_are_apart(database):
+def test_gradients_are_medians_separate_from_the_moments(database):
     """One seed of five far above the others once drew the mean of all: 1.1e-14 where four are at 1e-17."""
     for seed, value in enumerate((1e-17, 2e-17, 5e-18, 1e-17, 5.5e-14)):
         with_gradients(database, "lstm", seed, {0: [1e-2, 1e-2], 40: [value, 1e-3]})
@@ -198,7 +211,7 @@ def gradient_paper(*experiments):
     ("norm", "words"),
     [("gradient_norm", "whole batch's gradient"), ("gradient_norm_per_sample", "one sample's gradient, mean over")],
 )
-def test_the_gradient_figure_has_the_papers_two_panels_and_says_which_norm(database, norm, words):
+def test_gradient_figure_has_two_panels_and_names_the_norm(database, norm, words):
     printed = [Printed(metric="grad_norm", split="train", outcome="falls")]
     lstm = experiment("lstm", "curve", printed, artifact="figure 5")
     with_gradients(database, "lstm", 0, {0: [1e-2, 1e-2], 40: [1e-5, 1e-3]}, norm)
@@ -212,7 +225,7 @@ def test_the_gradient_figure_has_the_papers_two_panels_and_says_which_norm(datab
     np.testing.assert_allclose(drawn_norms, [[1e-2, 1e-2], [1e-5, 1e-3]], rtol=1e-6)
 
 
-def test_captions_say_what_is_shown(database):
+def test_captions_describe_the_figure(database):
     lstm = experiment("lstm", "last", [])
     database.run(lstm, 0, test=FALLS)
     database.run(lstm, 1, test=FALLS[:2], status=Status.INTERRUPTED)
@@ -223,7 +236,7 @@ def test_captions_say_what_is_shown(database):
     )
 
 
-def test_a_panel_or_curve_that_is_not_measured_has_its_place_and_its_command(database):
+def test_unmeasured_panel_or_curve_has_its_place_and_command(database):
     printed = [Printed(metric="mse", outcome="falls")]
     short, other = (experiment(model, "curve", printed, artifact="figure 2") for model in ("lstm", "rnn"))
     long = short.model_copy(update={"task_settings": {**short.task_settings, "sequence_length": 20}})
@@ -240,7 +253,7 @@ def test_a_panel_or_curve_that_is_not_measured_has_its_place_and_its_command(dat
     assert figure.layout["xaxis"]["title"]["text"] == "iteration"
 
 
-def test_a_figure_of_another_metric_draws_it(database):
+def test_figure_of_another_metric_draws_it(database):
     valid = [Printed(metric="mse", split="valid", outcome="falls")]
     lstm = experiment("lstm", "curve", valid, artifact="figure 3")
     database.run(lstm, 0, test=FALLS, valid=[0.6, 0.5])
@@ -258,7 +271,7 @@ def test_figures_are_strict_json(database):
     json.dumps(figure_json(figure), allow_nan=False)
 
 
-def test_a_printed_curve_is_drawn_and_listed_beside_the_measured_one(database):
+def test_published_curve_is_drawn_and_listed_next_to_the_measured_one(database):
     """Ten iterations are an epoch of the made runs."""
     log = [Printed(metric="mse", split="valid", curve=[(1, 0.55), (3, 0.2), (9, 0.1)])]
     lstm = experiment("lstm", "curve", log, artifact="figure 3")
@@ -269,7 +282,11 @@ def test_a_printed_curve_is_drawn_and_listed_beside_the_measured_one(database):
     (part,) = view.artifacts
     ((_, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
     drawn = figure.data[-1]
-    assert (drawn["name"], list(drawn["x"]), list(drawn["y"])) == ("lstm, n = 8, printed", [1, 3, 9], [0.55, 0.2, 0.1])
+    assert (drawn["name"], list(drawn["x"]), list(drawn["y"])) == (
+        "lstm, n = 8, published",
+        [1, 3, 9],
+        [0.55, 0.2, 0.1],
+    )
     assert drawn["line"]["dash"] == "dot"
     text = reproduction([], [view], [])
     assert "| 1 | 0.55 | 0.5 |" in text

@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
     ],
     ids=" ".join,
 )
-def test_stored_results_are_read_without_torch_and_plotly(folder, words):
+def test_reading_results_loads_neither_torch_nor_plotly(folder, words):
     code = (
         f"import sys; sys.argv = {['orthobench', *words]}\nfrom orthobench.cli import main\n"
         f"try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"

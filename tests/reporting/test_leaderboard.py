@@ -10,7 +10,7 @@ from orthobench.reporting.pages import headline, leaderboard
 from orthobench.store import Status
 
 
-def test_the_leaderboard_is_ordered_and_knows_what_is_efficient(database):
+def test_leaderboard_is_ordered_and_marks_efficient_models(database):
     small, large = (experiment(model, "last", []) for model in ("rnn", "lstm"))
     database.run(small, 0, test=[1.0, 0.3])
     database.run(large, 0, test=[1.0, 0.1])
@@ -34,26 +34,26 @@ def board(database, **curves):
     return [(row.rank, row.variant.label) for row in rows], headline(condition, rows), rows
 
 
-def test_the_leaderboard_is_of_ends_and_not_of_lucky_tests(database):
+def test_leaderboard_uses_ends_and_not_lucky_tests(database):
     ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
     assert ranks == [(1, "lstm"), (2, "rnn")]
-    assert words == "lstm is first: mse 0.1; these seeds do not tell it from rnn"
+    assert words == "lstm is first: mse 0.1; these seeds do not separate it from rnn"
 
 
-def test_no_model_leads_that_does_not_beat_the_baseline(database):
+def test_model_that_does_not_beat_the_baseline_does_not_lead(database):
     """The baseline is 0.2; the last test of the first is below it."""
     ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.4] * 30])
     assert ranks == [(1, "rnn"), (2, "lstm")]
     assert words == "no model beats the baseline of 0.2; the best is rnn at 0.3"
 
 
-def test_ties_are_ties(database):
+def test_equal_models_tie(database):
     ranks, words, _ = board(database, rnn=[[0.5, 0.1]], lstm=[[0.5, 0.1]], gru=[[0.5, 0.15]])
     assert ranks == [(1, "rnn"), (1, "lstm"), (3, "gru")]
     assert words == "rnn and lstm tie: mse 0.1"
 
 
-def test_a_model_leads_where_the_seeds_prove_it(database):
+def test_model_leads_if_the_seeds_prove_it(database):
     """Five of five seeds: 2 / 252 of all splits are as far out."""
     five = [[0.5, 0.01 + seed / 1000] for seed in range(5)]
     _, words, rows = board(database, rnn=five, lstm=[[0.5, 0.1 + seed / 1000] for seed in range(5)])
@@ -61,7 +61,7 @@ def test_a_model_leads_where_the_seeds_prove_it(database):
     assert [row.is_apart for row in rows] == [None, True]
 
 
-def test_diverged_runs_rank_as_the_worst(database):
+def test_diverged_runs_rank_worst(database):
     """Two of three runs of the rnn diverge: the one that finished is the best of all."""
     ranks, _, rows = board(database, rnn=[[0.5, 0.01], None, None], lstm=[[0.5, 0.1]], gru=[None])
     assert ranks == [(1, "lstm"), (2, "rnn"), (2, "gru")]

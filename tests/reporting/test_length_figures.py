@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import orthobench as ob
 from orthobench.analysis.conditions import collect
-from orthobench.analysis.over_length import length_course
+from orthobench.analysis.over_length import length_curve
 from orthobench.cli import app
 from orthobench.errors import UsageError
 from orthobench.reporting.curve_sheets import records_of
@@ -69,38 +69,38 @@ def last_by_hand(store: Store, model: str) -> dict[int, list[float]]:
     return dict(sorted(values.items()))
 
 
-def test_the_curve_is_the_median_over_seeds_in_a_band(store):
+def test_curve_is_the_median_over_seeds_in_a_band(store):
     for variant in condition_of_sums(store).variants:
-        course, values = length_course(variant), last_by_hand(store, variant.run.model)
-        assert course.x.tolist() == list(values) == list(range(3, support.lengths.LONGEST + 1))
-        np.testing.assert_allclose(course.median, [np.median(each) for each in values.values()])
-        np.testing.assert_allclose(course.low, [min(each) for each in values.values()])
-        np.testing.assert_allclose(course.high, [max(each) for each in values.values()])
+        curve, values = length_curve(variant), last_by_hand(store, variant.run.model)
+        assert curve.x.tolist() == list(values) == list(range(3, support.lengths.LONGEST + 1))
+        np.testing.assert_allclose(curve.median, [np.median(each) for each in values.values()])
+        np.testing.assert_allclose(curve.low, [min(each) for each in values.values()])
+        np.testing.assert_allclose(curve.high, [max(each) for each in values.values()])
 
 
-def test_a_length_that_one_seed_lacks_is_that_of_the_others(store):
+def test_length_that_one_seed_lacks_uses_the_others(store):
     variant = condition_of_sums(store).variants[0]
     traces = variant.traces.copy()
     first = traces["run"] == variant.runs[0].id
     for name in ("by_length/lengths", "by_length/accuracy"):
         rows = first & (traces["name"] == name)
         traces.loc[rows, "values"] = traces.loc[rows, "values"].map(lambda values: list(values)[:-1])
-    course, whole = (length_course(each) for each in (replace(variant, traces=traces, cache={}), variant))
+    curve, whole = (length_curve(each) for each in (replace(variant, traces=traces, cache={}), variant))
     other = last_by_hand(store, variant.run.model)[support.lengths.LONGEST][1]
-    assert course.x.tolist() == whole.x.tolist()
-    assert course.median[:-1].tolist() == whole.median[:-1].tolist()
-    assert (course.low[-1], course.median[-1], course.high[-1]) == (other, other, other)
-    assert course.losses == ()
+    assert curve.x.tolist() == whole.x.tolist()
+    assert curve.median[:-1].tolist() == whole.median[:-1].tolist()
+    assert (curve.low[-1], curve.median[-1], curve.high[-1]) == (other, other, other)
+    assert curve.losses == ()
 
 
-def test_a_seed_that_was_cut_off_is_named_at_the_end(store):
+def test_interrupted_seed_is_named_at_the_end(store):
     variant = condition_of_sums(store).variants[0]
     own = (variant.traces["run"] == variant.runs[1].id) & (variant.traces["iteration"] > 4)
-    course = length_course(replace(variant, traces=variant.traces[~own], cache={}))
-    assert [loss.left for loss in course.losses] == [1]
+    curve = length_curve(replace(variant, traces=variant.traces[~own], cache={}))
+    assert [loss.left for loss in curve.losses] == [1]
 
 
-def test_the_figure_has_curves_baseline_and_the_shaded_range(store):
+def test_figure_has_curves_baseline_and_the_shaded_range(store):
     condition = condition_of_sums(store)
     words, figure = over_length(condition, Styles([condition]))
     figure.to_plotly()  # refuses unknown properties
@@ -125,9 +125,9 @@ def test_the_figure_has_curves_baseline_and_the_shaded_range(store):
     assert points[0]["x_axis"] == "length of the test sequence"
 
 
-def test_a_study_of_many_models_draws_the_best(store, monkeypatch):
+def test_study_of_many_models_draws_the_best(store, monkeypatch):
     condition = condition_of_sums(store)
-    means = {variant.label: length_course(variant).median.mean() for variant in condition.variants}
+    means = {variant.label: length_curve(variant).median.mean() for variant in condition.variants}
     (_, both), *_ = lengths("sums", condition, Styles([condition])).values()
     assert {"lstm", "rnn"} <= {trace.get("name") for trace in both.data}
     monkeypatch.setattr("orthobench.reporting.study_figures.MOST", 1)
@@ -136,16 +136,16 @@ def test_a_study_of_many_models_draws_the_best(store, monkeypatch):
     assert "The 1 variants of 2 with the best means over all lengths. The tables have all." in words
 
 
-def test_the_points_of_a_study_are_means_over_lengths(store, monkeypatch):
+def test_points_of_a_study_are_means_over_lengths(store, monkeypatch):
     condition = condition_of_sums(store)
     values = last_by_hand(store, "lstm")  # by length, one value a seed
     assert list(values) == list(range(3, 10))
     means = [np.mean([values[length] for length in part], 0) for part in ((3, 4), (5, 6), (7, 8), (9,))]
     variant = next(variant for variant in condition.variants if variant.label == "lstm")
-    course = length_course(variant, 2)
-    assert course.x.tolist() == [3.5, 5.5, 7.5, 9]
-    np.testing.assert_allclose(course.median, [np.median(each) for each in means])
-    np.testing.assert_allclose(course.high, [max(each) for each in means])
+    curve = length_curve(variant, 2)
+    assert curve.x.tolist() == [3.5, 5.5, 7.5, 9]
+    np.testing.assert_allclose(curve.median, [np.median(each) for each in means])
+    np.testing.assert_allclose(curve.high, [max(each) for each in means])
 
     monkeypatch.setattr("orthobench.reporting.study_figures.BIN", 2)
     (words, figure), *_ = lengths("sums", condition, Styles([condition])).values()
@@ -157,7 +157,7 @@ def test_the_points_of_a_study_are_means_over_lengths(store, monkeypatch):
     assert "Each point" not in words
 
 
-def test_a_variant_without_a_finite_value_is_not_among_the_best(store):
+def test_variant_without_a_finite_value_is_not_among_the_best(store):
     condition = condition_of_sums(store)
     lost, rest = condition.variants
     traces = lost.traces.copy()
@@ -168,12 +168,12 @@ def test_a_variant_without_a_finite_value_is_not_among_the_best(store):
     assert {"lstm", "rnn"} & {trace.get("name") for trace in figure.data} == {rest.label}
 
 
-def test_other_conditions_have_no_such_figure(store):
+def test_other_conditions_have_no_length_figure(store):
     other = next(condition for condition in collect(store) if condition.task == "adding")
     assert over_length(other, Styles([other])) is None
 
 
-def test_a_runs_page_has_its_lengths_as_the_axis(store):
+def test_run_page_has_lengths_as_the_axis(store):
     condition = condition_of_sums(store)
     details = run_details(condition, 100)
     record = next(iter(details["runs"].values()))
@@ -182,7 +182,7 @@ def test_a_runs_page_has_its_lengths_as_the_axis(store):
     assert record["trained"] == (2.0, 4.0)
 
 
-def test_an_evaluation_prints_the_metric_over_length(database, store):
+def test_evaluation_prints_the_metric_over_length(database, store):
     run = next(run for run in store.runs() if run.task == "sums")
     plugin = str(Path(database).with_name("sums.py"))
     outcome = CliRunner().invoke(app, ["evaluate", run.key, "--db", database, "--plugin", plugin])
@@ -195,7 +195,7 @@ def test_an_evaluation_prints_the_metric_over_length(database, store):
     assert {expected.index.min(), expected.index.max(), 4} <= set(shown)
 
 
-def test_the_api_the_command_and_the_sinks(database, store):
+def test_api_command_and_sinks_report_the_metric_over_length(database, store):
     run = next(run for run in store.runs() if run.task == "sums")
     table = ob.open_results(database).by_length(run)
     expected = last_by_hand(store, run.model)
@@ -216,7 +216,7 @@ def test_the_api_the_command_and_the_sinks(database, store):
         ob.open_results(database).by_length(plain)
 
 
-def test_the_page_has_the_figure(database, tmp_path):
+def test_page_has_the_length_figure(database, tmp_path):
     out = tmp_path / "page.html"
     result = CliRunner().invoke(app, ["report", "--html", "--db", database, "--out", str(out)])
     assert result.exit_code == 0, result.output

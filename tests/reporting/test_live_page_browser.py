@@ -57,7 +57,7 @@ def assert_clean(browser):
     assert severe == []
 
 
-def test_a_new_epoch_appears_without_a_reload(browser, server, database):
+def test_new_epoch_appears_without_a_reload(browser, server, database):
     open_page(browser, server, "#measured")
     figure = "#view-measured .plot[data-figure=curves]"
     assert wait(browser, LAST, figure) == 10
@@ -70,7 +70,7 @@ def test_a_new_epoch_appears_without_a_reload(browser, server, database):
     assert_clean(browser)
 
 
-def test_a_new_run_is_in_the_table_and_the_header(browser, server, database):
+def test_new_run_appears_in_the_table_and_the_header(browser, server, database):
     open_page(browser, server, "#runs")
     wait(browser, "return document.querySelectorAll('tr[data-run]').length === 1")
     with open_store(database) as store:
@@ -83,7 +83,7 @@ def test_a_new_run_is_in_the_table_and_the_header(browser, server, database):
     assert_clean(browser)
 
 
-def test_the_page_of_a_run_is_renewed(browser, server, database):
+def test_page_of_a_run_is_updated(browser, server, database):
     with open_store(database) as store:
         (run,) = store.runs()
     open_page(browser, server, f"#run-{run.key}")
@@ -94,7 +94,7 @@ def test_the_page_of_a_run_is_renewed(browser, server, database):
     assert_clean(browser)
 
 
-def test_the_page_stays_when_the_database_cannot_be_read(browser, server, database, monkeypatch):
+def test_page_stays_when_the_database_cannot_be_read(browser, server, database, monkeypatch):
     open_page(browser, server, "#measured")
     wait(browser, LAST, "#view-measured .plot[data-figure=curves]")
 

@@ -26,7 +26,7 @@ requestAnimationFrame(step);
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_a_page_of_3000_runs_works(tmp_path, browser):
+def test_page_of_3000_runs_works(tmp_path, browser):
     with open_store(str(tmp_path / "results.db"), create=True) as store:
         for number in range(COUNT):
             settings = {"learning_rate": f"{1e-4 * (1 + number % 50):.4g}"}

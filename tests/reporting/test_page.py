@@ -15,6 +15,8 @@ from support.pages import HOSTILE
 from support.pages import figures as figures_of
 
 from orthobench.analysis.conditions import collect
+from orthobench.reporting.captions import capitalized
+from orthobench.reporting.html import cited
 from orthobench.store import Status, open_store
 
 SCRIPTS_OF_TWO_CONDITIONS = 8  # Plotly, index, environments, twice figures and runs, and the script that executes
@@ -45,7 +47,7 @@ class Text(html.parser.HTMLParser):
             self.words.append(data)
 
 
-def test_the_page_says_what_was_measured_and_printed(page, tmp_path):
+def test_page_has_measured_and_published_numbers(page, tmp_path):
     read = Text(page.read_text("utf-8"))
     for part in (
         "adding, T = 10",
@@ -75,7 +77,7 @@ def test_the_page_says_what_was_measured_and_printed(page, tmp_path):
                 assert f"{variant.run.parameter_count:,}" in read.text
 
 
-def test_the_page_needs_no_network(page):
+def test_page_needs_no_network(page):
     text = page.read_text("utf-8")
     read = Text(text)
     assert read.addresses == ["data:,"]
@@ -97,7 +99,7 @@ def assert_drawn(line: dict, x, y) -> None:
     np.testing.assert_allclose(numbers(line["y"]), y, rtol=5e-5)
 
 
-def test_figures_hold_the_numbers_of_the_database(page, tmp_path):
+def test_figures_have_the_numbers_of_the_database(page, tmp_path):
     with open_store(str(tmp_path / "results.db")) as store:
         runs = {model: [run.id for run in store.runs(task="adding", model=model)] for model in ("scornn", "lstm")}
         counts = {model: [run.parameter_count for run in store.runs(task="adding", model=model)] for model in runs}
@@ -161,7 +163,7 @@ def test_figures_hold_the_numbers_of_the_database(page, tmp_path):
             np.testing.assert_allclose(point["error_y"]["array"], (interval[1] - interval[0]) / 2)
 
 
-def test_an_empty_or_unfinished_database_is_told(orthobench, tiny_options, tmp_path):
+def test_empty_or_unfinished_database_is_reported(orthobench, tiny_options, tmp_path):
     with open_store(str(tmp_path / "results.db"), create=True):
         pass
     assert orthobench("report", "--html").code == 0
@@ -179,7 +181,7 @@ def test_an_empty_or_unfinished_database_is_told(orthobench, tiny_options, tmp_p
     assert "0 of 1" in text
 
 
-def test_a_half_finished_sweep_is_told(orthobench, tiny_options, tmp_path):
+def test_half_finished_sweep_is_reported(orthobench, tiny_options, tmp_path):
     orthobench("sweep", "adding", "--models", "rnn", "--seeds", "2", *tiny_options)
     with open_store(str(tmp_path / "results.db")) as store:
         store.update(store.runs()[0].id, {"status": Status.INTERRUPTED, "final_value": None})
@@ -189,7 +191,7 @@ def test_a_half_finished_sweep_is_told(orthobench, tiny_options, tmp_path):
     assert "1 of 2" in text
 
 
-def test_names_never_become_markup(hostile_page):
+def test_names_are_escaped(hostile_page):
     read = Text(hostile_page.read_text("utf-8"))
     assert read.scripts == SCRIPTS_OF_TWO_CONDITIONS - 2
     assert HOSTILE in " ".join(read.words)
@@ -197,7 +199,7 @@ def test_names_never_become_markup(hostile_page):
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_figures_become_files(orthobench, tiny_options, tmp_path):
+def test_figures_are_written_as_files(orthobench, tiny_options, tmp_path):
     pytest.importorskip("kaleido")
     if not shutil.which("chromium"):
         pytest.skip("needs chromium")
@@ -207,3 +209,25 @@ def test_figures_become_files(orthobench, tiny_options, tmp_path):
         assert narrow.read_bytes().startswith(start)
         assert wide.read_bytes().startswith(start)
         assert narrow.parent == wide.parent == tmp_path / "figures"
+
+
+@pytest.mark.parametrize(("name", "title"), [("rate of the LSTM", "Rate of the LSTM"), ("MSE", "MSE"), ("", "")])
+def test_titles_keep_the_capitals_of_names(name, title):
+    assert capitalized(name) == title
+
+
+def test_a_setting_in_a_title_keeps_its_capitals(orthobench):
+    small = ("train_size=20", "test_size=20", "longest=4", "epochs=1", "hidden_size=4", "batch_size=10")
+    for group in ("S3", "A5"):
+        options = (option for setting in (f"group={group}", *small) for option in ("-s", setting))
+        orthobench("run", "group_word", "rnn", *options)
+    text = Text(Path(orthobench("report", "--html").out.strip()).read_text("utf-8")).text
+    assert "group S3" in text
+    assert "group s3" not in text
+
+
+def test_a_note_has_code_and_says_where_a_discrepancy_is_described():
+    assert cited("D-04: `gradient=both` takes <all>.") == (
+        '<abbr title="entry D-04 of docs/discrepancies.md in the repository of orthobench">D-04</abbr>: '
+        "<code>gradient=both</code> takes &lt;all&gt;."
+    )

@@ -101,7 +101,7 @@ def test_unknown_and_malformed_addresses_are_named(browser, page):
     assert problems(browser) == []
 
 
-def test_a_page_has_a_title_and_the_focus(browser, page, keys):
+def test_page_sets_its_title_and_focus(browser, page, keys):
     open_page(browser, page)
     assert browser.title == "What was reproduced – orthobench"
     follow(browser, "#runs")
@@ -111,14 +111,14 @@ def test_a_page_has_a_title_and_the_focus(browser, page, keys):
     assert browser.switch_to.active_element.text == f"Run {keys['good']}"
 
 
-def test_the_skip_link_leads_to_the_content(browser, page):
+def test_skip_link_leads_to_the_content(browser, page):
     open_page(browser, page, "#runs")
     browser.execute_script("document.querySelector('.skip').click()")
     assert browser.switch_to.active_element.get_attribute("id") == "main"
     assert view(browser) == "runs"
 
 
-def test_the_way_back_returns_to_the_place_on_the_page(browser, page):
+def test_back_button_returns_to_the_same_place(browser, page):
     open_page(browser, page, "#measured")
     wait(browser, "window.scrollTo(0, 900); return window.scrollY > 800")
     wait(browser, "return history.state?.y > 800")
@@ -145,7 +145,7 @@ def test_only_the_pages_own_scripts_run(browser, page):
     assert browser.execute_script("return typeof window.hacked") == "undefined"
 
 
-def test_far_figures_are_purged(browser, page):
+def test_distant_figures_are_purged(browser, page):
     open_page(browser, page, "#measured")
     drawn = "return [...document.querySelectorAll('#view-measured .plot')].map((plot) => Boolean(plot.drawn))"
     plot = "document.querySelector('#view-measured .plot')"
@@ -161,7 +161,7 @@ def test_far_figures_are_purged(browser, page):
 # The table of runs
 
 
-def test_rows_are_made_as_they_scroll(browser, page, keys):
+def test_table_rows_are_rendered_while_scrolling(browser, page, keys):
     open_page(browser, page, "#runs")
     first = rows(browser)
     assert first[0] == keys["good"]
@@ -198,7 +198,7 @@ def test_filters_search_and_order_are_in_the_address(browser, page, keys):
     assert rows(browser)[0] == keys["other"]
 
 
-def test_settings_that_differ_are_columns(browser, page):
+def test_differing_settings_are_columns(browser, page):
     open_page(browser, page, "#runs?model=scornn")
     heads = browser.execute_script(
         "return [...document.querySelectorAll('#run-table thead th')].map((th) => th.dataset.column)"
@@ -226,7 +226,7 @@ def test_ticked_runs_are_compared(browser, page, keys):
     assert problems(browser) == []
 
 
-def test_a_run_stands_beside_its_baseline_with_links_back(browser, page, keys):
+def test_run_is_compared_with_its_baseline_with_links_back(browser, page, keys):
     open_page(browser, page, f"#run-{keys['good']}")
     text = browser.find_element("id", "view-run").text
     assert re.search(r"better than the baseline\s+yes", text)
@@ -239,7 +239,7 @@ def test_a_run_stands_beside_its_baseline_with_links_back(browser, page, keys):
     assert rows(browser) == [keys["good"]]
 
 
-def test_a_search_has_parallel_coordinates_slices_and_importance(browser, page, keys):
+def test_search_page_has_parallel_coordinates_slices_and_importance(browser, page, keys):
     open_page(browser, page, "#runs")
     browser.find_element("css selector", ".searches a").click()
     wait(browser, "return document.title.startsWith('Search of learning_rate, activation')")
@@ -260,7 +260,7 @@ def test_a_search_has_parallel_coordinates_slices_and_importance(browser, page, 
     assert problems(browser) == []
 
 
-def test_the_legend_of_many_variants_is_shorter_than_the_plot(browser, page):
+def test_legend_of_many_variants_is_shorter_than_the_plot(browser, page):
     open_page(browser, page, "#measured")
     plot = "document.querySelector('#view-measured .plot')"
     wait(browser, f"{plot}.scrollIntoView(); return {plot}.drawn")
@@ -287,7 +287,7 @@ def tools(browser, page, keys):
 FIRST = "const plot = document.querySelector('#view-run .plot');"
 
 
-def test_x_is_an_iteration_an_epoch_or_seconds(browser, tools):
+def test_x_axis_is_iteration_epoch_or_seconds(browser, tools):
     from selenium.webdriver.support.ui import Select
 
     select = Select(tools.find_elements("css selector", "select")[0])
@@ -298,7 +298,7 @@ def test_x_is_an_iteration_an_epoch_or_seconds(browser, tools):
         wait(browser, ends)
 
 
-def test_y_is_logarithmic_and_smoothing_keeps_the_raw_curve(browser, tools):
+def test_y_axis_is_logarithmic_and_smoothing_keeps_the_raw_curve(browser, tools):
     from selenium.webdriver.support.ui import Select
 
     tools.find_element("css selector", "input[type=checkbox]").click()
@@ -313,7 +313,7 @@ def test_y_is_logarithmic_and_smoothing_keeps_the_raw_curve(browser, tools):
     assert smooth[0][0] == raw[0][0]
 
 
-def test_the_data_and_the_pictures_are_saved(browser, tools, tmp_path):
+def test_data_and_pictures_are_saved(browser, tools, tmp_path):
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     saved = {}
     for kind in ("CSV", "SVG", "PNG"):
@@ -334,7 +334,7 @@ def test_the_data_and_the_pictures_are_saved(browser, tools, tmp_path):
     assert problems(browser) == []
 
 
-def test_the_data_table_has_the_points(browser, tools):
+def test_data_table_has_the_points(browser, tools):
     tools.find_element("css selector", ".tools > details summary").click()
     wait(browser, "return document.querySelector('#view-run .tools details table')")
     assert len(tools.find_elements("css selector", "details tbody tr")) == 13
@@ -379,7 +379,7 @@ def test_print_draws_every_figure_in_light_colours(browser, page):
     assert browser.execute_script("return document.querySelectorAll('#view-measured .still').length") == 0
 
 
-def test_a_browser_prints_the_whole_page(browser, page):
+def test_browser_prints_the_whole_page(browser, page):
     open_page(browser, page, "#overview")
     printed = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
     assert printed.startswith(b"%PDF")
@@ -388,7 +388,7 @@ def test_a_browser_prints_the_whole_page(browser, page):
     assert any(content.count(b" l\n") > 50 for content in unpacked)  # lines of curves
 
 
-def test_without_scripts_the_figures_are_pictures(browser, page):
+def test_figures_without_scripts_are_pictures(browser, page):
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     browser.get("about:blank")
     browser.get(page.as_uri())
@@ -398,7 +398,7 @@ def test_without_scripts_the_figures_are_pictures(browser, page):
     assert "needs JavaScript" in browser.find_element("id", "view-runs").text
 
 
-def test_filters_act_where_they_are_shown(browser, page):
+def test_filters_act_only_on_pages_that_show_them(browser, page):
     open_page(browser, page, "#measured?model=lstm")
     names = browser.execute_script(
         "return [...document.querySelectorAll('#view-measured tbody tr')]"

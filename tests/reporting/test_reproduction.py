@@ -20,14 +20,14 @@ def database(tmp_path):
         yield RunDatabase(store)
 
 
-def test_printed_stands_beside_measured_with_what_is_missing(database):
+def test_published_and_measured_numbers_with_missing_ones_listed(database):
     tried = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     untried = experiment("lstm", "last", [Printed(metric="mse", value=0.1)])
     for seed, value in enumerate((0.05, 0.05, 0.05)):
         database.run(tried, seed, test=[1.0, value])
     database.run(tried, 0, test=[1.0, 0.5], epochs=2)
     text = reproduction(collect(database.store), [database.view(paper(tried, untried))], [])
-    assert "1 of 2 printed results measured." in text
+    assert "1 of 2 published results measured." in text
     assert (
         "| rnn, n = 8 | mse | 0.25 | 0.05 \\[0.05, 0.05\\] (differs, better) | 3 | -4 | 90 % interval 0.05 to 0.05"
         in text
@@ -35,11 +35,11 @@ def test_printed_stands_beside_measured_with_what_is_missing(database):
     assert "0 of 3 seeds within the tolerance, 100% of the last tests outside |" in text
     assert "Not measured: lstm, n = 8 (T = 10)." in text
     assert "| a CPU | 2 |  | 4 | 0.13 |" in text  # four runs of 120 seconds
-    _, _, others = text.partition("## Comparable with nothing printed")
+    _, _, others = text.partition("## Without published results to compare")
     assert "epochs=2" in others
 
 
-def test_a_run_that_was_cut_off_is_told_as_such(database):
+def test_interrupted_run_is_reported_as_interrupted(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
     database.run(rnn_experiment, 0, test=[1.0, 0.01])
     assert "Cut off" not in reproduction(collect(database.store), [], [])
@@ -48,7 +48,7 @@ def test_a_run_that_was_cut_off_is_told_as_such(database):
     assert "| 1 | 1 of 4 | mse | 0.5 | 0.5 | 0.033 |" in text
 
 
-def test_a_figures_claims_are_told_with_what_was_measured(database):
+def test_claims_of_a_figure_are_reported_with_their_measurement(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
     database.run(rnn_experiment, 0, test=[1.0, 0.01])
     claims = [stated("ends_below", text="It falls", share=0.5), stated("best", "lstm", text="So?")]
@@ -61,14 +61,14 @@ def test_a_figures_claims_are_told_with_what_was_measured(database):
     assert "So?" not in text
     against = "1 of 1 seeds, all of the last tests"
     assert f"| rnn, n = 8 | 0.01 | 0.01 | 0.01 | 0.01 | 1 of 1 | {against} | 0.033 |" in text
-    assert "nothing printed" not in text
+    assert "Without published results" not in text
 
 
-def test_a_paper_of_which_nothing_was_run_is_left_out(database):
+def test_paper_without_runs_is_left_out(database):
     assert reproduction([], [database.view(paper(experiment("rnn", "last", [])))], []).count("##") == 1
 
 
-def test_the_opening_table_has_every_number_and_decided_claim(database):
+def test_opening_table_has_every_number_and_decided_claim(database):
     numbers = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     curves = experiment("lstm", "curve", [Printed(metric="mse", outcome="falls")], "figure 1")
     for seed, value in enumerate((0.05, 0.05, 0.05)):
@@ -87,7 +87,7 @@ def test_the_opening_table_has_every_number_and_decided_claim(database):
     assert everything_measured([]) == "Nothing is measured yet.\n"
 
 
-def test_the_authors_words_are_kept(tmp_path, orthobench):
+def test_text_of_the_author_is_kept(tmp_path, orthobench):
     file = tmp_path / "reports" / "REPRODUCTION.md"
     with open_store("results.db", create=True):
         pass
@@ -105,7 +105,7 @@ def test_the_authors_words_are_kept(tmp_path, orthobench):
     assert "My words." in read_account(file).text
 
 
-def test_a_run_that_two_figures_of_a_study_share_is_counted_once(database):
+def test_run_shared_by_two_figures_of_a_study_counts_once(database):
     rnn_experiment = experiment("rnn", "curve", [])
     database.run(rnn_experiment, 0, test=[1.0, 0.01])
     database.run(rnn_experiment, 1, test=[1.0, 0.5], status=Status.DIVERGED)

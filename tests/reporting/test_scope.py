@@ -41,7 +41,7 @@ def rows(database: RunDatabase, *conditions: str) -> dict[str, str]:
     return {row.model: cell.verdict for row in view.artifacts[0].table.rows for cell in row.cells.values()}
 
 
-def test_conditions_select_the_rows_of_a_papers_table(database):
+def test_conditions_select_the_rows_of_a_paper_table(database):
     assert list(rows(database)) == ["rnn", "lstm", "gru"]
     assert list(rows(database, "model=rnn,gru")) == ["rnn", "gru"]
     assert rows(database, "task=adding", "model=gru") == {"gru": "not measured"}
@@ -50,7 +50,7 @@ def test_conditions_select_the_rows_of_a_papers_table(database):
     assert Scope(parse_conditions(["n=9"])).restrict([database.view(paper(RNN))]) == []
 
 
-def test_coverage_counts_what_is_shown(database):
+def test_coverage_counts_the_shown_rows(database):
     whole = database.view(paper(RNN, LSTM, GRU))
     (view,) = Scope(parse_conditions(["model=rnn"])).restrict([whole])
     assert (whole.coverage, view.coverage) == ((2, 3), (1, 1))
@@ -63,19 +63,19 @@ def test_conditions_select_runs(database):
     assert [(run.model, run.seed) for variant in condition.variants for run in variant.runs] == [("rnn", 1)]
 
 
-def test_a_table_is_one_of_a_paper(database):
+def test_table_or_figure_selects_one_of_its_paper(database):
     view = database.view(paper(RNN, experiment("gru", "last", [Printed(metric="mse", value=0.3)], "figure 2")))
     (restricted_view,) = Scope(paper="k", figure="2").restrict([view])
     assert [part.artifact.name for part in restricted_view.artifacts] == ["figure 2"]
     with pytest.raises(UsageError, match="k has no table 7; it has table 1, figure 2"):
         Scope(paper="k", table="7").restrict([view])
-    with pytest.raises(UsageError, match="add --paper"):
+    with pytest.raises(UsageError, match="add `paper`"):
         Scope(table="1")
     with pytest.raises(UsageError, match="give one of them"):
         Scope(paper="k", table="1", figure="1")
 
 
-def test_the_page_shows_selected_runs_alone(orthobench, database):
+def test_page_shows_selected_runs_only(orthobench, database):
     database.run(experiment("rnn", "last", []), 5, test=[1.0, 0.4], sequence_length=12)
 
     def page(*filters: str) -> str:
@@ -94,7 +94,7 @@ def test_the_page_shows_selected_runs_alone(orthobench, database):
     assert [(record["model"], record["seeds"]) for record in records] == [("rnn", "1")]
 
 
-def test_a_table_and_a_filter_restrict_the_page(orthobench, database):
+def test_table_and_filter_restrict_the_page(orthobench, database):
     page = Path(orthobench("report", "--html", "--paper", "helfrich2018", "--table", "1").out.strip()).read_text(
         "utf-8"
     )
@@ -118,7 +118,7 @@ def test_a_table_and_a_filter_restrict_the_page(orthobench, database):
         (("--paper", "helfrich2081"), "unknown paper 'helfrich2081': did you mean helfrich2018"),
     ],
 )
-def test_mistakes_name_the_fix(orthobench, database, arguments, message):
+def test_invalid_filter_names_the_fix(orthobench, database, arguments, message):
     refused = orthobench("report", "--html", *arguments)
     assert (refused.code, refused.out) == (2, "")
     assert message in refused.err

@@ -55,7 +55,7 @@ def rows_of_runs(browser) -> list:
 
 
 @pytest.mark.browser
-def test_a_browser_shows_the_page_with_the_network_off(browser, page):
+def test_browser_shows_the_page_offline(browser, page):
     browser.get(page.as_uri() + "#measured")
     wait(browser, lambda page: len(visible(page, ".plot")) == 6)
     for plot in (plots := visible(browser, ".plot")):
@@ -69,7 +69,7 @@ def test_a_browser_shows_the_page_with_the_network_off(browser, page):
 
 
 @pytest.mark.browser
-def test_the_page_fits_a_phone_and_turns_dark(browser, page):
+def test_page_fits_a_phone_and_turns_dark(browser, page):
     browser.set_window_size(500, 900)
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
@@ -125,7 +125,7 @@ def test_pages_filters_and_legends_work(browser, page):
 
 
 @pytest.mark.browser
-def test_everything_is_reached_and_worked_by_keys(browser, page):
+def test_everything_is_reached_and_operated_by_keyboard(browser, page):
     """From the top by Tab alone: links, filters, leaderboards, tables and every legend; Enter and Space work them."""
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
@@ -163,7 +163,7 @@ def test_everything_is_reached_and_worked_by_keys(browser, page):
 
 
 @pytest.mark.browser
-def test_a_figure_is_zoomed_and_moved_by_keys(browser, page):
+def test_figure_is_zoomed_and_panned_by_keyboard(browser, page):
     from selenium.webdriver.common.keys import Keys
 
     browser.get(page.as_uri() + "#measured")
@@ -211,7 +211,7 @@ def test_runs_are_found_by_their_tags(browser, orthobench, tiny_options):
 
 
 @pytest.mark.browser
-def test_a_run_has_a_page_and_keys_reach_it(browser, page):
+def test_run_page_is_reached_by_keyboard(browser, page):
     from selenium.webdriver.common.keys import Keys
 
     run = table_of_runs(page)[0]

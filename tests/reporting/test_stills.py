@@ -35,7 +35,7 @@ def paths_of(picture: str) -> list[str]:
     return re.findall(r"<path (?!class)[^>]*>", picture.partition("<ul>")[0])
 
 
-def test_every_symbol_has_a_shape_of_its_own():
+def test_every_symbol_has_its_own_shape():
     shapes = {outline(symbol, 20) for symbol in ALL_SYMBOLS if not symbol.endswith("-open")}
     assert len(shapes) == len(ALL_SYMBOLS) / 2
 
@@ -43,14 +43,14 @@ def test_every_symbol_has_a_shape_of_its_own():
 @pytest.mark.parametrize(
     "symbol", [name.removesuffix("-open") for name in ALL_SYMBOLS[1:6]] + ["triangle-right", "arrow-up", *STROKES]
 )
-def test_a_symbol_surrounds_its_point(symbol):
+def test_symbol_surrounds_its_point(symbol):
     across, down = zip(*corners(outline(symbol, 20)), strict=True)
     assert min(down) < 0 < max(down)
     assert max(map(abs, across + down)) <= 14
     assert symbol == "line-ns" or min(across) < 0 < max(across)
 
 
-def test_open_symbols_are_lines_and_others_areas():
+def test_open_symbols_are_lines_and_filled_ones_areas():
     [full] = paths_of(drawn(scatter(x=[1, 2], y=[1, 2], marker={"symbol": "square", "color": "#123456"})))
     [hollow] = paths_of(drawn(scatter(x=[1, 2], y=[1, 2], marker={"symbol": "square-open", "color": "#123456"})))
     assert 'fill="#123456"' in full
@@ -58,7 +58,7 @@ def test_open_symbols_are_lines_and_others_areas():
     assert 'stroke="#123456"' in hollow
 
 
-def test_marks_of_one_trace_have_their_own_symbols_and_words():
+def test_marks_of_one_trace_have_their_own_symbols_and_labels():
     marker = {"symbol": ["x-thin-open", "square"], "size": [13, 9], "color": "#123456"}
     trace = scatter(x=[1, 2], y=[1, 2], mode="markers+text", marker=marker, text=["2 of 3 seeds left", ""])
     picture = drawn(trace)
@@ -66,7 +66,7 @@ def test_marks_of_one_trace_have_their_own_symbols_and_words():
     assert ">2 of 3 seeds left</text>" in picture
 
 
-def test_symbols_and_error_bars_lie_where_the_axes_say():
+def test_symbols_and_error_bars_are_at_their_axis_positions():
     trace = scatter(x=[1, 3], y=[10, 20], error_y={"array": [5, 0]}, marker={"symbol": "diamond", "color": "#123456"})
     bars, symbols = paths_of(drawn(trace, xaxis={"range": [0, 4]}, yaxis={"range": [0, 30]}))
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -84,7 +84,7 @@ def test_symbols_and_error_bars_lie_where_the_axes_say():
     ]
 
 
-def test_symbols_at_the_ends_of_the_axes_are_not_cut():
+def test_symbols_at_the_ends_of_the_axes_are_not_clipped():
     [symbols] = paths_of(drawn(scatter(x=[1, 2], y=[5, 6], marker={"symbol": "circle"})))
     for across, down in re.findall(r"M(\d+) (\d+)", symbols):
         assert LEFT + 20 < int(across) < WIDTH - RIGHT - 20
@@ -99,20 +99,45 @@ def test_symbols_at_the_ends_of_the_axes_are_not_cut():
         (4.9182, 4.92, ["82900", "83000", "83100"]),
     ],
 )
-def test_a_logarithmic_axis_has_round_numbers_at_any_range(low, high, texts):
+def test_logarithmic_axis_has_round_ticks_at_any_range(low, high, texts):
     ticks = Axis(low, high, logarithmic=True, start=0, end=100).ticks()
     assert [text for _, text in ticks] == texts
     assert all(0 <= spot <= 100 for spot, _ in ticks)
 
 
-def test_the_legend_shows_dash_and_symbol():
+def test_legend_shows_dash_and_symbol():
     trace = scatter(x=[1, 2], y=[1, 2], mode="lines+markers", line={"color": "#123456", "dash": "dash"})
     sample = drawn({**trace, "marker": {"symbol": "square"}}).partition("<ul>")[2]
     assert "stroke-dasharray" in sample
     assert outline("square", 16) in sample
 
 
-def test_a_line_from_far_outside_enters_the_frame_in_its_place():
+@pytest.mark.parametrize("last", [10, 10_000, 500_000])
+def test_last_axis_number_is_not_cut(last):
+    """A digit of system-ui at 26 units is up to 17 units wide."""
+    picture = drawn(scatter(x=[0, last], y=[0, 1]), xaxis={"range": [0, last]})
+    [place] = re.findall(rf'<text x="({NUMBER})" y="[^"]*" text-anchor="middle">{last}</text>', picture)
+    assert float(place) + 17 * len(str(last)) / 2 <= WIDTH
+
+
+def test_labels_of_arrows_at_the_frame_lie_next_to_them():
+    """Letters of 26 units rise 20 units above the line on which they stand."""
+    mark = {"symbol": "arrow-up", "size": 12}
+    arrow = scatter(mode="markers+text", y=[1], marker=mark, textposition="middle right", showlegend=False)
+    picture = drawn({**arrow, "x": [0], "text": ["a"]}, {**arrow, "x": [10], "text": ["b"]}, yaxis={"range": [0, 1]})
+    first, second = re.findall(rf'<text x="({NUMBER})" y="({NUMBER})" text-anchor="(start|end)">[ab]</text>', picture)
+    assert (first[2], second[2]) == ("start", "end")
+    assert float(first[0]) > LEFT + 12
+    assert float(second[0]) < WIDTH - RIGHT - 12
+    assert min(float(first[1]), float(second[1])) >= 20
+
+
+def test_logarithmic_axis_leaves_zero_out():
+    [line] = paths_of(drawn(scatter(mode="lines", x=[0, 1, 2, 3], y=[1, 0, 0.1, 0.2]), yaxis={"type": "log"}))
+    assert len(corners(line.partition(' d="')[2])) == 1  # the line from the third point to the fourth
+
+
+def test_line_from_far_outside_enters_the_frame_at_its_place():
     trace = scatter(x=[0, 10], y=[9.5, -0.5], mode="lines", line={"color": "#123456"})
     [line] = paths_of(drawn(trace, xaxis={"range": [0, 10]}, yaxis={"range": [0, 1]}))
     (x, y), (right, down) = (map(int, re.search(rf"{kind}({NUMBER}) ?({NUMBER})", line).groups()) for kind in "Ml")

@@ -46,9 +46,9 @@ def test_claims_on_trajectories(check, fields, last, holds):
     assert has_held(finding) is holds
 
 
-def test_several_trajectories_decide_by_the_extreme_ones():
+def test_several_trajectories_are_decided_by_the_extremes():
     """They end at 0.5 and 2 times the distance from which they start, at rest."""
-    courses = [[[1.0, 0.0], [0.5, 0.0], [0.5, 0.0]], [[0.0, 2.0], [4.0, 0.0], [4.0, 0.0]]]
+    trajectories = [[[1.0, 0.0], [0.5, 0.0], [0.5, 0.0]], [[0.0, 2.0], [4.0, 0.0], [4.0, 0.0]]]
     claims = [
         {"text": "", "panel": "x", **fields}
         for fields in (
@@ -61,16 +61,16 @@ def test_several_trajectories_decide_by_the_extreme_ones():
         )
     ]
     artifact = Artifact.model_validate({"name": "figure 1", "shows": "study", "claims": claims})
-    results = check_panels(artifact, [{"panel": "x", "trajectories": courses}])
+    results = check_panels(artifact, [{"panel": "x", "trajectories": trajectories}])
     assert [has_held(result) for result in results] == [True, False, True, False, True, False]
     assert results[0].reason == "ends at 0.5 to 2 times the distance it starts at; at most 2"
     assert results[4].reason == "2 different ends; the last step moves by 0"
 
 
-def test_a_claim_about_runs_is_not_decided_by_a_computation_nor_the_other_way():
+def test_run_claim_ignores_computations_and_vice_versa():
     (of_runs,) = check_panels(figure(check="best", model="rnn"), [])
     (of_panel,) = check_runs(figure(check="fixed_points", panel="a", points=2), [])
-    assert (of_runs.reason, of_panel.reason) == ("needs runs, and the figure is computed", "has no panel a")
+    assert (of_runs.reason, of_panel.reason) == ("needs runs, but the figure is computed", "has no panel a")
     assert not of_runs.is_decided
     assert not of_panel.is_decided
 
@@ -131,7 +131,7 @@ def test_claims_on_gradients(traced, check, vector, fields, holds):
     assert has_held(finding) is holds
 
 
-def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
+def test_paper_shows_its_study_once_it_is_complete(orthobench):
     paper = find_paper("chang2019")
     orthobench("study", "toy-dynamics")
     with open_store("results.db") as store:
@@ -150,7 +150,7 @@ def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
     )
 
 
-def test_a_study_that_is_begun_counts_as_measured_in_part(database):
+def test_started_study_counts_as_partly_measured(database):
     """Its square gives the number of finished runs. A study without a finished run is not measured."""
     experiment = next(iter(find_paper("helfrich2018").experiments()))
     database.run(experiment, 0, test=[1.0, 0.01])
@@ -163,7 +163,7 @@ def test_a_study_that_is_begun_counts_as_measured_in_part(database):
         result = StoredStudy(study, record, conditions if finished in keys else [])
         views = view_paper(find_paper("helfrich2020"), [], {}, {"heat-maps": result}).artifacts
         part = next(view for view in views if view.artifact.name == "figure 4")
-        return square(part).standing, square(part).words, part.claim_results[0].reason
+        return square(part).status, square(part).words, part.claim_results[0].reason
 
     words = "1 of 2 runs of the study are finished"
     reason = "needs orthobench study heat-maps; 1 of 2 runs are finished"
@@ -172,7 +172,7 @@ def test_a_study_that_is_begun_counts_as_measured_in_part(database):
     assert shown(finished)[1].startswith("1 of 1 results measured")
 
 
-def test_a_small_study_decides_nothing(orthobench, tiny_options):
+def test_small_study_decides_nothing(orthobench, tiny_options):
     orthobench("run", "adding", "enrnn", *tiny_options, "-s", "probes=heat_map")
 
     def claim_results(preset: str) -> dict:
@@ -185,13 +185,13 @@ def test_a_small_study_decides_nothing(orthobench, tiny_options):
     paper = find_paper("helfrich2020")
     (small,) = claim_results("quick")["figure 4"]
     assert not small.is_decided
-    assert "only the small version is there" in small.reason
+    assert "only the small version exists" in small.reason
     whole = claim_results("paper")
     assert all(finding.is_decided for name in ("figure 4", "figure 5") for finding in whole[name])
     assert not any(finding.is_decided for name in ("figure 6", "figure 7") for finding in whole[name])
 
 
-def test_conditions_of_one_title_are_told_apart_and_tags_exported(orthobench, tiny_options):
+def test_conditions_of_one_title_are_distinguished_and_tags_exported(orthobench, tiny_options):
     for size in (20, 30):
         options = [text.replace("test_size=20", f"test_size={size}") for text in tiny_options]
         orthobench("run", "adding", "rnn", *options, "--tag", "=sum(A1)")

@@ -28,17 +28,17 @@ LENGTHS = np.arange(40.0, 72.0)  # four bins of eight
         ([1.0] * 6 + [0.2] * 2 + [1.0] * 24, (0.0, False)),
     ],
 )
-def test_a_length_is_held_up_to_the_first_bin_below(scores, expected):
+def test_length_is_held_up_to_the_first_bin_below(scores, expected):
     assert held_length(LENGTHS, np.array(scores)) == expected
 
 
-def test_a_length_that_no_sequence_has_is_left_out():
+def test_length_without_a_sequence_is_left_out():
     scores = np.ones(32)
     scores[3] = np.nan
     assert held_length(LENGTHS, scores) == (71.0, True)
 
 
-def test_a_bin_of_unknown_scores_is_neither_held_nor_lost():
+def test_bin_of_unknown_scores_is_neither_held_nor_lost():
     scores = np.ones(32)
     scores[8:16] = np.nan
     assert held_length(LENGTHS, scores) == (71.0, True)
@@ -50,7 +50,7 @@ def tables(**variants: list[SimpleNamespace]):
     return length_tables([(figure, SimpleNamespace(variants=members)) for figure, members in variants.items()])
 
 
-def test_a_length_is_held_by_the_share_of_the_way_from_chance():
+def test_score_is_scaled_from_chance_to_one():
     """0.94 is 0.88 of the way from one half to 1, and 0.93 of it from one sixtieth."""
     near = [0.94] * 16
     lengths, results = tables(
@@ -60,7 +60,7 @@ def test_a_length_is_held_by_the_share_of_the_way_from_chance():
     assert results.rows == [("a model", "94.0", "94.0", "94.0")]
 
 
-def test_the_median_seed_decides_and_the_best_models_come_first():
+def test_median_seed_decides_and_the_best_models_come_first():
     good, poor = [1.0] * 24, [1.0] * 8 + [0.0] * 16
     middle = variant(good, poor, poor, label="middle")
     best = variant(good, good, poor, label="best")
@@ -74,18 +74,18 @@ def test_the_median_seed_decides_and_the_best_models_come_first():
 
 
 @pytest.mark.parametrize(("seeds", "words"), [((1,), "1 finished seed,"), ((8, 1), "1 to 8 finished seeds")])
-def test_the_caption_has_the_number_of_seeds(seeds, words):
+def test_caption_has_the_number_of_seeds(seeds, words):
     _, results = tables(words=[variant(*[[1.0]] * number, label=str(number)) for number in seeds])
     assert f"the median of {words}" in results.caption
 
 
-def test_equal_models_are_in_the_order_of_their_names_without_capitals():
+def test_equal_models_are_sorted_by_name_ignoring_case():
     lengths, results = tables(words=[variant([1.0], [0.0], label=name) for name in ("zoo", "b", "A", "Cell")])
     assert [row[0] for row in lengths.rows] == ["A", "b", "Cell", "zoo"]
     assert {row[1] for row in results.rows} == {"50.0 (0.0 to 100.0)"}
 
 
-def test_a_variant_without_a_finished_seed_has_dashes_and_comes_last():
+def test_variant_without_a_finished_seed_has_dashes_and_comes_last():
     unfinished = variant([1.0] * 8, label="A")
     unfinished.finished = []
     lengths, results = tables(words=[unfinished, variant([0.0] * 8)])
@@ -110,7 +110,7 @@ def database(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_tables_are_those_of_the_runs(database):
+def test_tables_match_the_runs(database):
     with open_store(str(database / "runs.db")) as store:
         result = find_result(store, find_study("state-tracking"))
         lengths, scores = length_tables(
@@ -130,7 +130,7 @@ def test_the_tables_are_those_of_the_runs(database):
     assert of_lstm[lengths.headings.index("S3")] == "24+"
 
 
-def test_variants_of_a_model_have_rows_of_their_own(tmp_path):
+def test_variants_of_a_model_have_their_own_rows(tmp_path):
     """The range of the eigenvalues decides what a linear cell can track, so both ranges are in the study."""
     database = str(tmp_path / "runs.db")
     tiny = {"hidden_size": 8, "train_size": 32, "test_size": 8, "longest": 6, "batch_size": 16, "epochs": 1}

@@ -25,7 +25,7 @@ def page(orthobench, tiny, tiny_options) -> Path:
 
 
 @pytest.mark.browser
-def test_a_browser_shows_the_studies(browser, page):
+def test_browser_shows_the_studies(browser, page):
     from selenium.webdriver.support.ui import WebDriverWait
 
     browser.get(page.as_uri() + "#studies")

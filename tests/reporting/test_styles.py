@@ -70,7 +70,7 @@ def lab(components: np.ndarray) -> np.ndarray:
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-def test_the_formulas_are_those_of_the_standards():
+def test_formulas_match_the_standards():
     assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
     assert contrast("#777777", "#FFFFFF") == pytest.approx(4.48, abs=0.01)
     np.testing.assert_allclose(lab(linear("#FF0000")), [53.24, 80.09, 67.20], atol=0.05)
@@ -79,7 +79,7 @@ def test_the_formulas_are_those_of_the_standards():
 
 
 @pytest.mark.parametrize("ground", PALETTES)
-def test_colours_stand_out_from_the_ground(ground):
+def test_colours_contrast_with_the_background(ground):
     for color in (*PALETTES[ground], GREY):
         for behind in GROUNDS[ground]:
             assert contrast(color, behind) >= 3, (color, behind)
@@ -87,7 +87,7 @@ def test_colours_stand_out_from_the_ground(ground):
 
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("ground", PALETTES)
-def test_colours_differ_with_every_sight(ground, sight):
+def test_colours_differ_with_every_colour_vision(ground, sight):
     """A CIE76 difference of 20 is far above 2.3, the just noticeable one."""
     seen = [lab(np.array(SIGHT[sight]) @ linear(color)) for color in PALETTES[ground]]
     assert min(np.linalg.norm(first - second) for first, second in combinations(seen, 2)) >= 20
@@ -99,7 +99,7 @@ def test_colours_differ_in_greyscale(ground):
     assert min(np.diff(greys)) >= 5  # L* runs from 0 to 100
 
 
-def test_the_page_has_the_palettes():
+def test_page_has_the_palettes():
     css = files("orthobench.reporting").joinpath("page.css").read_text("utf-8")
     blocks = re.findall(r"--model-0:[^}]*?--model-5: #\w+;", css)
     shown = [tuple(re.findall(r"--model-\d: (#\w+);", block)) for block in blocks]
@@ -109,7 +109,7 @@ def test_the_page_has_the_palettes():
             assert color.lower() in css
 
 
-def test_every_shipped_model_has_a_look_of_its_own_without_colour():
+def test_every_shipped_model_is_distinct_without_colour():
     assert shipped_styles().keys() == set(Catalog().names("model"))
     models: dict[tuple[str, str], list[str]] = {}
     for model, style in shipped_styles().items():
@@ -119,7 +119,7 @@ def test_every_shipped_model_has_a_look_of_its_own_without_colour():
     assert not shared, f"free looks: {', '.join(map(' '.join, free))}"
 
 
-def test_models_look_as_in_the_published_reports():
+def test_looks_of_models_do_not_change():
     """The number is the model's place in a table with a colour in each column and a dash in each row."""
     published = {"scornn": 0, "lstm": 1, "rnn": 6, "gru": 9, "nnrnn": 12, "lru": 17, "lem": 21, "irnn": 24, "mamba": 35}
     for model, rank in published.items():
@@ -129,12 +129,12 @@ def test_models_look_as_in_the_published_reports():
         assert style.symbol == ALL_SYMBOLS[(column + row) % 6]
 
 
-def test_a_look_that_is_none_is_one_line():
+def test_invalid_look_is_one_line():
     with pytest.raises(UsageError, match=r"the look 'dotted square' of the model mine should be a dash \(solid, .*\)"):
         look_of("mine", "dotted square")
 
 
-def test_a_model_looks_the_same_whatever_else_is_shown(tmp_path):
+def test_model_looks_the_same_in_any_selection(tmp_path):
     with open_store(str(tmp_path / "made.db"), create=True) as store:
         database = RunDatabase(store)
         for model in ("lru", "rnn"):
@@ -186,7 +186,7 @@ def test_all_models_of_a_figure_differ(tmp_path, plugins):
     assert len(set(parts)) == min(len(parts), 6 * 72)
 
 
-def test_models_from_outside_have_colours_and_dashes_of_their_own(tmp_path):
+def test_external_models_have_their_own_colours_and_dashes(tmp_path):
     condition = report(tmp_path, ["lstm", "scornn", *(f"mine_{number}" for number in range(12))])
     styles = Styles([condition])
     lines = [styles.of(condition, variant) for variant in condition.variants]
@@ -194,7 +194,7 @@ def test_models_from_outside_have_colours_and_dashes_of_their_own(tmp_path):
     assert len({(line.dash, line.symbol) for line in lines}) == len(lines)
 
 
-def test_the_lines_of_the_tutorial_differ_on_the_page_and_in_print(tmp_path):
+def test_lines_of_the_tutorial_differ_on_the_page_and_in_print(tmp_path):
     condition = report(tmp_path, ["my_cell", "scornn", "lstm"])
     figure = learning_curves(condition, Styles([condition]))
     for drawn in (figure.to_plotly(), compose([("", figure)], 6.75)):
@@ -205,7 +205,7 @@ def test_the_lines_of_the_tutorial_differ_on_the_page_and_in_print(tmp_path):
         assert len(models) == len(set(models.values())) == 3
 
 
-def test_a_legend_has_room_for_its_descenders(tmp_path):
+def test_legend_has_room_for_its_descenders(tmp_path):
     condition = report(tmp_path, ["gated_ortho", "scornn", "lstm"])
     figure = learning_curves(condition, Styles([condition]))
     for inches in WIDTHS:

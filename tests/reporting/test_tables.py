@@ -36,7 +36,7 @@ def cell(view):
     ("selection", "split", "expected"),
     [("last", "test", 0.4), ("best_test", "test", 0.1), ("best_valid", "test", 0.3), ("best_valid", "valid", 0.05)],
 )
-def test_the_papers_rule_selects_the_value(database, selection, split, expected):
+def test_papers_rule_selects_the_value(database, selection, split, expected):
     rnn_experiment = experiment("rnn", selection, [Printed(metric="mse", split=split, value=0.25)])
     database.run(rnn_experiment, 0, test=[0.5, 0.1, 0.3, 0.4], valid=[0.6, 0.2, 0.05, 0.3])
     assert cell(database.view(paper(rnn_experiment))).measured.value == pytest.approx(expected)
@@ -53,7 +53,7 @@ def test_the_papers_rule_selects_the_value(database, selection, split, expected)
         ([0.4, 0.401, 0.402], "differs, worse"),
     ],
 )
-def test_verdicts(database, values, verdict):
+def test_verdict_on_each_kind_of_cell(database, values, verdict):
     """The tolerance of an error that spans decades is a factor of 1.5."""
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     for seed, value in enumerate(values):
@@ -66,7 +66,7 @@ def test_verdicts(database, values, verdict):
     assert table_cell.difference == pytest.approx(sum(values) / len(values) - 0.25)
 
 
-def test_settings_of_our_own_have_no_verdict(database):
+def test_nonstandard_settings_have_no_verdict(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     rnn_experiment = rnn_experiment.model_copy(update={"own_settings": True})
     for seed in range(3):
@@ -80,7 +80,7 @@ def test_settings_of_our_own_have_no_verdict(database):
     ("printed", "words"),
     [(0.3, "within the spread of our runs"), (30.0, "outside the spread of our runs, better")],
 )
-def test_a_single_printed_run_lies_within_the_spread_of_ours_or_outside(database, printed, words):
+def test_published_single_run_is_inside_or_outside_the_spread_of_ours(database, printed, words):
     single = Printed(metric="mse", value=printed, aggregation=Aggregation(over="mean", seeds=1))
     rnn_experiment = experiment("rnn", "last", [single])
     for seed, value in enumerate((0.1, 0.2, 0.4, 0.5)):
@@ -90,7 +90,7 @@ def test_a_single_printed_run_lies_within_the_spread_of_ours_or_outside(database
     assert table_cell.reason.startswith("90 % prediction interval of one more run ")
 
 
-def test_the_tolerance_of_a_negative_number_is_positive():
+def test_tolerance_of_a_negative_number_is_positive():
     """A segmental signal-to-noise ratio in dB can be negative."""
     printed = Printed(metric="segsnr_db", value=-2.0)
     target = TOLERANCE.target(printed, [-2.1, -1.9], Metric("segsnr_db", "max"), False)
@@ -105,7 +105,7 @@ def test_the_tolerance_of_a_negative_number_is_positive():
         ([-1.5, -1.51, -1.5], "differs, better"),
     ],
 )
-def test_a_negative_print_has_a_margin_on_both_sides(database, values, verdict):
+def test_negative_published_value_has_a_margin_on_both_sides(database, values, verdict):
     """A segmental SNR below 0 dB: the tolerance is 2 % of 2 dB."""
     decibels = Metric("segsnr_db", "max", "dB", "segmental SNR")
     rnn_experiment = experiment("rnn", "final", [Printed(metric=decibels.name, value=-2.0)])
@@ -120,7 +120,7 @@ def test_a_negative_print_has_a_margin_on_both_sides(database, values, verdict):
     assert f"{within} of 3 seeds within the tolerance" in table_cell.reason
 
 
-def test_what_is_not_measured_says_how(database):
+def test_unmeasured_cell_names_its_command(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     table_cell = cell(database.view(paper(rnn_experiment)))
     assert (table_cell.verdict, table_cell.measured) == ("not measured", None)
@@ -128,14 +128,14 @@ def test_what_is_not_measured_says_how(database):
 
 
 @pytest.mark.parametrize("changes", [{"epochs": 2}, {"sequence_length": 12}, {"learning_rate": 0.5}])
-def test_other_settings_are_never_the_papers(database, changes):
+def test_runs_with_other_settings_do_not_count_for_the_paper(database, changes):
     """Among them settings that the paper's record does not name."""
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     database.run(rnn_experiment, 0, test=[1.0, 0.25], **changes)
     assert cell(database.view(paper(rnn_experiment))).verdict == "not measured"
 
 
-def test_diverged_and_unfinished_runs_give_no_number(database):
+def test_diverged_and_unfinished_runs_have_no_number(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     database.run(rnn_experiment, 0, test=[1.0, 0.2], status=Status.DIVERGED)
     assert cell(database.view(paper(rnn_experiment))).verdict == "diverged"
@@ -143,21 +143,21 @@ def test_diverged_and_unfinished_runs_give_no_number(database):
     assert cell(database.view(paper(rnn_experiment))).measured is None
 
 
-def test_times_are_told_without_a_verdict(database):
+def test_times_are_reported_without_a_verdict(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="minutes_per_epoch", split="train", value=5.0)])
     database.run(rnn_experiment, 0, test=[1.0])
     table_cell = cell(database.view(paper(rnn_experiment)))
     assert (table_cell.measured.value, table_cell.verdict) == (0.5, "another machine")  # 120 s for four epochs
 
 
-def test_what_is_measured_after_the_last_iteration_alone_needs_no_choice(database):
+def test_value_measured_once_at_the_end_needs_no_selection(database):
     rnn_experiment = experiment("rnn", "best_valid", [Printed(metric="snr", value=3.0)])
     database.run(rnn_experiment, 0, test=[0.5, 0.1, 0.3], valid=[0.6, 0.05, 0.3])
     database.store.log(database.store.runs()[0].id, [MetricRow("test", "snr", 2, 20, 3.01)], [], {})
     assert cell(database.view(paper(rnn_experiment))).measured.value == 3.01
 
 
-def test_ends_are_judged_by_the_last_tenth_and_final_stays(database):
+def test_verdict_uses_the_last_tenth_and_final_is_kept(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.01)])
     for seed in range(3):
         database.run(rnn_experiment, seed, test=LUCKY)
@@ -171,7 +171,7 @@ def test_ends_are_judged_by_the_last_tenth_and_final_stays(database):
     assert str(variant.against_baseline) == "0 of 3 seeds, 33 % of the last tests"
 
 
-def test_a_diverged_seed_is_visible_and_decides_nothing(database):
+def test_diverged_seed_is_visible_and_decides_nothing(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.01)])
     for seed in range(4):
         database.run(rnn_experiment, seed, test=[0.2, 0.01])
@@ -190,7 +190,7 @@ def test_a_diverged_seed_is_visible_and_decides_nothing(database):
     assert (row["diverged"], row["end_median"], row["end_median_high"]) == (1, 0.01, None)
 
 
-def test_some_seeds_that_fail_bring_the_median_beside_the_mean(database):
+def test_failing_seeds_add_the_median_to_the_mean(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.01)])
     for seed, value in enumerate([0.01, 0.011, 0.012, 0.167, 0.009]):
         database.run(rnn_experiment, seed, test=[0.2, value])
@@ -204,7 +204,7 @@ def test_some_seeds_that_fail_bring_the_median_beside_the_mean(database):
     assert all_solve.median is None
 
 
-def test_a_choice_by_test_is_told_with_the_value_at_the_best_validation(database):
+def test_selection_by_test_shows_the_value_at_the_best_validation(database):
     rnn_experiment = experiment("rnn", "best_test", [Printed(metric="mse", value=0.1)])
     database.run(rnn_experiment, 0, test=[0.5, 0.1, 0.3, 0.4], valid=[0.6, 0.2, 0.05, 0.3])
     table_cell = cell(database.view(paper(rnn_experiment)))
@@ -216,7 +216,7 @@ def test_a_choice_by_test_is_told_with_the_value_at_the_best_validation(database
     assert "chosen by test; without validation" in measured_text(cell(database.view(paper(lstm_experiment))))
 
 
-def test_an_interval_stands_under_a_heading_with_its_level(database, tmp_path):
+def test_interval_has_a_heading_with_its_level(database, tmp_path):
     """And a paper's cell has the one interval that decides, under 90 %, however many numbers it has."""
     rnn_experiment = experiment("rnn", "best_test", [Printed(metric="mse", value=0.1)])
     for seed, worst in enumerate([0.3, 0.36, 0.33, 0.5, 0.31]):
@@ -250,7 +250,7 @@ def test_an_interval_stands_under_a_heading_with_its_level(database, tmp_path):
     assert [name for name in columns if " %" not in name] == []
 
 
-def test_each_number_of_a_papers_sheet_is_that_of_its_cell(database):
+def test_each_number_of_the_sheet_matches_its_cell(database):
     """Each rule selects another evaluation, and the sheet has the mean over the seeds of each in its own column."""
     rnn_experiment = experiment("rnn", "best_test", [Printed(metric="mse", value=0.1, error=0.01)])
     curves = [[0.5, 0.1, 0.3, 0.4], [0.5, 0.2, 0.36, 0.6], [0.5, 0.12, 0.33, 0.5], [0.5, 0.18, 0.41, 0.7]]
@@ -283,7 +283,7 @@ def test_each_number_of_a_papers_sheet_is_that_of_its_cell(database):
     assert numbers == pytest.approx({name: expected[name] for name in numbers})
 
 
-def test_runs_of_different_back_ends_are_not_pooled_without_a_word(database):
+def test_mixed_back_ends_are_reported(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.1)])
     for seed in range(2):
         database.run(rnn_experiment, seed, test=[0.5, 0.1])
@@ -322,7 +322,7 @@ def test_tables_are_exported(orthobench, tiny_options, tmp_path):
     )
 
 
-def test_a_papers_table_is_a_data_frame(database):
+def test_paper_table_is_a_data_frame(database):
     """Against values computed by hand: the mean of 0.95 and 0.97, Student's interval, the differences."""
     scornn_paper = find_paper("helfrich2018")
     (first, *_) = [
@@ -355,7 +355,7 @@ def test_a_papers_table_is_a_data_frame(database):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say which kind of report"),
+        ([], "missing kind of report"),
         (["--html", "--format", "csv"], "--html and --format csv are different reports"),
         (["--format", "cvs"], "'cvs' is not one of 'html', 'csv'"),
         (["--format", "csv", "--table", "1"], "add --paper"),
@@ -365,7 +365,7 @@ def test_a_papers_table_is_a_data_frame(database):
         (["--html", "--paper", "helfrich"], "unknown paper"),
     ],
 )
-def test_mistakes_are_told(orthobench, tmp_path, arguments, message):
+def test_invalid_arguments_are_one_line(orthobench, tmp_path, arguments, message):
     with open_store(str(tmp_path / "results.db"), create=True):
         pass
     outcome = orthobench("report", *arguments)
@@ -374,7 +374,7 @@ def test_mistakes_are_told(orthobench, tmp_path, arguments, message):
 
 
 @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r"])
-def test_no_text_of_a_csv_is_a_formula(first):
+def test_no_cell_of_a_csv_is_a_formula(first):
     """A spreadsheet evaluates a cell that begins with one of these characters, a number apart."""
     records = [{"text": f"{first}1+1", "later": f"1{first}=1", "number": -1.5, "nothing": None}]
     header, *rows = csv.reader(io.StringIO(write("csv", [Sheet("t", records, [], [])]), newline=""))
@@ -383,7 +383,7 @@ def test_no_text_of_a_csv_is_a_formula(first):
     assert rows == [[f"'{shown}1+1", f"1{shown}=1", "-1.5", ""]]
 
 
-def test_exports_escape(database):
+def test_special_characters_are_escaped_in_exports(database):
     nasty = "=1+1 | a_b & <i>$x$</i> \\end{table}"
     sheet = Sheet(nasty, [{"name": nasty}], ["name"], [[nasty]])
     assert write("csv", [sheet]).splitlines()[1].startswith("'=1+1")
@@ -393,7 +393,7 @@ def test_exports_escape(database):
     assert latex.count(r"\end{table}") == 1
 
 
-def test_conditions_of_one_title_carry_what_differs(orthobench, tmp_path, monkeypatch, tiny):
+def test_conditions_of_one_title_show_what_differs(orthobench, tmp_path, monkeypatch, tiny):
     """A task of a stranger: sums modulo 2 and modulo 5 are two problems of one name."""
     with installed(tmp_path / "site", monkeypatch):
         options = [word for name, value in tiny.items() for word in ("-s", f"{name}={value}")]
@@ -419,7 +419,7 @@ def test_conditions_of_one_title_carry_what_differs(orthobench, tmp_path, monkey
         }
 
 
-def test_print_that_says_how_it_was_made_is_compared_in_the_same_way(database):
+def test_published_aggregation_is_applied_to_the_measured_runs(database):
     """The baseline of the made runs is 0.2: (0.6 - 0.2) / (1 - 0.2) is 0.5, of the best of the first three seeds."""
     how = Aggregation(over="best", seeds=3, scaled=True, selection="final")
     table = Artifact(name="table 1", aggregation=how)
@@ -443,7 +443,7 @@ def test_print_that_says_how_it_was_made_is_compared_in_the_same_way(database):
     assert "best of 3, scaled" in reproduction([], [view], [])
 
 
-def test_fewer_seeds_than_print_are_named_and_the_command_asks_for_enough(database):
+def test_fewer_seeds_than_published_are_named_with_a_sufficient_command(database):
     how = Aggregation(over="mean", seeds=5, deviation="population")
     table = Artifact(name="table 1", aggregation=how)
     own = experiment("rnn", "last", [Printed(metric="mse", value=0.25, error=0.01)])
@@ -452,10 +452,10 @@ def test_fewer_seeds_than_print_are_named_and_the_command_asks_for_enough(databa
         database.run(own, seed, test=[1.0, value])
     measured = cell(database.view(paper(own, artifacts=[table]))).measured
     assert measured.deviation == pytest.approx(0.05)
-    assert measured.words == "mean of 2 (printed: mean of 5), population deviation 0.05"
+    assert measured.words == "mean of 2 (published: mean of 5), population deviation 0.05"
 
 
-def test_a_scale_without_a_chance_level_gives_no_number(database):
+def test_scale_without_a_chance_level_gives_no_number(database):
     how = Aggregation(scaled=True)
     own = experiment("rnn", "last", [Printed(metric="loss", split="train", value=0.25, aggregation=how)])
     database.run(own, 0, test=[1.0, 0.3])

@@ -33,7 +33,7 @@ def figure(*claims: dict) -> dict:
     return {"name": "figure 1", "shows": "learning_curves", "claims": list(claims)}
 
 
-def test_a_claim_that_failed_names_the_other_settings_that_were_run(database):
+def test_failed_claim_names_other_settings_that_were_run(database):
     rnn = experiment("rnn", "curve", OUTCOME, "figure 1")
     for seed in range(3):
         database.run(rnn, seed, test=STAYS)
@@ -46,7 +46,7 @@ def test_a_claim_that_failed_names_the_other_settings_that_were_run(database):
     assert held_claims([view]) == ([], [])
 
 
-def test_a_claim_counts_once_and_not_if_it_cannot_fail(database):
+def test_claim_counts_once_if_it_can_fail(database):
     rnn = experiment("rnn", "curve", OUTCOME, "figure 1")
     for seed in range(3):
         database.run(rnn, seed, test=FALLS)
@@ -59,21 +59,21 @@ def test_a_claim_counts_once_and_not_if_it_cannot_fail(database):
 
 
 @pytest.mark.parametrize(
-    ("curves", "standing", "words"),
+    ("curves", "status", "words"),
     [
-        ([FALLS] * 3, "agree", "1 of 1 results measured; 1 of 1 checks agree with print"),
-        ([STAYS] * 3, "fails", "1 of 1 results measured; 0 of 1 checks agree with print"),
+        ([FALLS] * 3, "agree", "1 of 1 results measured; 1 of 1 checks agree with the paper"),
+        ([STAYS] * 3, "fails", "1 of 1 results measured; 0 of 1 checks agree with the paper"),
         ([FALLS, FALLS, STAYS], "partial", "1 of 1 results measured"),
         ([FALLS], "partial", "1 of 1 results measured"),
         ([STAYS], "partial", "1 of 1 results measured"),
     ],
 )
-def test_a_square_counts_no_claim_of_few_seeds_and_none_that_depends_on_the_seed(database, curves, standing, words):
+def test_square_leaves_out_claims_of_few_seeds_and_seed_dependent_ones(database, curves, status, words):
     rnn = experiment("rnn", "curve", OUTCOME, "figure 1")
     for seed, curve in enumerate(curves):
         database.run(rnn, seed, test=curve)
     view = database.view(paper(rnn, artifacts=[figure(claim("it falls"))]))
-    assert (square(view.artifacts[0]).standing, square(view.artifacts[0]).words) == (standing, words)
+    assert (square(view.artifacts[0]).status, square(view.artifacts[0]).words) == (status, words)
     listed = [len(failed_claims([view], [])), len(seed_decided_claims([view])), len(held_claims([view])[0])]
     assert (
         listed
@@ -81,11 +81,11 @@ def test_a_square_counts_no_claim_of_few_seeds_and_none_that_depends_on_the_seed
             "agree": [0, 0, 1],
             "fails": [1, 0, 0],
             "partial": [0, int(len(curves) > 1), 0],
-        }[standing]
+        }[status]
     )
 
 
-def test_a_dot_is_the_difference_in_tolerances_with_its_90_percent_interval(database):
+def test_dot_is_the_difference_in_tolerances_with_its_90_percent_interval(database):
     """The tolerance is a factor of 1.5. The values are 1.5, 1.5² and 1.5³ times the printed number."""
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     values = [0.375, 0.5625, 0.84375]
@@ -98,7 +98,7 @@ def test_a_dot_is_the_difference_in_tolerances_with_its_90_percent_interval(data
     assert not dot.is_single
 
 
-def test_one_seed_is_a_hollow_dot_without_an_interval(database):
+def test_single_seed_is_a_hollow_dot_without_an_interval(database):
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     database.run(rnn, 0, test=[1.0, 0.25 / 1.5**2])
     (dot,) = dots([database.view(paper(rnn))])
@@ -108,7 +108,7 @@ def test_one_seed_is_a_hollow_dot_without_an_interval(database):
 
 
 @pytest.mark.parametrize(
-    ("values", "standing"),
+    ("values", "status"),
     [
         ([], "none"),
         ([0.25], "partial"),
@@ -116,24 +116,24 @@ def test_one_seed_is_a_hollow_dot_without_an_interval(database):
         ([0.6, 0.601, 0.602], "fails"),
     ],
 )
-def test_the_matrix_says_where_a_table_stands(database, values, standing):
+def test_matrix_states_the_status_of_a_table(database, values, status):
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     for seed, value in enumerate(values):
         database.run(rnn, seed, test=[1.0, value])
     (part,) = database.view(paper(rnn)).artifacts
-    assert square(part).standing == standing
+    assert square(part).status == status
 
 
-def test_a_table_is_not_all_in_agreement_while_a_row_is_missing(database):
+def test_table_with_a_missing_row_is_not_in_full_agreement(database):
     rows = [experiment(model, "last", [Printed(metric="mse", value=0.25)]) for model in ("rnn", "lstm")]
     for seed, value in enumerate([0.25, 0.251, 0.2505]):
         database.run(rows[0], seed, test=[1.0, value])
     (part,) = database.view(paper(*rows)).artifacts
-    assert square(part).standing == "partial"
-    assert square(part).words == "1 of 2 results measured; 1 of 1 checks agree with print"
+    assert square(part).status == "partial"
+    assert square(part).words == "1 of 2 results measured; 1 of 1 checks agree with the paper"
 
 
-def test_own_runs_come_first_only_where_no_experiment_was_measured(database):
+def test_unpublished_runs_come_first_only_without_measured_experiments(database):
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     database.run(rnn, 0, test=[1.0, 0.25], epochs=2)
     conditions = collect(database.store)

@@ -28,7 +28,7 @@ def add_rows(store, run_id, iterations, progress):
     store.log(run_id, rows, vectors, progress)
 
 
-def test_the_export_is_the_database(database, kind, location, orthobench):
+def test_export_equals_the_database(database, kind, location, orthobench):
     done = orthobench("db", "export", "--db", database, "--to", f"{kind}:{location}")
     assert done.code == 0, done.err
     assert done.out.strip().endswith("2 added")
@@ -39,7 +39,7 @@ def test_the_export_is_the_database(database, kind, location, orthobench):
             assert (sent.doubles, sent.tags, sent.status) == ([], ["kept"], status)
 
 
-def test_a_second_export_adds_no_duplicates(database, kind, location, orthobench):
+def test_second_export_adds_no_duplicates(database, kind, location, orthobench):
     command = ("db", "export", "--db", database, "--to", f"{kind}:{location}")
     orthobench(*command)
     files = {file: file.stat().st_size for file in location.rglob("*") if file.is_file() and file.suffix != ".log"}
@@ -57,7 +57,7 @@ def test_a_second_export_adds_no_duplicates(database, kind, location, orthobench
         assert (sent.doubles, sent.status) == ([], "finished")
 
 
-def test_points_that_the_database_has_not_are_replaced_and_told(database, kind, location, orthobench):
+def test_points_unknown_to_the_database_are_replaced_and_reported(database, kind, location, orthobench):
     command = ("db", "export", "--db", database, "--to", f"{kind}:{location}")
     orthobench(*command)
     with open_store(database) as store:
@@ -71,7 +71,7 @@ def test_points_that_the_database_has_not_are_replaced_and_told(database, kind, 
         assert sent.doubles == []
 
 
-def test_the_python_api_exports_chosen_runs(database, kind, location):
+def test_python_api_exports_selected_runs(database, kind, location):
     with ob.open_results(database) as results:
         assert str(results.export(f"{kind}:{location}", "abc0" * 4)).endswith("1 added")
     assert read_back(kind, location, "abc0" * 4).status == "finished"
@@ -87,12 +87,12 @@ def test_the_python_api_exports_chosen_runs(database, kind, location):
         (["--to", "tensorboard:r.db"], "r.db is a file and is left as it is: name a folder"),
     ],
 )
-def test_a_wrong_destination_is_one_line(database, orthobench, words, message):
+def test_invalid_destination_is_one_line(database, orthobench, words, message):
     done = orthobench("db", "export", "--db", "r.db", *words)
     assert (done.code, done.err) == (2, f"error: {message}\n")
 
 
-def test_a_missing_package_is_named_with_its_extra(orthobench, monkeypatch, tmp_path):
+def test_missing_package_is_named_with_its_extra(orthobench, monkeypatch, tmp_path):
     monkeypatch.setattr("orthobench.sinks.targets.find_spec", lambda name: None)
     done = orthobench("run", "adding", "rnn", "--log-to", "wandb")
     assert (done.code, done.out) == (2, "")
@@ -100,7 +100,7 @@ def test_a_missing_package_is_named_with_its_extra(orthobench, monkeypatch, tmp_
     assert not (tmp_path / "results.db").exists()
 
 
-def test_a_destination_that_fails_is_one_line(database, orthobench, monkeypatch):
+def test_failing_destination_is_one_line(database, orthobench, monkeypatch):
     pytest.importorskip("tensorboard", reason="the extra orthobench[tensorboard] is not installed")
     from orthobench.sinks.targets import Target
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from support.destinations import as_sent, read_back, stored
 
+from orthobench.location import Location
 from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.sinks import live
@@ -48,7 +49,7 @@ def train_to(config, folder, *targets, stop_after=None, clear=False):
         return stored(store, config.spec.key)
 
 
-def test_a_destination_holds_the_points_of_the_database(config, kind, location, tmp_path):
+def test_destination_has_the_points_of_the_database(config, kind, location, tmp_path):
     points = train_to(config, tmp_path, f"{kind}:{location}")
     sent = read_back(kind, location, config.spec.key)
     assert sent.points == as_sent(kind, points)
@@ -67,7 +68,7 @@ def test_destinations_do_not_change_the_numbers(config, kind, location, tmp_path
     assert train_to(config, tmp_path / "with", f"{kind}:{location}") == train_to(config, tmp_path / "without")
 
 
-def test_a_resumed_run_continues_its_series(config, kind, location, tmp_path):
+def test_resumed_run_continues_its_series(config, kind, location, tmp_path):
     first = train_to(config, tmp_path, f"{kind}:{location}", stop_after=6)
     assert read_back(kind, location, config.spec.key).points == as_sent(kind, first)
     assert read_back(kind, location, config.spec.key).status == "interrupted"
@@ -79,7 +80,7 @@ def test_a_resumed_run_continues_its_series(config, kind, location, tmp_path):
     assert sent.status == "finished"
 
 
-def test_points_that_a_restart_drops_are_dropped(config, kind, location, tmp_path):
+def test_restart_drops_the_points_of_the_abandoned_run(config, kind, location, tmp_path):
     """Without its checkpoint the run starts over, and stops earlier than before."""
     first = train_to(config, tmp_path, f"{kind}:{location}", stop_after=12)
     points = train_to(config, tmp_path, f"{kind}:{location}", stop_after=4, clear=True)
@@ -89,7 +90,7 @@ def test_points_that_a_restart_drops_are_dropped(config, kind, location, tmp_pat
     assert sent.doubles == []
 
 
-def test_numbers_that_are_not_finite_arrive(kind, location, tmp_path, tiny):
+def test_non_finite_numbers_arrive(kind, location, tmp_path, tiny):
     config = resolve(Catalog(), "adding", "rnn", tiny | {"learning_rate": "1e30"})
     points = train_to(config, tmp_path, f"{kind}:{location}")
     assert not all(map(math.isfinite, points.values()))
@@ -120,7 +121,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("step", ["import", "open", "add"])
-def test_a_failure_gives_one_warning_and_stops_nothing(config, tmp_path, monkeypatch, caplog, step):
+def test_failure_gives_one_warning_and_stops_nothing(config, tmp_path, monkeypatch, caplog, step):
     def open_failing(target):
         if step == "import":
             raise ImportError("No module named 'missing'")
@@ -137,7 +138,7 @@ def test_a_failure_gives_one_warning_and_stops_nothing(config, tmp_path, monkeyp
     assert points == train_to(config, tmp_path / "without")
 
 
-def test_a_server_that_is_away_gives_one_warning_without_its_password(config, tmp_path, caplog):
+def test_unreachable_server_gives_one_warning_without_its_password(config, tmp_path, caplog):
     pytest.importorskip("mlflow", reason="the extra orthobench[mlflow] is not installed")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -149,7 +150,7 @@ def test_a_server_that_is_away_gives_one_warning_without_its_password(config, tm
     assert "hidden" not in caplog.text
 
 
-def test_a_destination_that_hangs_is_left(config, tmp_path, monkeypatch, caplog):
+def test_hanging_destination_is_abandoned(config, tmp_path, monkeypatch, caplog):
     pytest.importorskip("mlflow", reason="the extra orthobench[mlflow] is not installed")
     monkeypatch.setattr(live, "CLOSE_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent, caplog.at_level(logging.WARNING):
@@ -158,9 +159,9 @@ def test_a_destination_that_hangs_is_left(config, tmp_path, monkeypatch, caplog)
     assert "not everything was sent within 0.2 s" in warning
 
 
-def test_a_destination_that_fails_after_it_was_left_warns_once(tmp_path, caplog):
+def test_destination_that_fails_after_being_abandoned_warns_once(tmp_path, caplog):
     with open_store(str(tmp_path / "r.db"), create=True) as store:
-        (channel,) = LiveSinks(store, [Target("tensorboard", "runs")]).channels
+        (channel,) = LiveSinks(store, [Target("tensorboard", Location("runs"))]).channels
     with caplog.at_level(logging.WARNING):
         channel.warn("not everything was sent within 30 s")
         channel.warn("connection refused")

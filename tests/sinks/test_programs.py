@@ -132,7 +132,7 @@ def mlflow(tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_an_mlflow_server_has_the_curves_and_the_export_prints_one_line(mlflow, database):
+def test_mlflow_server_has_the_curves_and_the_export_prints_one_line(mlflow, database):
     command = [sys.executable, "-m", "orthobench", "db", "export", "--db", database, "--to", f"mlflow:{mlflow}"]
     environment = os.environ | {"NO_PROXY": "127.0.0.1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

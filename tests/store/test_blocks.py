@@ -28,7 +28,7 @@ def bits(values) -> bytes:
         {"ä/ \n": [1.0, 2.0, 3.0], "b": [1e-3 * step for step in range(2001)]},
     ],
 )
-def test_vectors_come_back(vectors):
+def test_vectors_round_trip(vectors):
     unpacked = unpack(pack(vectors))
     assert list(unpacked) == list(vectors)
     for name, values in vectors.items():
@@ -36,18 +36,18 @@ def test_vectors_come_back(vectors):
     assert pack(unpacked) == pack(vectors)
 
 
-def test_any_float32_comes_back():
+def test_any_float32_round_trips():
     words = struct.pack("=5000I", *(random.Random(1).getrandbits(32) for _ in range(5000)))
     values = [value for value in struct.unpack("=5000f", words) if not math.isnan(value)]
     assert bits(unpack(pack({"a": values}))["a"]) == bits(values)
 
 
-def test_a_smooth_vector_takes_less_than_three_quarters():
+def test_smooth_vector_takes_less_than_three_quarters():
     values = [math.exp(-step / 100) for step in range(1000)]
     assert len(pack({"gradient_norm/h": values})) < 4 * 1000 * 0.75
 
 
-def test_damage_is_noticed():
+def test_damage_is_detected():
     """A changed byte is, but for the bits that fill the last byte before the checksum; so is a cut."""
     vectors = {"a": [0.5, 0.25, 3.0], "b": [1.0]}
     block = pack(vectors)

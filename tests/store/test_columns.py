@@ -15,7 +15,7 @@ from orthobench.store import columns as columns_module
 from orthobench.store.columns import metric_columns
 
 
-def test_columns_hold_the_rows(tmp_path, monkeypatch):
+def test_columns_equal_the_rows(tmp_path, monkeypatch):
     monkeypatch.setattr("orthobench.store.columns.ROWS_AT_ONCE", 7)
     with open_store(str(tmp_path / "results.db"), create=True) as store:
         keys = [add_run(store, model) for model in ("lstm", "rnn")]
@@ -33,7 +33,7 @@ def test_columns_hold_the_rows(tmp_path, monkeypatch):
             np.testing.assert_array_equal(columns.value, [row[4] for row in rows])
 
 
-def test_a_row_between_the_two_queries_changes_nothing(tmp_path, monkeypatch):
+def test_row_committed_between_two_queries_changes_nothing(tmp_path, monkeypatch):
     """Another process commits a row after the lengths of the series were read."""
     file = str(tmp_path / "results.db")
     with open_store(file, create=True) as store, open_store(file) as other:
@@ -54,7 +54,7 @@ def test_a_row_between_the_two_queries_changes_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("column", "value"), [("value", "text"), ("iteration", 1.5), ("series_id", 99)])
-def test_a_row_with_a_value_of_another_type_is_left_out(tmp_path, caplog, column, value):
+def test_row_with_a_value_of_another_type_is_left_out(tmp_path, caplog, column, value):
     file = tmp_path / "results.db"
     with open_store(str(file), create=True) as store:
         key = add_run(store)

@@ -201,12 +201,12 @@ def checked(path: Path, check: str) -> str:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_damage_ends_a_command_with_a_traceback(orthobench, sound, tmp_path, tiny_options, seed):
+def test_no_single_damage_ends_a_command_with_a_traceback(orthobench, sound, tmp_path, tiny_options, seed):
     attack(orthobench, sound, tmp_path, tiny_options, seed, 4)
 
 
 @pytest.mark.parametrize("seed", [125, 139, 167, 181])
-def test_no_damage_that_once_failed_does_so_again(orthobench, sound, tmp_path, tiny_options, seed):
+def test_no_earlier_failure_ends_a_command_with_a_traceback(orthobench, sound, tmp_path, tiny_options, seed):
     """A run without settings in `show`, and a copy of a database that lacks a table."""
     attack(orthobench, sound, tmp_path, tiny_options, seed, len(COMMANDS) + 2)
 
@@ -220,7 +220,7 @@ def test_no_damage_that_once_failed_does_so_again(orthobench, sound, tmp_path, t
         (b"indexix_run_task", b"indexix_\xffun_task"),
     ],
 )
-def test_a_schema_that_is_not_utf_8_is_damage(orthobench, sound, tmp_path, text, damaged):
+def test_schema_that_is_not_utf_8_is_damage(orthobench, sound, tmp_path, text, damaged):
     content = sound.read_bytes()
     assert content.count(text) == 1
     (tmp_path / "results.db").write_bytes(content.replace(text, damaged))
@@ -234,12 +234,12 @@ def test_a_schema_that_is_not_utf_8_is_damage(orthobench, sound, tmp_path, text,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 240))
-def test_no_damage_of_many_ends_a_command_with_a_traceback(orthobench, sound, tmp_path, tiny_options, seed):
+def test_no_random_damage_ends_a_command_with_a_traceback(orthobench, sound, tmp_path, tiny_options, seed):
     attack(orthobench, sound, tmp_path, tiny_options, seed, len(COMMANDS) + 2)
 
 
 @pytest.mark.parametrize("statement", WRONG)
-def test_a_value_that_cannot_be_read_is_damage(orthobench, sound, tmp_path, caplog, statement):
+def test_unreadable_value_is_damage(orthobench, sound, tmp_path, caplog, statement):
     """`db export` reads every value; it and `db info` name the damage with its fix."""
     shutil.copy(sound, tmp_path / "results.db")
     execute(tmp_path / "results.db", statement)
@@ -266,7 +266,7 @@ def test_a_value_that_cannot_be_read_is_damage(orthobench, sound, tmp_path, capl
         (lambda path: path.mkdir(), "is a folder"),
     ],
 )
-def test_another_file_is_refused_by_every_command(orthobench, tmp_path, make, line):
+def test_other_file_is_refused_by_every_command(orthobench, tmp_path, make, line):
     make(tmp_path / "results.db")
     sound_commands = [command for command in COMMANDS if command[1:2] not in (("merge",), ("backup",))]
     for command in sound_commands:
@@ -275,7 +275,7 @@ def test_another_file_is_refused_by_every_command(orthobench, tmp_path, make, li
         assert (done.code, line in done.err) == (2, True), command
 
 
-def test_a_run_is_not_stored_in_a_damaged_file(orthobench, sound, tmp_path, tiny_options):
+def test_run_is_not_stored_in_a_damaged_file(orthobench, sound, tmp_path, tiny_options):
     """One page of an index is lost: a run would be stored without a word."""
     path = tmp_path / "results.db"
     shutil.copy(sound, path)
@@ -294,7 +294,7 @@ def test_a_run_is_not_stored_in_a_damaged_file(orthobench, sound, tmp_path, tiny
         assert path.read_bytes() == content
 
 
-def test_the_check_before_writing_is_done_once_and_ends_after_its_time(sound, tmp_path, monkeypatch):
+def test_check_before_writing_runs_once_and_stops_at_its_time_limit(sound, tmp_path, monkeypatch):
     path = tmp_path / "r.db"
     shutil.copy(sound, path)
     checks = []
@@ -313,7 +313,7 @@ def test_the_check_before_writing_is_done_once_and_ends_after_its_time(sound, tm
     open_store(str(path), create=True).close()
 
 
-def test_a_backup_of_a_damaged_database_is_refused(sound, tmp_path):
+def test_backup_of_a_damaged_database_is_refused(sound, tmp_path):
     path, copy = tmp_path / "r.db", tmp_path / "copy.db"
     shutil.copy(sound, path)
     zero_pages(path, random.Random(1))
@@ -343,7 +343,7 @@ def test_two_backups_to_one_name_share_no_file(sound, tmp_path, monkeypatch):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["copy.db", "r.db"]
 
 
-def test_a_copy_that_differs_is_no_backup(sound, tmp_path, monkeypatch):
+def test_copy_that_differs_is_not_accepted_as_backup(sound, tmp_path, monkeypatch):
     """The disk loses a page of the copy, or a row of it."""
     from orthobench.store import backup
 
@@ -367,7 +367,7 @@ def test_a_copy_that_differs_is_no_backup(sound, tmp_path, monkeypatch):
         assert not copy.exists()
 
 
-def test_the_damage_that_is_inflicted_is_damage(sound, tmp_path):
+def test_inflicted_damage_is_detectable(sound, tmp_path):
     """Each kind of damage changes the file, and SQLite or a strict read finds most of it."""
     problem_count = 0
     for seed in range(len(DAMAGES) * 3):

@@ -11,7 +11,7 @@ import pytest
 
 import orthobench as ob
 from orthobench.store import open_store
-from orthobench.store.location import OWN, default_database, is_protected, protect
+from orthobench.store.connect import DEFAULT, OWN, default_database, is_protected, protect
 
 
 @pytest.fixture
@@ -23,25 +23,25 @@ def results(tmp_path, monkeypatch) -> Path:
     return tmp_path / "results.db"
 
 
-def test_without_protection_results_db_is_the_default(tmp_path, monkeypatch):
+def test_results_db_is_the_default_without_protection(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert default_database(writes=True) == default_database(writes=False) == "results.db"
+    assert default_database(writes=True) == default_database(writes=False) == DEFAULT
     open_store("results.db", create=True).close()
-    assert default_database(writes=True) == "results.db"
+    assert default_database(writes=True) == DEFAULT
     Path("results.db").write_text("no database")
     assert not is_protected(Path("results.db"))
 
 
-def test_a_protected_database_is_read_until_there_is_another(results):
-    assert default_database(writes=False) == "results.db"
+def test_protected_database_is_read_until_another_exists(results):
+    assert default_database(writes=False) == DEFAULT
     assert default_database(writes=True) == OWN
     open_store(OWN, create=True).close()
     assert default_database(writes=False) == OWN
     protect(results, False)
-    assert default_database(writes=False) == default_database(writes=True) == "results.db"
+    assert default_database(writes=False) == default_database(writes=True) == DEFAULT
 
 
-def test_runs_without_a_database_leave_a_protected_one_as_it_is(orthobench, results, tiny_options):
+def test_runs_without_a_named_database_do_not_change_a_protected_one(orthobench, results, tiny_options):
     before = results.read_bytes()
     outcome = orthobench("run", "adding", "lstm", *tiny_options)
     assert outcome.code == 0, outcome.err
@@ -53,13 +53,13 @@ def test_runs_without_a_database_leave_a_protected_one_as_it_is(orthobench, resu
     assert "lstm" not in orthobench("ls", "--db", "results.db").out
 
 
-def test_a_named_database_is_written(orthobench, results, tiny_options):
+def test_named_database_is_written(orthobench, results, tiny_options):
     assert orthobench("run", "adding", "lstm", *tiny_options, "--db", "results.db").code == 0
-    assert not Path(OWN).exists()
+    assert not Path(OWN.real).exists()
     assert "lstm" in orthobench("ls", "--db", "results.db").out
 
 
-def test_the_python_api_has_the_same_default(results, tiny):
+def test_python_api_has_the_same_default(results, tiny):
     run = ob.run("adding", "lstm", settings=tiny)
     with ob.open_results() as opened:
         assert list(opened.runs()["run"]) == [run.key]
@@ -67,7 +67,7 @@ def test_the_python_api_has_the_same_default(results, tiny):
         assert opened.runs().empty
 
 
-def test_the_command_protects_and_ends_protection(orthobench, results):
+def test_command_protects_and_unprotects(orthobench, results):
     assert orthobench("db", "protect", "--off").out == "results.db is no longer protected\n"
     assert "protected" not in orthobench("db", "info").out
     assert orthobench("db", "protect").out == "results.db is protected\n"
@@ -79,7 +79,7 @@ def test_the_command_protects_and_ends_protection(orthobench, results):
     assert not is_protected(Path("other.db"))
 
 
-def test_the_shipped_results_are_protected(tmp_path):
+def test_shipped_results_are_protected(tmp_path):
     shipped = tmp_path / "results.db"
     shutil.copy(Path(__file__).parents[2] / "results.db", shipped)
     assert is_protected(shipped)

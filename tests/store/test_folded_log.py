@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
+import sys
 import urllib.request
 from contextlib import closing
 from pathlib import Path
@@ -71,7 +72,29 @@ def test_each_finished_run_of_a_sweep_is_in_a_copy(tmp_path, monkeypatch, jobs):
         assert log_size(file) == 0
 
 
-def test_a_run_that_ends_during_a_read_is_in_the_file_after_it(tmp_path):
+@pytest.mark.slow
+def test_copy_at_any_moment_has_the_runs_finished_before(tmp_path):
+    file, copy = tmp_path / "r.db", tmp_path / "copy" / "r.db"
+    copy.parent.mkdir()
+    ob.run("adding", "rnn", seed=9, settings=SETTINGS, db=file)
+    options = [word for name, value in SETTINGS.items() for word in ("-s", f"{name}={value}")]
+    command = [sys.executable, "-m", "orthobench", "sweep", "adding", "--models", "rnn,lstm", "--seeds", "3", "-j", "2"]
+    with served(str(file)) as server:
+        sweep = subprocess.Popen([*command, "--db", file, *options], stdout=subprocess.DEVNULL)
+        copied = 0
+        while sweep.poll() is None:
+            before = finished_in(file)
+            subprocess.run(["cp", file, copy], check=True)
+            assert before <= finished_in(copy)
+            copied += 1
+            if copied % 10 == 1:
+                urllib.request.urlopen(server.address, timeout=60).read()
+        assert sweep.returncode == 0
+    assert copied > 7
+    assert len(finished_in(file)) == 7
+
+
+def test_run_that_ends_during_a_read_is_in_the_file_afterwards(tmp_path):
     file = tmp_path / "r.db"
     key = ob.run("adding", "rnn", settings=SETTINGS, db=file).key
     with open_store(str(file), create=True) as writer, open_store(str(file)) as reader:
@@ -85,7 +108,7 @@ def test_a_run_that_ends_during_a_read_is_in_the_file_after_it(tmp_path):
         assert connection.execute("SELECT message FROM run").fetchall() == [("written meanwhile",)]
 
 
-def test_a_log_that_is_not_folded_is_said(tmp_path, orthobench):
+def test_unfolded_log_is_reported(tmp_path, orthobench):
     file = tmp_path / "r.db"
     key = ob.run("adding", "rnn", settings=SETTINGS, db=file).key
     with open_store(str(file), create=True) as writer, closing(sqlite3.connect(file)) as other:

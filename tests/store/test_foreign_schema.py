@@ -12,6 +12,7 @@ from support.records import make_run_record
 
 import orthobench
 from orthobench.errors import DamagedError, UsageError
+from orthobench.location import Location
 from orthobench.store import open_store
 from orthobench.store.connect import connect
 from orthobench.store.open import make_engine
@@ -31,7 +32,7 @@ def file(tmp_path):
     return file
 
 
-def test_a_database_with_triggers_is_read_and_not_written(file):
+def test_database_with_triggers_is_read_and_not_written(file):
     with open_store(str(file)) as store:
         (run,) = store.runs()
         for write in (lambda: store.tag([KEY], ["x"]), lambda: store.delete(run.id)):
@@ -42,7 +43,7 @@ def test_a_database_with_triggers_is_read_and_not_written(file):
         open_store(str(file), create=True)
 
 
-def test_a_merge_leaves_triggers_behind(orthobench, file):
+def test_merge_leaves_triggers_behind(orthobench, file):
     assert orthobench("db", "merge", "r.db", "--db", "new.db").code == 0
     with open_store("new.db", create=True) as store:
         store.tag([KEY], ["x"])
@@ -52,7 +53,7 @@ def test_a_merge_leaves_triggers_behind(orthobench, file):
 def test_no_connection_trusts_the_schema(file):
     with connect(file) as connection:
         assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
-    engine = make_engine(str(file))
+    engine = make_engine(Location(str(file)))
     with engine.connect() as opened:
         assert opened.exec_driver_sql("PRAGMA trusted_schema").scalar() == 0
     engine.dispose()
@@ -107,7 +108,7 @@ def shadow(file, table):
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("table", [VERSION_TABLE, "run", "metric"])
-def test_a_long_view_in_place_of_a_table_is_one_line(orthobench, sound, tmp_path, table, command):
+def test_long_view_in_place_of_a_table_is_one_line(orthobench, sound, tmp_path, table, command):
     shutil.copy(sound, tmp_path / "s.db")
     shutil.copy(sound, tmp_path / "new.db")
     shadow(tmp_path / "s.db", table)
@@ -132,7 +133,7 @@ def test_every_table_may_be_shadowed(sound, tmp_path):
             open_store(str(file))
 
 
-def test_a_view_of_another_name_is_not_read(orthobench, sound, tmp_path):
+def test_view_of_another_name_is_not_read(orthobench, sound, tmp_path):
     shutil.copy(sound, tmp_path / "s.db")
     with closing(sqlite3.connect("s.db")) as database, database:
         database.execute(f"CREATE VIEW others AS {LONG.format('id')}")

@@ -64,7 +64,7 @@ def test_runs_are_read_by_three_statements(database):
         assert len(store.runs(tag="new")) == 401
 
 
-def test_a_list_reads_the_columns_that_it_shows(database):
+def test_list_reads_only_the_shown_columns(database):
     with open_store(database) as store:
         with statements() as seen:
             run = store.runs(brief=True)[1]
@@ -76,7 +76,7 @@ def test_a_list_reads_the_columns_that_it_shows(database):
                 getattr(run, name)
 
 
-def test_ls_takes_as_many_statements_for_many_runs(orthobench, database):
+def test_ls_takes_the_same_number_of_statements_for_many_runs(orthobench, database):
     with statements() as few:
         assert len(orthobench("ls", "--db", database).out.splitlines()) == 4
     enlarge(database)

@@ -56,7 +56,7 @@ def dump(path: Path) -> list[str]:
         return list(connection.iterdump())
 
 
-def test_all_runs_of_both_are_there_once(databases, tmp_path):
+def test_every_run_of_both_is_kept_once(databases, tmp_path):
     target, source = databases
     enter(target, A_KEY, [1.0], machine="one")
     enter(target, B_KEY, [2.0, 1.5], machine="one")
@@ -106,7 +106,7 @@ def test_all_runs_of_both_are_there_once(databases, tmp_path):
         ((Status.INTERRUPTED, 4), (Status.RUNNING, 3), False),
     ],
 )
-def test_of_two_the_one_that_got_further_is_kept(databases, target_state, source_state, is_replaced):
+def test_more_advanced_of_two_equal_runs_is_kept(databases, target_state, source_state, is_replaced):
     target, source = databases
     for store, (status, count), machine in ((target, target_state, "ours"), (source, source_state, "theirs")):
         enter(store, K_KEY, [float(len(machine) + i) for i in range(count)], status, machine)
@@ -137,14 +137,14 @@ def test_segments_follow_their_run(databases):
     assert merge(source, target).rows["segment"] == 0
 
 
-def test_a_run_that_nobody_here_is_at_does_not_say_running(databases):
+def test_abandoned_run_is_not_listed_as_running(databases):
     target, source = databases
     enter(source, K_KEY, [1.0], Status.RUNNING)
     merge(source, target)
     assert target.get(K_KEY).status == Status.INTERRUPTED
 
 
-def test_a_run_that_is_being_trained_here_is_left_alone(databases):
+def test_run_in_training_here_is_left_alone(databases):
     target, source = databases
     enter(target, K_KEY, [1.0], Status.RUNNING)
     enter(source, K_KEY, [1.0, 2.0])
@@ -153,7 +153,7 @@ def test_a_run_that_is_being_trained_here_is_left_alone(databases):
     assert contents(target) == before
 
 
-def test_a_merge_that_fails_changes_nothing(databases, tmp_path):
+def test_failing_merge_changes_nothing(databases, tmp_path):
     target, source = databases
     enter(target, K_KEY, [1.0], Status.FAILED)
     enter(source, A_KEY, [1.0], machine="other")
@@ -169,7 +169,7 @@ def test_a_merge_that_fails_changes_nothing(databases, tmp_path):
     assert merge(source, target).added == [A_KEY]
 
 
-def test_what_is_said_of_a_run_is_joined(databases):
+def test_tags_and_related_rows_of_a_run_are_united(databases):
     """A table that refers to a run but has no iteration: a later schema may add such a table."""
     target, source = databases
     table = sa.Table(
@@ -196,7 +196,7 @@ def test_what_is_said_of_a_run_is_joined(databases):
         Base.metadata.remove(table)
 
 
-def test_an_older_database_is_read_through_a_copy(tmp_path, monkeypatch):
+def test_older_database_is_read_through_a_copy(tmp_path, monkeypatch):
     old = tmp_path / "old.db"
     write_older(old)
     before = old.read_bytes()
@@ -209,7 +209,7 @@ def test_an_older_database_is_read_through_a_copy(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.glob("old.db*")} == {"old.db"}
 
 
-def test_a_newer_database_is_refused(tmp_path):
+def test_newer_database_is_refused(tmp_path):
     path = tmp_path / "r.db"
     open_store(str(path), create=True).close()
     with closing(sqlite3.connect(path)) as connection:

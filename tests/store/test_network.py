@@ -6,7 +6,7 @@ import pytest
 
 from orthobench.errors import UsageError
 from orthobench.store import open_store
-from orthobench.store.location import file_system
+from orthobench.store.connect import file_system
 
 
 @pytest.fixture
@@ -23,14 +23,14 @@ def mounts(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "lustre", "gpfs", "ceph"])
-def test_a_file_on_a_network_is_refused_with_the_reason_and_the_fix(tmp_path, mounts, kind):
+def test_file_on_a_network_is_refused_with_reason_and_fix(tmp_path, mounts, kind):
     mounts(f"/dev/sda1 / ext4 rw 0 0\nserver:/home {tmp_path} {kind} rw,vers=3 0 0\n")
-    with pytest.raises(UsageError, match=rf"network file system \({kind}\).* local disk.*--db postgresql://"):
+    with pytest.raises(UsageError, match=rf"network file system \({kind}\).* local disk.*db='postgresql://"):
         open_store(str(tmp_path / "r.db"), create=True)
     assert not (tmp_path / "r.db").exists()
 
 
-def test_the_innermost_mount_counts_and_of_two_on_one_place_the_later(tmp_path, mounts):
+def test_innermost_and_latest_mount_decides(tmp_path, mounts):
     inner = tmp_path / "with space"
     inner.mkdir()
     escaped = str(inner).replace(" ", "\\040")
@@ -41,13 +41,13 @@ def test_the_innermost_mount_counts_and_of_two_on_one_place_the_later(tmp_path, 
     open_store(str(inner / "r.db"), create=True).close()
 
 
-def test_a_link_is_followed(tmp_path, mounts):
+def test_link_is_followed(tmp_path, mounts):
     (tmp_path / "far").mkdir()
     (tmp_path / "near").symlink_to("far")
     mounts(f"/dev/sda1 / ext4 rw 0 0\ns:/far {tmp_path}/far nfs4 rw 0 0\n")
     assert file_system(tmp_path / "near" / "r.db") == "nfs4"
 
 
-def test_a_system_without_such_a_table_refuses_nothing(tmp_path, monkeypatch):
+def test_system_without_a_mount_table_refuses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("psutil.PROCFS_PATH", str(tmp_path / "none"))
     open_store(str(tmp_path / "r.db"), create=True).close()

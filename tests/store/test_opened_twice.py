@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from orthobench.errors import DamagedError
+from orthobench.location import Location
 from orthobench.store import open_store
 from orthobench.store.open import check_writable
 
@@ -23,7 +24,7 @@ connection.close()
 """
 
 
-def test_what_is_written_after_another_process_closed_the_database_is_there(tmp_path):
+def test_rows_written_after_another_process_closed_the_database_are_kept(tmp_path):
     path = str(tmp_path / "r.db")
 
     def counted_elsewhere() -> int:
@@ -31,7 +32,7 @@ def test_what_is_written_after_another_process_closed_the_database_is_there(tmp_
 
     with open_store(path, create=True) as store:
         store.add_benchmark("first", {}, "d", {})
-        check_writable(path)
+        check_writable(Location.of(path))
         with open_store(path) as again:
             assert len(again.benchmarks()) == 1
             assert counted_elsewhere() == 1
@@ -41,7 +42,7 @@ def test_what_is_written_after_another_process_closed_the_database_is_there(tmp_
 
 
 @pytest.mark.parametrize("content", [b"text", b"a longer text, but no database " * 100])
-def test_another_file_is_refused(tmp_path, content):
+def test_other_file_is_refused(tmp_path, content):
     path = tmp_path / "r.db"
     path.write_bytes(content)
     for create in (False, True):

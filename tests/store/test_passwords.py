@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 from pathlib import Path
 
 import pytest
 
+import orthobench
 from orthobench.errors import OrthobenchError, UsageError, without_passwords
 from orthobench.executors.job import Job
+from orthobench.location import Location
+from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
+from orthobench.sinks.targets import Target
 from orthobench.spec import resolve
-from orthobench.store.location import parse
+from orthobench.weights.folder import WeightsFolder, weights_folder
 
 SECRET = "Xyzzy7Plugh"
 BASELINE = """\
@@ -125,7 +130,7 @@ def test_no_command_shows_the_password_of_a_server_that_refuses(orthobench, fold
         "mysql://me:{secret}@127.0.0.1:{port}/name",
     ],
 )
-def test_a_url_that_cannot_be_opened_is_refused_without_its_password(orthobench, folder, url):
+def test_url_that_cannot_be_opened_is_refused_without_its_password(orthobench, folder, url):
     pytest.importorskip("psycopg", reason="the extra orthobench[postgresql] is not installed")
     url = url.format(secret=SECRET, port=free_port())
     for command in (("ls",), ("db", "info"), ("db", "backup", "copy.db"), ("run", "adding", "rnn")):
@@ -159,7 +164,7 @@ def test_no_command_shows_or_stores_the_password_of_a_server(postgres, orthobenc
     assert not leaks(folder)  # copy.db has every row of the server's database
 
 
-def test_a_port_that_is_not_a_number_is_one_line(orthobench):
+def test_non_numeric_port_is_one_line(orthobench):
     done = orthobench("ls", "--db", "postgresql://me@host:54a2/name")
     assert done.code == 2
     assert done.err.startswith("error: the port in 'postgresql://...' is not a number: write ")
@@ -186,24 +191,66 @@ def test_a_port_that_is_not_a_number_is_one_line(orthobench):
         ("ray://127.0.0.1:10001: no answer, ask me@home", "ray://127.0.0.1:10001: no answer, ask me@home"),
     ],
 )
-def test_a_text_is_shown_without_passwords(location, shown):
+def test_text_is_shown_without_passwords(location, shown):
     assert without_passwords(location) == shown
     assert without_passwords(shown) == shown
 
 
 @pytest.mark.parametrize("password", ["a%40b", "a%2Fb%3Ac%26d%3F", "a:b", "a/b", "a?b", "a#b", "%20"])
-def test_the_password_that_is_masked_is_the_one_that_is_used(password):
+def test_masked_password_is_the_one_in_use(password):
     """SQLAlchemy decodes the URL: what it calls password is what is masked, and the rest is the same."""
-    masked = without_passwords(f"postgresql://me:{password}@host:5432/name")
-    assert masked == "postgresql://me:***@host:5432/name"
-    url = parse(f"postgresql://me:{password}@host:5432/name")
-    assert url.set(password="***") == parse(masked)
-    assert url.password
+    location = Location(f"postgresql://me:{password}@host:5432/name")
+    assert str(location) == "postgresql://me:***@host:5432/name"
+    assert location.url.render_as_string(hide_password=True) == f"postgresql+psycopg{str(location)[10:]}"
+    assert location.url.set(password="***") == Location(str(location)).url
+    assert location.url.password
 
 
-def test_errors_of_this_package_and_jobs_hold_no_password(tiny):
+def test_errors_and_jobs_hold_no_password(tiny):
     url = f"postgresql://me:{SECRET}@host/name"
     assert str(UsageError(f"{url} is away")) == "postgresql://me:***@host/name is away"
     assert SECRET not in repr(OrthobenchError(url).args)
     spec = resolve(Catalog(), "adding", "rnn", tiny).spec
-    assert SECRET not in repr(Job(spec, "rnn", url))
+    assert SECRET not in repr(Job(spec, "rnn", Location(url)))
+
+
+@pytest.mark.parametrize(
+    ("real", "shown"),
+    [
+        ("results.db", "results.db"),
+        ("a b/ü?token=x.db", "a b/ü?token=x.db"),  # a file
+        (f"postgresql://me:a {SECRET}@host/name", "postgresql://me:***@host/name"),
+        (f"postgresql://me:a\t@{SECRET}@host/name", "postgresql://me:***@host/name"),
+        (f"postgresql://me@host/name?password=a {SECRET}", "postgresql://me@host/name?password=***"),
+        ("s3://bucket/a b@2", "s3://bucket/a b@2"),
+        (f"s3://key:a/b+{SECRET}=@bucket/a?token={SECRET}&x=1", "s3://key:***@bucket/a?token=***&x=1"),
+    ],
+)
+def test_the_text_of_a_location_hides_its_passwords(real, shown):
+    location = Location(real)
+    assert (str(location), f"{location}", repr(location)) == (shown, shown, f"Location({shown!r})")
+    assert location.real == pickle.loads(pickle.dumps(location)).real == real
+    assert Location.of(location) is location
+    assert Location.of(real) == location != Location(shown + "x")
+
+
+def test_records_with_locations_show_no_password():
+    url = f"s3://key:{SECRET}@bucket/w?token={SECRET}"
+    options = RunOptions(weights=url, checkpoints=Location(url))
+    folder = weights_folder(Location(f"postgresql://me:{SECRET}@host/name"), options.weights)
+    target = Target("mlflow", Location(f"https://me:{SECRET}@host:5000"))
+    for record in (options, folder, target, WeightsFolder(Location(url)), folder.recorded("best.safetensors")):
+        assert SECRET not in f"{record} {record!r}"
+    assert folder.root.real == url
+    assert str(target) == "mlflow:https://me:***@host:5000"
+
+
+def test_nothing_else_hides_passwords():
+    """A message about a location needs no care; only the texts of other libraries' errors do."""
+    package = Path(orthobench.__file__).parent
+    callers = {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        if "without_passwords(" in file.read_text()
+    }
+    assert callers == {"errors.py", "location.py", "cli/__init__.py"}

@@ -49,7 +49,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(server_module, "PATIENCE", 0.5)
 
 
-def test_the_migrations_make_the_tables(postgres):
+def test_migrations_create_the_tables(postgres):
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext
 
@@ -61,7 +61,7 @@ def test_the_migrations_make_the_tables(postgres):
         assert connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one() == HEAD
 
 
-def test_a_snapshot_sees_one_state(store):
+def test_snapshot_sees_one_state(store):
     store.log(start(store).id, [point(0)], [], {})
     counted = text("SELECT count(*) FROM metric")
     with store.snapshot() as session:
@@ -72,7 +72,7 @@ def test_a_snapshot_sees_one_state(store):
         assert session.execute(counted).scalar_one() == 2
 
 
-def test_processes_that_make_the_same_database_at_once_make_one(postgres):
+def test_processes_creating_the_same_database_at_once_create_one(postgres):
     errors: list[Exception] = []
 
     def make() -> None:
@@ -91,7 +91,7 @@ def test_processes_that_make_the_same_database_at_once_make_one(postgres):
         assert store.runs() == []
 
 
-def test_what_is_written_comes_back(store):
+def test_stored_rows_are_read_back(store):
     run = start(store)
     spec = run.spec
     assert spec["note"] == ["ü", None, 0.1]
@@ -143,7 +143,7 @@ def test_writers_in_one_environment_lose_nothing(postgres):
         assert all(run.tags == ["together"] for run in runs)
 
 
-def test_a_run_is_held_by_one_process_wherever_it_is(postgres, store):
+def test_run_is_held_by_one_process_on_any_machine(postgres, store):
     with open_store(postgres) as elsewhere, store.server.lock("run a"):
         assert elsewhere.server.is_locked("run a")
         assert not elsewhere.server.is_locked("run b")
@@ -154,7 +154,7 @@ def test_a_run_is_held_by_one_process_wherever_it_is(postgres, store):
     assert not store.server.is_locked("run a")
 
 
-def test_a_run_in_training_is_busy_elsewhere(postgres, store, tmp_path, tiny):
+def test_run_in_training_is_busy_elsewhere(postgres, store, tmp_path, tiny):
     config = resolve(Catalog(), "adding", "rnn", tiny)
     key = config.spec.key
     with open_store(postgres) as elsewhere, elsewhere.server.lock(f"run {key}"), pytest.raises(RunLockedError):
@@ -162,7 +162,7 @@ def test_a_run_in_training_is_busy_elsewhere(postgres, store, tmp_path, tiny):
     assert store.runs() == []
 
 
-def test_a_process_that_lost_its_run_to_another_writes_nothing_more(postgres, store):
+def test_process_that_lost_its_run_writes_nothing_more(postgres, store):
     run = start(store)
     store.log(run.id, [point(0)], [], {})
     with open_store(postgres) as elsewhere:
@@ -191,7 +191,7 @@ def drop_connections(url: str) -> None:
         )
 
 
-def test_connections_that_are_cut_are_made_again(postgres, store, caplog):
+def test_interrupted_connections_are_reopened(postgres, store, caplog):
     run = start(store)
     with store.server.lock("run k0"):
         for iteration in range(3):
@@ -202,7 +202,7 @@ def test_connections_that_are_cut_are_made_again(postgres, store, caplog):
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_transaction_whose_end_is_unknown_is_carried_out_once(postgres, store, monkeypatch, when):
+def test_transaction_with_unknown_outcome_is_applied_once(postgres, store, monkeypatch, when):
     """The connection is cut right before the commit, or right after it, when the client does not know of it yet."""
     run, engine = start(store), store.engine
     commit, cut = engine.dialect.do_commit, []
@@ -228,7 +228,7 @@ def test_a_transaction_whose_end_is_unknown_is_carried_out_once(postgres, store,
     assert len(store.benchmarks("b")) == 1
 
 
-def test_a_lost_lock_is_taken_again_before_anything_is_written(postgres, store):
+def test_lost_lock_is_acquired_again_before_any_write(postgres, store):
     run = start(store)
     with store.server.lock("run k0"), open_store(postgres) as elsewhere:
         drop_connections(postgres)
@@ -236,7 +236,7 @@ def test_a_lost_lock_is_taken_again_before_anything_is_written(postgres, store):
         assert elsewhere.server.is_locked("run k0")
 
 
-def test_a_lost_lock_that_another_took_ends_the_run(postgres, store):
+def test_lost_lock_taken_by_another_ends_the_run(postgres, store):
     run = start(store)
     with store.server.lock("run k0"), open_store(postgres) as elsewhere:
         drop_connections(postgres)
@@ -283,9 +283,7 @@ def carry_out(url: str, config, folder: Path, observer, should_stop=lambda: Fals
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["immediate", "fast"])
-def test_a_run_waits_for_a_server_that_is_stopped_and_comes_back(
-    postgres, postgres_server, tmp_path, tiny, caplog, mode
-):
+def test_run_waits_for_a_stopped_server_that_comes_back(postgres, postgres_server, tmp_path, tiny, caplog, mode):
     caplog.set_level(logging.INFO)
     config = resolve(Catalog(), "adding", "scornn", tiny)
     uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", config, tmp_path / "uncut", EventSink())
@@ -302,7 +300,7 @@ def test_a_run_waits_for_a_server_that_is_stopped_and_comes_back(
 
 
 @pytest.mark.slow
-def test_a_run_whose_server_stays_away_stops_and_goes_on_later(postgres, postgres_server, quick, tmp_path, tiny):
+def test_run_whose_server_stays_away_stops_and_resumes_later(postgres, postgres_server, quick, tmp_path, tiny):
     config = resolve(Catalog(), "adding", "scornn", tiny)
     uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", config, tmp_path / "uncut", EventSink())
     try:
@@ -315,7 +313,7 @@ def test_a_run_whose_server_stays_away_stops_and_goes_on_later(postgres, postgre
 
 
 @pytest.mark.slow
-def test_the_command_stops_with_one_line_and_goes_on(
+def test_command_stops_with_one_line_and_resumes(
     postgres, postgres_server, quick, orthobench, tiny_options, monkeypatch
 ):
     command = ("run", "adding", "rnn", *tiny_options, "--db", postgres)
@@ -336,7 +334,7 @@ def test_the_command_stops_with_one_line_and_goes_on(
 
 
 @pytest.mark.slow
-def test_a_request_to_stop_ends_the_waiting(postgres, postgres_server, tmp_path, tiny):
+def test_stop_request_ends_the_waiting(postgres, postgres_server, tmp_path, tiny):
     """The patience is ten minutes: the test ends early because `stop_waiting` ends the wait."""
     config = resolve(Catalog(), "adding", "rnn", tiny)
     stopped = threading.Event()
@@ -354,7 +352,7 @@ def test_a_request_to_stop_ends_the_waiting(postgres, postgres_server, tmp_path,
         postgres_server.start()
 
 
-def test_a_server_that_is_not_there_is_one_line_without_the_password(postgres_server, orthobench):
+def test_unreachable_server_is_one_line_without_the_password(postgres_server, orthobench):
     done = orthobench("ls", "--db", f"postgresql://me:secret@/none?host={postgres_server.folder / 'nowhere'}")
     assert done.code == 2
     assert "cannot be opened" in done.err
@@ -362,7 +360,7 @@ def test_a_server_that_is_not_there_is_one_line_without_the_password(postgres_se
     assert "secret" not in done.err
 
 
-def test_a_server_that_is_lost_while_a_command_opens_its_database_is_waited_for(postgres, monkeypatch):
+def test_server_lost_while_a_command_opens_its_database_is_waited_for(postgres, monkeypatch):
     """The connection is cut before the schema is read, and the server's next answer is that it starts."""
     open_store(postgres, create=True).close()
     looked, look = [], open_module._version
@@ -379,13 +377,13 @@ def test_a_server_that_is_lost_while_a_command_opens_its_database_is_waited_for(
     assert len(looked) == 2
 
 
-def test_a_server_that_was_reached_before_is_waited_for_though_it_does_not_answer(postgres_server, quick):
+def test_known_server_that_does_not_answer_is_waited_for(postgres_server, quick):
     url = f"postgresql://me@/none?host={postgres_server.folder / 'nowhere'}"
     with pytest.raises(StorageError, match="the database server is lost"):
         open_store(url, stop_waiting=lambda: False)
 
 
-def test_the_commands_work_on_a_server(postgres, orthobench, tiny_options):
+def test_commands_work_on_a_server(postgres, orthobench, tiny_options):
     at = ("--db", postgres)
     sweep = ("sweep", "adding", "--models", "rnn,lstm", "--seeds", "2", *tiny_options, *at)
     assert "4 missing" in orthobench(*sweep, "--dry-run", "--no-profile").out
@@ -420,7 +418,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_broken_row_is_left_out_until_it_is_repaired(postgres, orthobench, caplog, fault):
+def test_broken_row_is_left_out_until_it_is_repaired(postgres, orthobench, caplog, fault):
     statement, line, removed = BROKEN[fault]
     with open_store(postgres, create=True) as store:
         for key in KEYS[:3]:
@@ -449,7 +447,7 @@ def test_a_broken_row_is_left_out_until_it_is_repaired(postgres, orthobench, cap
     assert orthobench("db", "info", "--db", postgres).code == 0
 
 
-def test_an_environment_that_cannot_be_read_keeps_its_runs(postgres, orthobench):
+def test_unreadable_environment_keeps_its_runs(postgres, orthobench):
     with open_store(postgres, create=True) as store:
         run = start(store)
         store.rewind(run.id, -1, "t")

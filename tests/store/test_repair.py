@@ -124,21 +124,21 @@ def check_repair(orthobench, path: Path) -> Rows:
     assert done.out.splitlines()[:-1] == foretold.out.splitlines()[:-1]
     (copy,) = path.parent.glob("results.db.backup-*")
     assert rows_of(copy).keys() == rows_of(path).keys()
-    assert f"{copy.name} is the database before" in done.out
+    assert f"{copy.name} is the backup" in done.out
     assert orthobench("db", "repair").out == "results.db has no broken rows: nothing is changed\n"
     assert orthobench("db", "info").code == 0
     return rows_of(path)
 
 
 @pytest.mark.parametrize("name", MENDED)
-def test_a_value_that_follows_from_others_comes_back(orthobench, damage, sound, name):
+def test_derivable_value_is_restored(orthobench, damage, sound, name):
     path = damage(MENDED[name])
     assert rows_of(path) != rows_of(sound)
     assert check_repair(orthobench, path) == rows_of(sound)
 
 
 @pytest.mark.parametrize("name", LOST)
-def test_a_value_that_tells_nothing_of_the_result_may_be_lost(orthobench, damage, sound, name):
+def test_value_irrelevant_to_the_result_may_be_lost(orthobench, damage, sound, name):
     statement, expected = LOST[name]
     gone, changed = differences(rows_of(sound), check_repair(orthobench, damage(statement)))
     assert (gone, changed) == ({}, expected)
@@ -146,7 +146,7 @@ def test_a_value_that_tells_nothing_of_the_result_may_be_lost(orthobench, damage
 
 
 @pytest.mark.parametrize("name", REMOVED)
-def test_other_broken_rows_are_removed_with_those_that_follow(orthobench, damage, sound, name):
+def test_other_broken_rows_are_removed_with_their_dependents(orthobench, damage, sound, name):
     statement, expected = REMOVED[name]
     gone, changed = differences(rows_of(sound), check_repair(orthobench, damage(statement)))
     assert (gone, changed) == (expected, {})
@@ -163,7 +163,7 @@ def test_every_other_row_is_read_before_the_repair(orthobench, damage, caplog, n
     assert all("`orthobench db repair --db results.db` mends or removes them" in line for line in caplog.messages)
 
 
-def test_a_file_that_sqlite_finds_damaged_is_not_repaired(orthobench, damage):
+def test_file_that_sqlite_finds_damaged_is_not_repaired(orthobench, damage):
     path = damage("UPDATE run SET seed = 1.5 WHERE id = 2")
     content = bytearray(path.read_bytes())
     content[4096 * 3 : 4096 * 4] = bytes(4096)
@@ -175,7 +175,7 @@ def test_a_file_that_sqlite_finds_damaged_is_not_repaired(orthobench, damage):
         ob.repair("results.db")
 
 
-def test_a_broken_run_of_the_same_command_is_refused_with_the_fix(orthobench, damage, sound):
+def test_broken_run_with_the_same_key_is_refused_with_the_fix(orthobench, damage, sound):
     """The row is in the way of the run that would be stored."""
     damage("UPDATE run SET iterations_per_epoch = 0 WHERE id = 1")
     command = ("run", "adding", "rnn", "-s", "sequence_length=10", "-s", "hidden_size=8")
@@ -184,7 +184,7 @@ def test_a_broken_run_of_the_same_command_is_refused_with_the_fix(orthobench, da
     assert "0 iterations per epoch; `orthobench db repair --db results.db` mends or removes them\n" in done.err
 
 
-def test_the_api_returns_the_rows_and_the_copy(damage):
+def test_api_returns_the_rows_and_the_backup(damage):
     damage("UPDATE run SET status = 'x' WHERE id = 2")
     repaired = ob.repair()
     assert [(row.reason, row.changes, row.followers) for row in repaired.rows] == [

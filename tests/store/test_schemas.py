@@ -42,7 +42,7 @@ def old(tmp_path) -> Path:
     return path
 
 
-def test_the_last_script_is_the_programs_schema():
+def test_last_migration_matches_the_programs_schema():
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     scripts = ScriptDirectory.from_config(config)
@@ -50,7 +50,7 @@ def test_the_last_script_is_the_programs_schema():
     assert [script.revision for script in scripts.walk_revisions()] == REVISIONS[::-1]
 
 
-def test_an_older_schema_is_upgraded_with_all_that_is_in_it(old, tmp_path, monkeypatch):
+def test_older_schema_is_upgraded_with_all_its_rows(old, tmp_path, monkeypatch):
     tables = [name for (name,) in look(old, "SELECT name FROM sqlite_master WHERE type = 'table'")]
     contents = {name: look(old, f"SELECT * FROM {name}") for name in tables if name not in ("run", VERSION_TABLE)}
     (run,) = look(old, "SELECT * FROM run")
@@ -66,7 +66,7 @@ def test_an_older_schema_is_upgraded_with_all_that_is_in_it(old, tmp_path, monke
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_an_upgrade_that_is_killed_has_not_happened(seed, old, tmp_path):
+def test_killed_upgrade_changes_nothing(seed, old, tmp_path):
     """Killed at any line, the upgrade leaves a file that the old program can use and the new program can upgrade."""
     original, before = old.read_bytes(), dump(old)
     upgrade = partial(call, tmp_path, ["db", "upgrade"], prepare=add_revision)
@@ -86,7 +86,7 @@ def test_an_upgrade_that_is_killed_has_not_happened(seed, old, tmp_path):
     assert killed == 3
 
 
-def test_an_upgrade_is_one_transaction(old, tmp_path, monkeypatch):
+def test_upgrade_is_one_transaction(old, tmp_path, monkeypatch):
     """A failure in the last step rolls the first steps back."""
     before = dump(old)
     add_revision(tmp_path, monkeypatch.setattr, f"{MIGRATION}    raise SystemError('cut off')\n")
@@ -95,7 +95,7 @@ def test_an_upgrade_is_one_transaction(old, tmp_path, monkeypatch):
     assert dump(old) == before
 
 
-def test_without_room_for_the_copy_nothing_is_upgraded(old, tmp_path, monkeypatch):
+def test_upgrade_without_room_for_the_backup_is_refused(old, tmp_path, monkeypatch):
     class Full(sqlite3.Connection):
         def backup(self, *arguments, **options):
             error = sqlite3.OperationalError("database or disk is full")
@@ -112,7 +112,7 @@ def test_without_room_for_the_copy_nothing_is_upgraded(old, tmp_path, monkeypatc
     assert not list(old.parent.glob("*backup*"))
 
 
-def test_a_copy_is_of_one_moment_while_runs_write(tmp_path):
+def test_backup_taken_during_writes_is_one_moment(tmp_path):
     """Each transaction writes a row and its number into the run: in every copy the two agree."""
     path, stop = tmp_path / "r.db", threading.Event()
     with open_store(str(path), create=True) as store:

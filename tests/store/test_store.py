@@ -18,7 +18,6 @@ from orthobench.errors import OrthobenchError, RunLockedError, UsageError
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
 from orthobench.store import open as open_module
 from orthobench.store.backup import back_up
-from orthobench.store.damage import database_name
 from orthobench.store.open import HEAD
 from orthobench.store.tables import VERSION_TABLE, Base
 
@@ -33,7 +32,7 @@ def start(store: Store, **changes):
     return store.start(make_run_record(**changes), "e", {"cpu": "x"})
 
 
-def test_migrations_make_the_tables(store):
+def test_migrations_create_the_tables(store):
     with store.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
         assert context.get_current_revision() == HEAD
@@ -42,7 +41,7 @@ def test_migrations_make_the_tables(store):
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
 
 
-def test_a_run_comes_back_as_it_was_entered(store):
+def test_run_is_read_back_as_stored(store):
     entered = start(store)
     run = store.get("abc")
     assert run.id == entered.id
@@ -57,7 +56,7 @@ def test_environments_are_shared(store):
     assert run.environment_id == other_run.environment_id
 
 
-def test_numbers_that_are_not_finite_survive(store):
+def test_non_finite_numbers_are_stored(store):
     run = start(store)
     values = [0.1, math.nan, math.inf, -math.inf]
     store.log(run.id, [MetricRow("test", "mse", 0, i, v) for i, v in enumerate(values)], [], {"iterations": 3})
@@ -69,7 +68,7 @@ def test_numbers_that_are_not_finite_survive(store):
     assert store.traces([run.id], "g")[0].values == [1.0, math.inf]
 
 
-def test_a_number_is_logged_once(store):
+def test_number_is_logged_once(store):
     run = start(store)
     rows = [MetricRow("test", "mse", 0, 0, 1.0)]
     store.log(run.id, rows, [], {})
@@ -79,7 +78,7 @@ def test_a_number_is_logged_once(store):
     assert store.get("abc").iterations == 0
 
 
-def test_rewind_forgets_what_came_after(store):
+def test_rewind_removes_later_rows(store):
     run = start(store)
     rows = [MetricRow("test", "mse", 0, i, 1.0) for i in range(5)]
     store.log(run.id, rows, [TraceRow("g", 0, i, [1.0]) for i in range(5)], {})
@@ -91,7 +90,7 @@ def test_rewind_forgets_what_came_after(store):
     assert store.runs() == []
 
 
-def test_a_rewind_begins_a_segment_and_forgets_those_after_it(store):
+def test_rewind_begins_a_segment_and_removes_later_ones(store):
     run = start(store)
     store.rewind(run.id, -1, "a")
     store.log(run.id, [], [], {}, "cpu")
@@ -120,7 +119,7 @@ class StandingClock(datetime):
         return cls(2026, 1, 1, tzinfo=zone)
 
 
-def test_writes_are_told_apart_while_the_clock_stands_still(store, monkeypatch):
+def test_writes_are_distinguished_while_the_clock_stands_still(store, monkeypatch):
     monkeypatch.setattr("orthobench.store.tables.datetime", StandingClock)
     run = start(store)
     for iteration in range(3):
@@ -132,7 +131,7 @@ def test_writes_are_told_apart_while_the_clock_stands_still(store, monkeypatch):
     assert [row.results["seconds"] for row in store.benchmarks()] == [1, 2]
 
 
-def test_a_run_that_another_process_took_over_at_the_same_time_is_left_to_it(store, tmp_path, monkeypatch):
+def test_run_taken_over_at_the_same_time_is_left_to_the_other_process(store, tmp_path, monkeypatch):
     monkeypatch.setattr("orthobench.store.tables.datetime", StandingClock)
     run = start(store)
     with open_store(str(tmp_path / "r.db")) as other:
@@ -159,7 +158,7 @@ def test_runs_are_filtered(store):
         store.get("%")
 
 
-def test_tags_are_added_and_belong_to_runs_alone(store):
+def test_tags_are_added_and_belong_to_one_run(store):
     assert store.start(make_run_record(), "e", {}, ["night", "a"]).tags == ["a", "night"]
     start(store, key="abd1000000000000")
     store.tag(["abc0000000000000", "abd1000000000000", "nowhere"], ["night", "b"])
@@ -172,7 +171,7 @@ def test_tags_are_added_and_belong_to_runs_alone(store):
     assert start(store).tags == []
 
 
-def test_a_benchmark_comes_back(store):
+def test_benchmark_is_read_back(store):
     run = start(store)
     results = {"shapes": [{"shape": "a", "seconds": 0.5, "ratio": None}]}
     added = store.add_benchmark("recurrence", results, "e", {"cpu": "x"})
@@ -188,7 +187,7 @@ def dump(path: Path) -> list[str]:
         return list(connection.iterdump())
 
 
-def test_the_backup_holds_what_is_still_in_the_log(tmp_path, monkeypatch):
+def test_backup_includes_rows_still_in_the_log(tmp_path, monkeypatch):
     """Another process may have committed rows that SQLite has not moved into the file itself yet."""
     path = tmp_path / "r.db"
     write_older(path)
@@ -252,7 +251,7 @@ def _sqlite(path: Path, *statements: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_told_in_one_line(tmp_path, make, message):
+def test_unreadable_file_is_one_line(tmp_path, make, message):
     path = tmp_path / "r.db"
     make(path)
     before = path.read_bytes() if path.is_file() else None
@@ -270,7 +269,7 @@ def test_what_cannot_be_read_is_told_in_one_line(tmp_path, make, message):
         ("sqlite+pysqlcipher:///x", "needs a driver that is not installed"),
     ],
 )
-def test_places_that_are_none(tmp_path, monkeypatch, location, message):
+def test_invalid_location_is_refused(tmp_path, monkeypatch, location, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=message):
         open_store(location, create=True)
@@ -278,7 +277,7 @@ def test_places_that_are_none(tmp_path, monkeypatch, location, message):
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_name_need_not_be_utf_8(tmp_path, monkeypatch, read_only):
+def test_database_name_may_not_be_utf_8(tmp_path, monkeypatch, read_only):
     """Such as one with an umlaut, where the locale is C and Python's mode for UTF-8 is off."""
     path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9 %41?.db")
     with open_store(path, create=True) as store:
@@ -288,10 +287,10 @@ def test_a_name_need_not_be_utf_8(tmp_path, monkeypatch, read_only):
     for name in (path, f"{path}.copy"):
         with open_store(name) as store:
             assert [run.key for run in store.runs()] == ["0" * 16]
-            assert database_name(store.engine) == name
+            assert str(store.location) == name
 
 
-def test_any_sqlalchemy_url_is_a_place(tmp_path):
+def test_sqlalchemy_url_is_accepted(tmp_path):
     with open_store(f"sqlite:///{tmp_path / 'u.db'}", create=True) as store:
         start(store)
     with open_store(str(tmp_path / "u.db")) as store:

@@ -82,7 +82,7 @@ def test_sixteen_writers_lose_nothing_for_a_minute(tmp_path):
     carry_out(tmp_path / "r.db", rows=25, seconds=60)
 
 
-def test_a_busy_database_is_waited_for_and_said_so(tmp_path, monkeypatch, caplog):
+def test_busy_database_is_waited_for_with_a_message(tmp_path, monkeypatch, caplog):
     """A writer still waits after SQLite's own timeout of a minute."""
     monkeypatch.setattr("orthobench.store.sqlite.BUSY_TIMEOUT_MS", 5)
     path = str(tmp_path / "r.db")

@@ -57,4 +57,6 @@ def weights(database, key, kind):
     with ob.open_results(database) as results:
         run = results.store.get(key)
         (record,) = [row for row in results.store.weights([run.id]) if row.kind == kind]
-    return record.iteration, decode(Path(f"{database}.weights", record.path).read_bytes(), record.path).tensors
+    return record.iteration, decode(
+        Path(f"{database}.weights", record.path.real).read_bytes(), str(record.path)
+    ).tensors

@@ -30,13 +30,13 @@ def test_target_is_the_sum_of_the_two_marked_values():
         ("halves", 21, (0, 9), (10, 20)),
     ],
 )
-def test_markers_stand_where_the_programs_put_them(layout, length, first, second):
+def test_markers_are_in_the_halves_of_the_programs(layout, length, first, second):
     marked = _task(sequence_length=length, marker_layout=layout).train.marked
     for column, (low, high) in zip(marked.unbind(1), (first, second), strict=True):
         assert (column.min().item(), column.max().item()) == (low, high)
 
 
-def test_markers_anywhere_are_two_distinct_steps_equally_often():
+def test_markers_anywhere_are_two_distinct_uniform_steps():
     marked = _task(marker_layout="anywhere").train.marked
     assert (marked[:, 0] != marked[:, 1]).all()
     counts = torch.bincount(marked.flatten(), minlength=20).float()
@@ -53,6 +53,6 @@ def test_baseline_is_the_variance_of_the_data():
     assert task.loss(torch.ones_like(targets), targets).item() == pytest.approx(float(total) / weight)
 
 
-def test_another_seed_is_other_data():
+def test_another_seed_gives_other_data():
     first, second = (_task(seed).train.batch(torch.arange(5)).inputs for seed in (0, 1))
     assert not torch.equal(first, second)

@@ -21,7 +21,7 @@ def planes(part: str, number: int) -> np.ndarray:
     return images(part, 3072)[number].reshape(3, 32, 32) / 255
 
 
-def test_a_step_is_a_pixels_red_green_and_blue_in_reading_order(small_data):
+def test_step_is_a_pixels_red_green_and_blue_in_reading_order(small_data):
     batch = task().train.batch(torch.tensor([7, 3]))
     assert batch.inputs.shape == (1024, 2, 3)
     for row, column in ((0, 0), (0, 31), (1, 0), (31, 31), (5, 17)):
@@ -31,7 +31,7 @@ def test_a_step_is_a_pixels_red_green_and_blue_in_reading_order(small_data):
 
 
 @pytest.mark.parametrize("noise", ["fresh", "shared"])
-def test_noise_padded_a_step_is_a_row_and_then_noise(noise, small_data):
+def test_noise_padded_step_is_a_row_followed_by_noise(noise, small_data):
     cifar10 = task(noise_padded=True, noise=noise)
     assert cifar10.signature.input_size == 96
     for split, part, offset in (
@@ -53,7 +53,7 @@ def correlation(first: torch.Tensor, second: torch.Tensor) -> float:
     return float(np.corrcoef(first.flatten().numpy(), second.flatten().numpy())[0, 1])
 
 
-def test_fresh_noise_is_every_examples_own_and_new_in_every_epoch_of_training(small_data):
+def test_fresh_noise_differs_by_example_and_training_epoch(small_data):
     cifar10 = task(noise_padded=True)
     some = torch.tensor([3, 8])
     first = cifar10.train.batch(some).inputs[32:]
@@ -72,7 +72,7 @@ def test_fresh_noise_is_every_examples_own_and_new_in_every_epoch_of_training(sm
     assert abs(correlation(task(seed=1, noise_padded=True).train.batch(some).inputs[32:], first)) < bound
 
 
-def test_shared_noise_is_one_block_for_all(small_data):
+def test_shared_noise_is_one_block_for_all_examples(small_data):
     cifar10 = task(noise_padded=True, noise="shared")
     blocks = [
         split.batch(torch.tensor([3, 8])).inputs[32:] for split in (cifar10.train, cifar10.test, cifar10.validation)
@@ -84,12 +84,12 @@ def test_shared_noise_is_one_block_for_all(small_data):
     assert not torch.equal(blocks[0][0], blocks[0][1])
 
 
-def test_settings_that_have_no_effect_are_refused():
+def test_settings_without_effect_are_refused():
     with pytest.raises(UsageError, match="noise=shared has no effect: add noise_padded=true"):
         CIFAR10Settings.read({"noise": "shared"})
 
 
-def test_the_papers_settings_are_the_defaults_of_a_run():
+def test_settings_of_the_papers_are_the_defaults():
     catalog = Catalog()
     pixels = resolve(catalog, "cifar10", "antisymmetric", {})
     assert (pixels.model_settings.hidden_size, pixels.training.batch_size) == (256, 128)

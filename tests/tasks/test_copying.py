@@ -15,7 +15,7 @@ def _batch(layout: str = "scornn", delay: int = 30, size: int = 50):
 
 
 @pytest.mark.parametrize(("layout", "markers"), [("scornn", [39]), ("exprnn", [40]), ("two_markers", [10, 39])])
-def test_sequence_layout(layout, markers):
+def test_sequence_has_the_published_layout(layout, markers):
     _, batch = _batch(layout)
     inputs = batch.inputs.argmax(-1)
     assert batch.inputs.shape == (50, 50, 10)
@@ -40,7 +40,7 @@ def test_baseline_is_ten_ln_eight_over_t_plus_twenty(delay, printed):
     assert baselines["cross_entropy"] == pytest.approx(printed, abs=5e-7)
 
 
-def test_a_predictor_without_memory_scores_the_baseline():
+def test_predictor_without_memory_scores_the_baseline():
     """It is sure of the blanks, and guesses among the eight symbols where the answer is due."""
     task, batch = _batch(size=2000)
     logits = torch.full((50, 2000, 9), -1e4)

@@ -20,7 +20,7 @@ def splitmix64(state: int) -> int:
     return z ^ (z >> 31)
 
 
-def test_the_transcription_has_the_printed_outputs():
+def test_transcription_has_the_published_outputs():
     """The first outputs for seed 1234567, as on Rosetta Code's page of SplitMix64."""
     gamma, mask = 0x9E3779B97F4A7C15, (1 << 64) - 1
     outputs = [splitmix64((1234567 + k * gamma) & mask) for k in range(3)]
@@ -34,7 +34,7 @@ def test_the_transcription_has_the_printed_outputs():
     st.integers(0, OFFSETS - 1),
     st.integers(1, 2**31),
 )
-def test_a_number_is_the_output_of_its_place(seed, example, channel, offset, bound):
+def test_number_is_the_output_at_its_position(seed, example, channel, offset, bound):
     draws = Draws(seed, "a purpose")
     index = (example * CHANNELS + channel) * OFFSETS + offset
     state = (seeds.derive(seed, "a purpose") + index * 0x9E3779B97F4A7C15) & ((1 << 64) - 1)
@@ -45,7 +45,7 @@ def test_a_number_is_the_output_of_its_place(seed, example, channel, offset, bou
 
 
 @pytest.mark.parametrize("bound", [2, 3, 5, 60])
-def test_numbers_are_uniform_and_do_not_depend_on_their_neighbours(bound):
+def test_numbers_are_uniform_and_independent_of_neighbours(bound):
     """Chi-squared statistics stay within six standard deviations of their means."""
     drawn = Draws(0, "uniform").rows(bound, torch.arange(2000), 100)
 
@@ -60,7 +60,7 @@ def test_numbers_are_uniform_and_do_not_depend_on_their_neighbours(bound):
         check(torch.bincount((drawn * bound + other).flatten(), minlength=bound * bound).double())
 
 
-def test_channels_seeds_and_purposes_have_numbers_of_their_own():
+def test_channels_seeds_and_purposes_have_their_own_numbers():
     examples = torch.arange(100)
     draws = [Draws(seed, purpose) for seed in (0, 1) for purpose in ("train", "test")]
     rows = [draw.rows(1 << 30, examples, 10, channel) for draw in draws for channel in (0, 1)]

@@ -30,7 +30,7 @@ def _solve(start: float, end: float, points: int, **options):
     return solve_ivp(_equations, [0, end], [start, 0.0], t_eval=np.linspace(0, end, points), **options).y[0]
 
 
-def test_start_values_are_the_programs():
+def test_start_values_match_the_program():
     """One draw a sequence from NumPy's global generator, seeded by 1234: training, validation, test."""
     np_random = np.random.RandomState(1234)
     drawn = [float(np_random.rand(1)[0]) * 2.0 - 1.0 for _ in range(15)]
@@ -39,7 +39,7 @@ def test_start_values_are_the_programs():
     torch.testing.assert_close(start, torch.tensor(drawn), rtol=0, atol=0)
 
 
-def test_up_to_the_first_spike_the_data_are_those_of_scipys_rk45():
+def test_data_match_scipys_rk45_up_to_the_first_spike():
     """Later the step control amplifies rounding, in scipy as here."""
     task = _task(sequence_length=60, duration=24.0)
     start = 2 * np.random.RandomState(1234).rand(6) - 1
@@ -49,7 +49,7 @@ def test_up_to_the_first_spike_the_data_are_those_of_scipys_rk45():
 
 
 @pytest.mark.parametrize(("tolerance", "apart"), [(1e-9, 1e-3), (1e-6, 2e-3), (1e-3, 0.6)])
-def test_the_whole_solution_is_exact_up_to_its_tolerance(tolerance, apart):
+def test_whole_solution_is_exact_up_to_its_tolerance(tolerance, apart):
     """A second integrator of order eight with a tight tolerance; the default tolerance moves the spikes."""
     task = _task(relative_tolerance=tolerance)
     start = 2 * np.random.RandomState(1234).rand(6) - 1
@@ -60,7 +60,7 @@ def test_the_whole_solution_is_exact_up_to_its_tolerance(tolerance, apart):
     assert 1.3 < exact.std() < 1.6
 
 
-def test_the_target_is_the_next_value():
+def test_target_is_the_next_value():
     task = _task(sequence_length=20, duration=8.0)
     batch = task.train.batch(torch.tensor([3, 1]))
     assert batch.inputs.shape == batch.targets.shape == (20, 2, 1)
@@ -68,7 +68,7 @@ def test_the_target_is_the_next_value():
     assert torch.equal(batch.inputs[:, :, 0], task.train.values[:-1, [3, 1]])
 
 
-def test_the_programs_data_are_the_same_for_every_run():
+def test_data_of_the_program_are_the_same_for_every_run():
     first, second = (_task(seed, sequence_length=4).train.values for seed in (0, 1))
     assert torch.equal(first, second)
     first, second = (_task(seed, sequence_length=4, data_seed="run").train.values for seed in (0, 1))
@@ -77,7 +77,7 @@ def test_the_programs_data_are_the_same_for_every_run():
 
 
 @pytest.mark.parametrize(("size", "left"), [(1024, 128), (300, 44), (128, 128), (5, 5)])
-def test_the_last_batch_of_the_program_counts_unless_all_do(size, left):
+def test_only_the_last_batch_counts_by_default(size, left):
     short = {"sequence_length": 2, "duration": 0.8, "test_size": size, "validation_size": size}
     last, every = _task(**short), _task(**short, counted="all")
     assert len(every.test) == len(every.validation) == size
@@ -87,7 +87,7 @@ def test_the_last_batch_of_the_program_counts_unless_all_do(size, left):
     assert torch.equal(last.train.values, every.train.values)
 
 
-def test_the_metric_is_the_root_of_the_mean_squared_error():
+def test_metric_is_the_root_mean_squared_error():
     task = _task(sequence_length=10, duration=4.0)
     batch = task.test.batch(torch.arange(5))
     outputs = batch.targets + torch.linspace(-1, 2, 50).view(10, 5, 1)
@@ -97,14 +97,14 @@ def test_the_metric_is_the_root_of_the_mean_squared_error():
     assert task.summarise(means) == {"rmse": pytest.approx(math.sqrt(expected))}
 
 
-def test_the_baseline_is_the_deviation_of_the_data():
+def test_baseline_is_the_deviation_of_the_data():
     settings = FitzHughNagumoSettings(**SMALL)
     task = FitzHughNagumo(settings, 0, CPU)
     baseline = FitzHughNagumo.baselines(settings)["rmse"]
     assert baseline == pytest.approx(task.test.values[1:].std().item(), rel=2e-2)
 
 
-def test_a_run_stores_the_error_over_whole_splits(orthobench):
+def test_run_stores_the_error_over_whole_splits(orthobench):
     """Evaluation batches of five sequences: the root is that of the mean over all of them."""
     sizes = {"sequence_length": 20, "duration": 8.0, "train_size": 32, "validation_size": 12, "test_size": 12}
     options = [f"{name}={value}" for name, value in {**sizes, "epochs": 1, "evaluation_batch_size": 5}.items()]

@@ -105,7 +105,7 @@ def make(protocol="slice", language="parity", seed=0, **values) -> FormalLanguag
 @pytest.mark.parametrize(("protocol", "language"), sorted(TABLES))
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**62), shortest=st.integers(3, 30), more=st.integers(0, 30))
-def test_the_answers_are_those_of_python(protocol, language, seed, shortest, more):
+def test_answers_match_python(protocol, language, seed, shortest, more):
     symbols, classes, inputs, outputs = TABLES[protocol, language]
     task = make(
         protocol, language, seed, shortest=shortest, longest=shortest + more, test_shortest=shortest,
@@ -128,7 +128,7 @@ def test_the_answers_are_those_of_python(protocol, language, seed, shortest, mor
 
 
 @pytest.mark.parametrize(("protocol", "language"), sorted(TABLES))
-def test_the_lengths_of_the_programs(protocol, language):
+def test_lengths_match_the_programs(protocol, language):
     """Every length that a program draws occurs, as often as it draws it; tests have longer ones."""
     task = make(protocol, language, train_size=20_000, test_size=20_000)
     bounds = PROTOCOLS[protocol]
@@ -158,7 +158,7 @@ def test_sizes_and_lengths_follow_the_protocol_unless_given():
     assert all(PROTOCOLS[name]["train_size"] == size * steps for name, (size, steps) in batches.items())
 
 
-def test_deepmind_has_one_length_a_batch_and_the_same_number_of_tests_for_each():
+def test_deepmind_batches_have_one_length_and_equal_test_counts():
     task = make("deepmind", train_size=128 * 300, test_size=30_720, same_length=128)
     drawn = set()
     for batch in (task.train.batch(torch.arange(128 * k, 128 * (k + 1))) for k in range(300)):
@@ -170,7 +170,7 @@ def test_deepmind_has_one_length_a_batch_and_the_same_number_of_tests_for_each()
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_string_depends_on_seed_epoch_and_number_alone(language):
+def test_string_depends_on_seed_epoch_and_number_alone(language):
     task = make(language=language)
     whole = task.train.batch(torch.arange(300))
     picked = torch.tensor([299, 3, 3, 150])
@@ -209,7 +209,7 @@ LITERAL = {
     ("language", "length"),
     [(name, n) for name in LITERAL for n in (1, 3, 5) if n < 5 or name != "mod_arith"] + [("mod_arith", 5)],
 )
-def test_the_distribution_of_answers_counts_all_strings(language, length):
+def test_distribution_of_answers_covers_all_strings(language, length):
     definition, strings = LITERAL[language]
     answers = Counter(evaluate(language, string) for string in strings(length))
     expected = [answers[k] / answers.total() for k in range(definition.answers)]
@@ -242,7 +242,7 @@ def all_expressions(length: int, operators: str) -> dict[str, float]:
     ("symbols", "operators"), [("+-*", (PLUS, MINUS, TIMES)), ("+-**", (PLUS, MINUS, TIMES, TIMES))]
 )
 @pytest.mark.parametrize("length", [5, 6, 8, 10])
-def test_bracketed_expressions_are_drawn_as_the_grammar_says(symbols, operators, length):
+def test_bracketed_expressions_follow_the_grammar(symbols, operators, length):
     chances = all_expressions(length, symbols)
     assert sum(chances.values()) == pytest.approx(1)
     values = [0.0] * 5
@@ -269,7 +269,7 @@ def test_bracketed_expressions_are_drawn_as_the_grammar_says(symbols, operators,
 
 
 @pytest.mark.parametrize(("protocol", "language"), sorted(TABLES))
-def test_the_baseline_is_the_most_frequent_answer_of_the_tests(protocol, language):
+def test_baseline_is_the_most_frequent_answer_of_the_tests(protocol, language):
     values = FormalLanguageSettings.read({"protocol": protocol, "language": language})
     baselines = FormalLanguage.baselines(values)
     task = make(protocol, language, test_size=20_000)
@@ -284,7 +284,7 @@ def test_the_baseline_is_the_most_frequent_answer_of_the_tests(protocol, languag
         assert baselines["cross_entropy"] == pytest.approx(-math.log(chance), abs=1e-6)
 
 
-def test_metrics_and_score():
+def test_metrics_and_score_match_a_count_by_hand():
     task = make(language="cycle_nav")
     batch = task.test.batch(torch.arange(50))
     outputs = torch.randn(50, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -312,7 +312,7 @@ def test_impossible_settings_are_refused(values, words):
 
 
 @pytest.mark.parametrize(("protocol", "shares"), [("slice", "+-*"), ("deepmind", "+-*"), ("xlstm", "+-")])
-def test_operators_with_brackets_have_equal_chances(protocol, shares):
+def test_operators_with_brackets_have_equal_probability(protocol, shares):
     """Operators are the symbols that follow a number or a closed expression."""
     symbols = TABLES[protocol, "mod_arith_brackets"][0]
     batch = make(protocol, "mod_arith_brackets", train_size=2000).train.batch(torch.arange(2000))
@@ -328,7 +328,7 @@ def test_operators_with_brackets_have_equal_chances(protocol, shares):
         assert abs(count - total / len(shares)) < 6 * (total / len(shares)) ** 0.5
 
 
-def test_only_the_form_whose_strings_changed_has_another_version():
+def test_only_the_changed_form_has_another_version():
     """Runs of the other forms keep their keys; one of the earlier expressions is stale and is not resolved again."""
     versions = {
         (protocol, language): resolve(
@@ -348,7 +348,7 @@ def test_only_the_form_whose_strings_changed_has_another_version():
     ("protocol", "language", "shortest", "least"),
     [("slice", "mod_arith_brackets", 1, 2), ("xlstm", "parity", 2, 3), ("xlstm", "mod_arith_brackets", 2, 3)],
 )
-def test_a_string_has_a_symbol_before_its_last_token(protocol, language, shortest, least):
+def test_string_has_a_symbol_before_its_last_token(protocol, language, shortest, least):
     with pytest.raises(UsageError, match=f"shortest={shortest} is too short for protocol={protocol}, .* least {least}"):
         make(protocol, language, shortest=shortest)
     batch = make(protocol, language, shortest=least, longest=least).train.batch(torch.arange(50))

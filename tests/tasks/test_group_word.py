@@ -54,7 +54,7 @@ def generated(table: np.ndarray, elements: list[int]) -> set[int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_axioms(name):
+def test_groups_satisfy_the_axioms(name):
     table, elements = group(name).table, np.arange(ORDERS[name])
     assert table.shape == (ORDERS[name], ORDERS[name])
     assert (table[0] == elements).all()
@@ -65,7 +65,7 @@ def test_the_axioms(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_orders_of_elements_and_conjugacy_classes(name):
+def test_orders_of_elements_and_conjugacy_classes_match(name):
     table = group(name).table
     orders = Counter()
     for element in range(len(table)):
@@ -120,7 +120,7 @@ def test_every_choice_of_generators_generates_the_group(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_generators_come_first_and_the_identity_last(name):
+def test_generators_come_first_and_the_identity_last(name):
     """D-54: the order decides which words a run with `generators=k` has."""
     tested = group(name)
     whole, least = tested.tokens(tested.order), len(tested.generators)
@@ -195,7 +195,7 @@ def test_tokens_and_lengths_are_uniform():
     assert ((lengths - 2000).abs() < 6 * 2000**0.5).all()
 
 
-def test_a_word_depends_on_seed_and_number_alone():
+def test_word_depends_on_seed_and_number_alone():
     task = make(shortest=5)
     whole, picked = task.train.batch(torch.arange(200)), torch.tensor([199, 3, 3])
     batch = task.train.batch(picked)
@@ -206,7 +206,7 @@ def test_a_word_depends_on_seed_and_number_alone():
     assert not torch.equal(make(1, shortest=5).train.batch(picked).inputs, batch.inputs)
 
 
-def test_sequence_accuracy_is_not_token_accuracy():
+def test_sequence_accuracy_differs_from_token_accuracy():
     task = make(group="S3", shortest=2, longest=4)
     targets = torch.tensor([[0, 1, 2], [3, 4, 5], [1, 1, IGNORED], [2, IGNORED, IGNORED]])
     outputs = torch.nn.functional.one_hot(targets.clamp(min=0), 6).double()
@@ -240,7 +240,7 @@ def test_sequence_accuracy_is_not_token_accuracy():
         {"group": "S3", "generators": 6, "test_shortest": 2, "test_longest": 2},
     ],
 )
-def test_the_baseline_is_the_best_guess_from_the_last_element_alone(values):
+def test_baseline_is_the_best_guess_from_the_last_element(values):
     task, table = make(**values, test_size=50_000), group(values["group"]).table
     baselines = GroupWord.baselines(GroupWordSettings.read(values))
     batch = task.test.batch(torch.arange(50_000))
@@ -260,7 +260,7 @@ def test_the_baseline_is_the_best_guess_from_the_last_element_alone(values):
     assert baselines["final_accuracy"] == pytest.approx(torch.bincount(last[0]).max().item() / 50_000, abs=0.01)
 
 
-def test_protocols_and_refusals():
+def test_protocols_are_applied_and_conflicts_refused():
     for protocol, values in PROTOCOLS.items():
         read = GroupWordSettings.read({"protocol": protocol, "test_size": "7"})
         assert read.model_dump() == read.model_dump() | values | {"test_size": 7}

@@ -62,7 +62,7 @@ def balanced(model, selection="last", printed=()):
     return experiment(model, selection, list(printed)).model_copy(update={"task": "balanced"})
 
 
-def test_the_contract_holds_and_names_what_is_undeclared(plugin):
+def test_contract_names_an_undeclared_metric(plugin):
     task = Catalog([plugin]).load("task", "balanced")
     assert problems("task", task) == []
     task.metrics = (Metric("other", "max"),)
@@ -72,7 +72,7 @@ def test_the_contract_holds_and_names_what_is_undeclared(plugin):
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(0.9, "differs, better"), (0.3, "differs, worse"), (0.501, "agrees")])
-def test_measured_beside_printed(database, value, verdict):
+def test_maximised_metric_is_compared_with_published_values(database, value, verdict):
     ran = balanced("rnn", "best_test", [Printed(metric="balance", value=0.5)])
     for seed in range(3):
         database.run(ran, seed, test=[0.1, value, 0.2])
@@ -92,7 +92,7 @@ def test_measured_beside_printed(database, value, verdict):
         (1.0, [1.0], "undecided, at the ceiling", "undecided"),
     ],
 )
-def test_a_number_that_a_broken_model_reaches_is_marked_and_counted_apart(
+def test_number_reached_by_a_broken_model_is_marked_and_counted_separately(
     tmp_path, plugin, printed, values, words, group
 ):
     """The fraction by chance is 0.2 here. A tenth of the way from there to 1 is 0.28."""
@@ -112,7 +112,7 @@ def _view_of(database, printed, values):
     return database.view(paper(ran))
 
 
-def test_ranks_claims_and_figures(database, tmp_path):
+def test_maximised_metric_orders_ranks_claims_and_figures(database, tmp_path):
     low, high = balanced("rnn"), balanced("lstm")
     database.run(low, 0, test=[0.1, 0.3])
     database.run(high, 0, test=[0.1, 0.9])
@@ -134,7 +134,7 @@ def test_ranks_claims_and_figures(database, tmp_path):
     assert "Lower is better" not in page
 
 
-def test_a_search_maximises(database, monkeypatch):
+def test_search_maximises(database, monkeypatch):
     optuna = pytest.importorskip("optuna", reason="optuna is not installed")
     directions = []
     create = optuna.create_study
@@ -167,7 +167,7 @@ model = "rnn"
 """
 
 
-def test_check_fails_what_is_lower(plugin, tmp_path, orthobench):
+def test_check_fails_a_lower_value(plugin, tmp_path, orthobench):
     file = tmp_path / "checks" / "baseline.toml"
     file.parent.mkdir()
     file.write_text(BASELINE)

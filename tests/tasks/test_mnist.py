@@ -16,7 +16,7 @@ def task(**settings) -> MNIST:
     return MNIST(MNISTSettings.read(SMALL | settings), 0, CPU)
 
 
-def test_step_k_is_pixel_k_in_reading_order_over_255(small_data):
+def test_step_k_is_pixel_k_over_255(small_data):
     batch = task().train.batch(torch.tensor([7, 3]))
     assert batch.inputs.shape == (784, 2, 1)
     assert batch.inputs.is_contiguous()
@@ -28,7 +28,7 @@ def test_step_k_is_pixel_k_in_reading_order_over_255(small_data):
     assert batch.targets.tolist() == [7, 3]
 
 
-def test_the_first_images_are_for_validation_and_the_next_for_training(small_data):
+def test_first_images_are_validation_and_the_next_training(small_data):
     mnist = task(divisor=1)
     train, test = (torch.from_numpy(images(part, 784)).float() for part in ("train", "test"))
     parts = ((mnist.validation, train[:20]), (mnist.train, train[20:110]), (mnist.test, test[:50]))
@@ -38,7 +38,7 @@ def test_the_first_images_are_for_validation_and_the_next_for_training(small_dat
     assert task(validation_size=0).validation is None
 
 
-def test_the_papers_splits():
+def test_splits_match_the_papers():
     assert MNISTSettings().model_dump(include={"validation_size", "train_size", "test_size"}) == {
         "validation_size": 5_000,
         "train_size": 55_000,
@@ -58,7 +58,7 @@ def test_the_papers_splits():
         ("nnrnn", [529, 511, 328, 133], None, 121_578_700),
     ],
 )
-def test_the_permutations_are_those_of_the_papers_programs(name, first, last, checksum):
+def test_permutations_match_the_papers_programs(name, first, last, checksum):
     order = permutation(name)
     assert sorted(order.tolist()) == list(range(784))
     assert order[: len(first)].tolist() == first
@@ -66,7 +66,7 @@ def test_the_permutations_are_those_of_the_papers_programs(name, first, last, ch
     assert int((order * torch.arange(784)).sum()) == checksum
 
 
-def test_permuted_step_k_shows_pixel_p_k_in_training_validation_and_test(small_data):
+def test_permuted_step_k_shows_pixel_p_k_in_every_split(small_data):
     mnist, order = task(permuted=True, divisor=256), permutation("scornn")
     train, test = images("train", 784), images("test", 784)
     for split, pixels in ((mnist.train, train[20:]), (mnist.validation, train), (mnist.test, test)):
@@ -74,7 +74,7 @@ def test_permuted_step_k_shows_pixel_p_k_in_training_validation_and_test(small_d
         assert inputs.tolist() == [pixels[4, pixel] / 256 for pixel in order.tolist()]
 
 
-def test_fashion_is_another_data_set_of_the_same_form(small_data):
+def test_fashion_mnist_has_the_same_form(small_data):
     (small_data / "fashion_mnist" / "t10k-images-idx3-ubyte").write_bytes(
         (small_data / "mnist" / "t10k-images-idx3-ubyte").read_bytes()[:16] + bytes([255]) * 60 * 784
     )
@@ -82,7 +82,7 @@ def test_fashion_is_another_data_set_of_the_same_form(small_data):
     assert (task().test.batch(torch.arange(3)).inputs != 1).any()
 
 
-def test_accuracy_loss_and_baselines(small_data):
+def test_accuracy_loss_and_baselines_by_hand(small_data):
     mnist = task()
     outputs = torch.nn.functional.one_hot(torch.tensor([1, 2, 3, 4]), 10).float() * 3
     targets = torch.tensor([1, 2, 9, 4])
@@ -93,7 +93,7 @@ def test_accuracy_loss_and_baselines(small_data):
     assert float(mnist.loss(outputs, targets)) == pytest.approx(float(entropy) / 4, rel=1e-6)
 
 
-def test_the_baseline_is_how_often_the_commonest_test_label_stands(real_data):
+def test_baseline_is_the_frequency_of_the_commonest_test_label(real_data):
     for name, choice in (("mnist", "mnist"), ("fashion_mnist", "fashion")):
         real_data(name)
         settings = MNISTSettings(dataset=choice)
@@ -106,7 +106,7 @@ def test_images_stay_bytes(small_data):
     assert labels("train")[:3].tolist() == [0, 1, 2]
 
 
-def test_the_papers_settings_are_the_defaults_of_a_run():
+def test_settings_of_the_papers_are_the_defaults():
     catalog = Catalog()
     plain = resolve(catalog, "mnist", "scornn", {})
     assert plain.model_settings.negative_ones == 17

@@ -75,7 +75,7 @@ def test_keys_values_and_fillers_are_uniform():
 
 
 @pytest.mark.parametrize("power", [0.01, 1.0, 2.5])
-def test_gaps_are_drawn_one_after_the_other_by_the_power_law(power):
+def test_gaps_are_drawn_without_replacement_by_the_power_law(power):
     """The chance of each sequence of gaps is the product of the chances among the gaps that are left."""
     task = make(sequence_length=14, pairs=3, vocabulary=1000, power=power, train_size=30_000)
     batch = task.train.batch(torch.arange(30_000))
@@ -91,7 +91,7 @@ def test_gaps_are_drawn_one_after_the_other_by_the_power_law(power):
         assert abs(measured[gaps] - 30_000 * chance) < 6 * (30_000 * chance) ** 0.5
 
 
-def test_the_mixture_has_the_sizes_of_the_program():
+def test_mixture_has_the_sizes_of_the_program():
     task = MQAR(MQARSettings(), 0, CPU)
     assert (len(task.train), len(task.test)) == (180_000, 7000)
     start = 0
@@ -109,7 +109,7 @@ def test_the_mixture_has_the_sizes_of_the_program():
     assert MQAR.trained_lengths(MQARSettings()) == (64, 256)
 
 
-def test_a_batch_of_two_sizes_is_padded_and_its_metrics_count_every_answer_once():
+def test_batch_of_two_sizes_is_padded_and_counts_every_answer_once():
     task = MQAR(MQARSettings(vocabulary=2000), 0, CPU)
     examples = torch.tensor([999, 1000, 2000, 3000])
     batch = task.test.batch(examples)
@@ -139,7 +139,7 @@ def test_a_batch_of_two_sizes_is_padded_and_its_metrics_count_every_answer_once(
     assert task.loss(outputs, batch.targets).item() == pytest.approx(sum(nats) / 60)
 
 
-def test_a_sequence_depends_on_seed_and_number_alone():
+def test_sequence_depends_on_seed_and_number_alone():
     task = make(vocabulary=200)
     whole, picked = task.train.batch(torch.arange(100)), torch.tensor([99, 3, 3])
     batch = task.train.batch(picked)
@@ -148,7 +148,7 @@ def test_a_sequence_depends_on_seed_and_number_alone():
     assert not torch.equal(make(1, vocabulary=200).train.batch(picked).inputs, batch.inputs)
 
 
-def test_settings():
+def test_baselines_and_settings_match_the_program():
     assert MQAR.baselines(MQARSettings())["accuracy"] == 1 / 4096
     assert MQAR.baselines(MQARSettings())["cross_entropy"] == pytest.approx(math.log(4096))
     assert set(MQAR.baselines(MQARSettings())) == {

@@ -45,7 +45,7 @@ def read(stream, columns):
     return [torch.cat(parts) for parts in zip(*((batch.inputs, batch.targets) for batch in batches), strict=True)]
 
 
-def test_a_text_is_cut_90_5_5_and_every_character_of_it_is_in_the_alphabet(task):
+def test_text_is_split_90_5_5_and_the_alphabet_covers_all_of_it(task):
     assert [len(split.characters) for split in (task.train, task.validation, task.test)] == [900, 50, 50]
     assert task.signature.input_size == task.signature.output_size == len(ALPHABET)
     for split, part in ((task.train, TEXT[:900]), (task.validation, TEXT[900:950]), (task.test, TEXT[950:])):
@@ -57,7 +57,7 @@ def test_a_text_is_cut_90_5_5_and_every_character_of_it_is_in_the_alphabet(task)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 8, 10, 31])
-def test_columns_share_the_text_out_and_each_is_read_downwards(columns, task):
+def test_columns_divide_the_text_and_are_read_downwards(columns, task):
     inputs, targets = read(task.train, columns)
     steps = 899 // columns
     assert len(inputs) == steps
@@ -67,14 +67,14 @@ def test_columns_share_the_text_out_and_each_is_read_downwards(columns, task):
     assert lengths == [7] * (steps // 7) + [steps % 7] * (steps % 7 > 0)
 
 
-def test_an_example_is_a_piece_by_its_number(task):
+def test_example_is_a_numbered_piece(task):
     assert len(task.train) == 899 // 7
     batch = task.train.batch(torch.tensor([5, 0, 127]))
     assert spell(batch.inputs) == [TEXT[35:42], TEXT[:7], TEXT[889:896]]
     assert spell(batch.targets) == [TEXT[36:43], TEXT[1:8], TEXT[890:897]]
 
 
-def test_bits_per_character_are_minus_log2_of_the_probability_given(task):
+def test_bits_per_character_are_minus_log2_of_the_probability(task):
     batch = task.test.piece(0, 3)
     outputs = torch.randn(7, 3, len(ALPHABET), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     probability = outputs.exp() / outputs.exp().sum(-1, keepdim=True)
@@ -89,14 +89,14 @@ def test_bits_per_character_are_minus_log2_of_the_probability_given(task):
     assert task.loss(outputs, batch.targets).item() == pytest.approx(bits / 21 * math.log(2), rel=1e-12)
 
 
-def test_the_baseline_is_the_entropy_of_the_test_texts_characters(task, write):
+def test_baseline_is_the_entropy_of_the_test_characters(task, write):
     counts = Counter(TEXT[950:])
     entropy = -sum(count / 50 * math.log2(count / 50) for count in counts.values())
     baselines = PTB.baselines(PTBSettings.read({"text": write()}))
     assert baselines == pytest.approx({"bpc": entropy, "accuracy": max(counts.values()) / 50}, rel=1e-12)
 
 
-def test_penn_treebank_as_it_is(real_data):
+def test_real_penn_treebank_has_its_published_counts(real_data):
     real_data("ptb")
     task = PTB(PTBSettings(), 0, CPU)
     sizes = [len(split.characters) for split in (task.train, task.validation, task.test)]
@@ -111,7 +111,7 @@ def test_penn_treebank_as_it_is(real_data):
 
 
 @pytest.mark.parametrize("count", [256, 257, 20_000])
-def test_any_alphabet_is_held_in_as_few_bytes_as_it_allows(count, write):
+def test_alphabet_uses_the_smallest_integer_type(count, write):
     text = "".join(chr(0x4E00 + k) for k in range(count)) * 2
     task = PTB(PTBSettings.read({"text": write(text), "unroll_length": 3}), 0, CPU)
     assert task.train.characters.dtype == (torch.uint8 if count == 256 else torch.int32)
@@ -134,13 +134,13 @@ def test_another_text_is_another_run(write):
 
 
 @pytest.mark.parametrize("none", [{}, {"text": None}, {"text": "none", "text_md5": "none"}])
-def test_no_text_is_penn_treebank(none):
+def test_setting_without_a_text_is_penn_treebank(none):
     assert PTBSettings.read(none) == PTBSettings(unroll_length=150, text=None, text_md5=None)
 
 
-def test_without_penn_treebank_the_command_that_brings_it_is_told(tmp_path, monkeypatch):
+def test_missing_penn_treebank_names_its_command(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path))
-    with pytest.raises(UsageError, match="ptb is not here: orthobench data get ptb"):
+    with pytest.raises(UsageError, match="ptb is not installed: orthobench data get ptb"):
         PTB(PTBSettings(), 0, CPU)
 
 
@@ -152,18 +152,18 @@ def test_without_penn_treebank_the_command_that_brings_it_is_told(tmp_path, monk
         ("caf\u00e9".encode("utf-16"), "text.txt is not UTF-8 text"),
     ],
 )
-def test_a_broken_text_is_named(content, message, write):
+def test_broken_text_is_named(content, message, write):
     with pytest.raises(UsageError, match=message):
         PTB(PTBSettings.read({"text": write(content)}), 0, CPU)
 
 
-def test_a_text_that_is_not_there_is_told_before_anything_is_done(tmp_path):
+def test_missing_text_is_reported_before_training(tmp_path):
     with pytest.raises(UsageError, match=r"text=.*nothing.txt cannot be read: No such file"):
         PTBSettings.read({"text": str(tmp_path / "nothing.txt")})
 
 
 @pytest.mark.parametrize("size", [1, 5, 19])
-def test_a_short_text_makes_no_pieces_of_too_many_columns(size, write):
+def test_short_text_has_no_pieces_for_too_many_columns(size, write):
     task = PTB(PTBSettings.read({"text": write("ab" * size), "unroll_length": 7}), 0, CPU)
     for split in (task.train, task.validation, task.test):
         assert split.pieces(100) == 0
@@ -195,7 +195,7 @@ PIECE, PIECES = Text.piece, Text.pieces
         ),
     ],
 )
-def test_the_contract_holds_streams_to_their_order(wrong, expected, write, monkeypatch):
+def test_contract_checks_the_order_of_streams(wrong, expected, write, monkeypatch):
     monkeypatch.setattr(PTB, "quick", {"text": write(), "unroll_length": "5"})
     for name, method in wrong.items():
         monkeypatch.setattr(Text, name, method)

@@ -39,7 +39,7 @@ def test_each_system_takes_scipys_steps(rtol):
     assert sum(calls) == evaluations
 
 
-def test_the_error_shrinks_with_the_tolerance():
+def test_error_shrinks_with_the_tolerance():
     exact = solve_ivp(
         lambda _, state: van_der_pol(state), TIMES[[0, -1]], STARTS[:, 0], "DOP853", TIMES, rtol=1e-12, atol=1e-13
     ).y
@@ -52,14 +52,14 @@ def test_the_error_shrinks_with_the_tolerance():
     assert errors[-1] < 1e-7
 
 
-def test_a_system_does_not_depend_on_the_others():
+def test_system_does_not_depend_on_the_others():
     together = integrate(van_der_pol, STARTS, TIMES)
     for column in range(STARTS.shape[1]):
         alone = integrate(van_der_pol, STARTS[:, [column]], TIMES)
         np.testing.assert_array_equal(together[:, :, [column]], alone)
 
 
-def test_powers_that_round_differently_give_the_same_states(monkeypatch):
+def test_powers_with_another_rounding_give_the_same_states(monkeypatch):
     """The fifth root is the only operation of a step that IEEE arithmetic leaves to the machine."""
 
     class Root(np.ndarray):

@@ -42,7 +42,7 @@ def features(file):
     return log_magnitude(stft(read(file)))
 
 
-def test_frames_padding_and_mask(task, folder):
+def test_frames_padding_and_mask_match_the_recordings(task, folder):
     files = speech_folder(Path(folder)).train
     longest = max(len(features(file)) for file in files)
     batch = task.train.batch(torch.tensor([4, 0, 7]))
@@ -57,7 +57,7 @@ def test_frames_padding_and_mask(task, folder):
         assert torch.isinf(batch.targets[n:, column]).all()
 
 
-def test_exchanged_shows_the_next_frame_and_asks_for_this_one(task, folder, monkeypatch):
+def test_exchanged_shows_the_next_frame_and_asks_for_the_current_one(task, folder, monkeypatch):
     exchanged = Timit(TimitSettings(audio=folder, exchanged=True), 0, CPU)
     x = features(speech_folder(Path(folder)).train[4])
     batch, n = exchanged.train.batch(torch.tensor([4])), len(x)
@@ -76,7 +76,7 @@ def test_exchanged_shows_the_next_frame_and_asks_for_this_one(task, folder, monk
     np.testing.assert_array_equal(rebuilt[0][0], true[1:])  # the frames after the first, which is given
 
 
-def test_exchanging_is_a_run_of_its_own_and_leaves_the_others_keys():
+def test_exchanged_has_its_own_key_and_leaves_others_unchanged():
     assert "exchanged" not in TimitSettings().canonical()
     assert TimitSettings(exchanged=True).canonical()["exchanged"] is True
 
@@ -87,7 +87,7 @@ def test_validation_and_test_share_their_length(task):
     assert steps == {max(int(split.lengths.max()) for split in (task.validation, task.test))}
 
 
-def test_both_averages_by_hand(task):
+def test_both_averages_match_a_sum_by_hand(task):
     """Two steps of two sequences, of which three count: errors 3, 1 and 2 in every bin."""
     targets = torch.zeros(2, 2, 129)
     targets[1, 1] = torch.inf
@@ -101,7 +101,7 @@ def test_both_averages_by_hand(task):
     torch.testing.assert_close(outputs.grad, expected.unsqueeze(-1).expand(2, 2, 129))
 
 
-def test_the_baseline_is_the_mean_frame(task, folder):
+def test_baseline_is_the_mean_frame(task, folder):
     mean = np.concatenate([features(file) for file in speech_folder(Path(folder)).train]).mean(0, dtype=np.float64)
     (file,) = task.test_files
     x = features(file).astype(np.float64)
@@ -113,13 +113,13 @@ def test_the_baseline_is_the_mean_frame(task, folder):
     assert baselines["mse_padded"] == pytest.approx(squares / (steps * 129), rel=1e-4)
 
 
-def test_the_contract_holds(tmp_path):
+def test_task_meets_the_contract(tmp_path):
     with use_data_folder(tmp_path / "data"):
         dataset("timit_sample").import_files(write_timit_sample(tmp_path / "nltk"))
         assert problems("task", Timit) == []
 
 
-def test_predictions_are_handed_on_by_file(task, monkeypatch):
+def test_predictions_are_passed_on_by_file(task, monkeypatch):
     """A model that outputs what it is given predicts that a frame comes again."""
     handed = {}
 
@@ -138,14 +138,14 @@ def test_audio_metrics_are_optional(folder):
     assert task.final_metrics(None, None) == {}
 
 
-def test_a_folder_is_the_same_from_everywhere(tmp_path, monkeypatch):
+def test_folder_is_the_same_from_every_working_directory(tmp_path, monkeypatch):
     write_speech(tmp_path / "mine", 3, 0.1)
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     assert TimitSettings(audio="mine") == TimitSettings(audio=str(tmp_path / "mine"))
 
 
-def test_without_data_a_run_says_what_to_do(orthobench, monkeypatch):
+def test_missing_data_names_the_command(orthobench, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", "nowhere")
     outcome = orthobench("run", "timit", "rnn", "--preset", "quick")
     assert outcome.code == 2
@@ -156,7 +156,7 @@ def test_without_data_a_run_says_what_to_do(orthobench, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_from_start_to_end(orthobench, tmp_path):
+def test_run_trains_from_start_to_end(orthobench, tmp_path):
     write_speech(tmp_path / "mine", 12, 0.6)
     options = ("audio=mine", "hidden_size=8", "batch_size=5", "epochs=1")
     with use_data_folder(tmp_path / "data"):
@@ -169,7 +169,7 @@ def test_a_run_from_start_to_end(orthobench, tmp_path):
     assert set(last) == {"mse_padded", "mse_valid", "segsnr_db", "stoi", "pesq"}
 
 
-def test_the_real_sample(real_data):
+def test_real_sample_has_its_counts_of_frames(real_data):
     """490 s of speech with the dialect sentences; the counts of frames follow from the files' own."""
     real_data("timit_sample")
     assert dataset("timit_sample").verify() == []
@@ -197,7 +197,7 @@ def run_timit(tmp_path, folder, *settings):
 
 
 @pytest.mark.slow
-def test_a_recording_of_five_minutes_ends_no_run(folder, tmp_path):
+def test_five_minute_recording_does_not_end_the_run(folder, tmp_path):
     """P.862's native code dies of it, and takes its process along."""
     sentences = [np.concatenate((speech(1.0, number), np.zeros(4000))) for number in range(200)]
     soundfile.write(speech_folder(Path(folder)).test[0], np.concatenate(sentences), 8000)
@@ -209,7 +209,7 @@ def test_a_recording_of_five_minutes_ends_no_run(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_silent_reconstruction_ends_no_run(folder, tmp_path):
+def test_silent_reconstruction_does_not_end_the_run(folder, tmp_path):
     for file in Path(folder).iterdir():  # quiet, so that one step of 300 dB leads to silence
         soundfile.write(file, 0.002 * speech(1.0), 8000)
     run, values, done = run_timit(tmp_path, folder, "optimizer=adam", "learning_rate=300", "diverged_above=none")

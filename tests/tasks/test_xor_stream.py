@@ -40,7 +40,7 @@ def _literal(bits: list[int], encoding: str) -> tuple[list[int], list[int]]:
 
 
 @given(st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=PAD - 1), min_size=1, max_size=5))
-def test_both_encodings_are_the_programs(bit_lists):
+def test_both_encodings_match_the_program(bit_lists):
     bits = np.zeros((len(bit_lists), PAD), np.uint8)
     for row, values in zip(bits, bit_lists, strict=True):
         row[: len(values)] = values
@@ -58,7 +58,7 @@ def test_both_encodings_are_the_programs(bit_lists):
 
 @pytest.mark.parametrize(("part", "seed"), [("train", 1234984), ("test", 48736)])
 @pytest.mark.parametrize("encoding", ["equidistant", "event"])
-def test_streams_and_targets_are_the_programs(part, seed, encoding):
+def test_streams_and_targets_match_the_program(part, seed, encoding):
     """One draw for the length and one for each bit, from a generator of each part."""
     split = getattr(_task(encoding=encoding), part)
     batch = split.batch(torch.arange(40))
@@ -74,7 +74,7 @@ def test_streams_and_targets_are_the_programs(part, seed, encoding):
         assert batch.targets[column].tolist() == [sum(bits) % 2]
 
 
-def test_the_programs_data_are_the_same_for_every_run():
+def test_data_of_the_program_are_the_same_for_every_run():
     inputs = {
         (seed, data_seed): _task(seed, data_seed=data_seed).train.batch(torch.arange(20)).inputs
         for seed in (0, 1)
@@ -93,7 +93,7 @@ def test_lengths_bits_and_targets_are_uniform():
     assert (bits.sum(1) % 2).mean() == pytest.approx(0.5, abs=0.02)
 
 
-def test_metrics_are_those_of_a_logit():
+def test_metrics_of_a_logit_match_their_definition():
     task = _task()
     targets = task.test.batch(torch.arange(40)).targets
     assert 0 < targets.sum() < 40
@@ -123,7 +123,7 @@ def test_padding_does_not_change_an_answer():
         torch.testing.assert_close(output[0], together[column])
 
 
-def test_without_elapsed_times_a_step_shows_its_bit_alone():
+def test_step_without_elapsed_times_shows_its_bit_alone():
     with_times, bits_alone = (_task(encoding="event", elapsed=elapsed) for elapsed in (True, False))
     assert (with_times.signature.input_size, bits_alone.signature.input_size) == (2, 1)
     seen, shown = (task.train.batch(torch.arange(60)) for task in (with_times, bits_alone))
@@ -135,7 +135,7 @@ def test_without_elapsed_times_a_step_shows_its_bit_alone():
 
 
 @pytest.mark.parametrize(("pad_size", "best"), [(12, 0.6453125), (32, 0.5500)])
-def test_without_elapsed_times_events_tell_little_of_the_parity(pad_size, best):
+def test_events_without_elapsed_times_carry_little_of_the_parity(pad_size, best):
     """The best rule knows the most likely parity of each shown sequence of bits: for P = 12 over all streams.
 
     For P = 32 the distribution follows bit by bit: of the first bit, the number of events, and the end's repetition.

@@ -29,7 +29,7 @@ def trainer_of(task_class: type[Task], model: str = "lstm", **settings: Any) -> 
 
 
 @pytest.mark.parametrize("task_class", [Sums, RunningSums, Positions])
-def test_the_tasks_meet_the_contract(task_class):
+def test_tasks_meet_the_contract(task_class):
     assert problems("task", task_class) == []
 
 
@@ -94,16 +94,16 @@ class Positionless(Sums):
         (WrongScore, "the mean score is"),
         (WrongRange, "lengths outside of 2 to 3"),
         (Unscored, "define score"),
-        (Undeclared, "speed is no declared metric"),
+        (Undeclared, "speed is not a declared metric"),
         (MixedBins, "length_bins does not give"),
         (Positionless, 'positions are for readout "positions"'),
     ],
 )
-def test_the_contract_sees_faults(task_class, line):
+def test_contract_finds_planted_faults(task_class, line):
     assert any(line in problem for problem in problems("task", task_class)), problems("task", task_class)
 
 
-def test_training_is_the_same_with_the_step_named_by_length_or_by_position():
+def test_training_does_not_depend_on_naming_steps_by_length_or_position():
     trainers = [trainer_of(task_class) for task_class in (Sums, Positions)]
     for trainer in trainers:
         for _ in range(5):
@@ -130,7 +130,7 @@ def by_hand(trainer: Trainer) -> dict[int, list[float]]:
 
 @pytest.mark.parametrize("task_class", [Sums, RunningSums])
 @pytest.mark.parametrize("size", [60, 7])
-def test_the_metric_at_every_length_is_that_of_its_sequences_alone(task_class, size):
+def test_metric_at_every_length_uses_its_sequences_alone(task_class, size):
     trainer = trainer_of(task_class, evaluation_batch_size=size)
     for _ in range(4):
         trainer.advance()
@@ -159,7 +159,7 @@ def test_bins_join_lengths():
     assert scores.means() == pytest.approx({length: sum(v) / len(v) for length, v in expected.items()})
 
 
-def test_a_score_of_another_shape_is_refused():
+def test_score_of_another_shape_is_refused():
     class Flat(Sums):
         def score(self, outputs, targets):
             return super().score(outputs, targets)[:1]

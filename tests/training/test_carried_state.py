@@ -107,7 +107,7 @@ def long_unroll_bpc(rnn, out, m, text, count):
         return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).item() / math.log(2)
 
 
-def test_the_carried_state_gives_the_values_of_one_long_unroll(run, tmp_path):
+def test_carried_state_equals_one_long_unroll(run, tmp_path):
     """At a learning rate of next to nothing: the training loss of an epoch, and the test, with the longest memory."""
     config = run(optimizer="sgd", learning_rate="1e-30", unroll_length="13", epochs="2", batch_size="2")
     logged = carry_out(config, tmp_path / "run")
@@ -127,7 +127,7 @@ def test_the_carried_state_gives_the_values_of_one_long_unroll(run, tmp_path):
     assert abs(nn.functional.cross_entropy(alone.flatten(0, 1), targets.flatten()).item() / epoch - 1) > 1e-4
 
 
-def test_training_is_truncated_back_propagation(run, tmp_path):
+def test_training_matches_truncated_back_propagation(run, tmp_path):
     """Two epochs of gradient descent: a piece starts at the last state without its gradient, an epoch at zero."""
     config = run(optimizer="sgd", learning_rate="0.5")
     logged = carry_out(config, tmp_path / "run")
@@ -151,7 +151,7 @@ def test_training_is_truncated_back_propagation(run, tmp_path):
 
 
 @pytest.mark.parametrize("model", ["scornn", "lstm", "ornn"])
-def test_a_stopped_run_goes_on_with_the_state_it_had(model, run, tmp_path):
+def test_interrupted_run_continues_with_its_state(model, run, tmp_path):
     config = run(model, evaluate_every="6")
     uncut = carry_out(config, tmp_path / "uncut")
     for stop_at in (1, PIECES - 1, PIECES, PIECES + 1, 2 * PIECES - 1):
@@ -162,7 +162,7 @@ def test_a_stopped_run_goes_on_with_the_state_it_had(model, run, tmp_path):
         assert again.iterations == list(range(stop_at + 1, 2 * PIECES + 1))
 
 
-def test_the_order_of_a_stream_is_its_own(run, tmp_path):
+def test_order_of_a_stream_is_fixed(run, tmp_path):
     with pytest.raises(UsageError, match="shuffle=true: this task reads its data in order"):
         carry_out(run(shuffle="true"), tmp_path / "run")
 
@@ -174,7 +174,7 @@ def test_the_order_of_a_stream_is_its_own(run, tmp_path):
         ({"evaluation_batch_size": "40"}, "evaluation_batch_size=40 is more columns than the data can fill"),
     ],
 )
-def test_too_short_a_text_is_refused_before_anything_is_entered(overrides, message, run, tmp_path):
+def test_too_short_text_is_refused_before_a_run_is_stored(overrides, message, run, tmp_path):
     with pytest.raises(UsageError, match=message):
         carry_out(run(**overrides), tmp_path / "run")
     with open_store(str(tmp_path / "run" / "r.db")) as store:

@@ -63,7 +63,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_checkpoint_is_never_taken_and_never_replaces_a_good_one(folder, caplog, damage):
+def test_damaged_checkpoint_is_never_loaded_and_never_replaces_a_good_one(folder, caplog, damage):
     folder.save(state(1))
     folder.save(state(2))
     assert folder.load(2)["logged"] == 2
@@ -71,7 +71,7 @@ def test_a_damaged_checkpoint_is_never_taken_and_never_replaces_a_good_one(folde
     loaded = folder.load(2)
     assert loaded["logged"] == 1
     assert [line.partition(" is ")[2] for line in caplog.messages] == [
-        "damaged and removed: it goes on from the one before, or begins anew"
+        "damaged and removed: it resumes from the one before or starts over"
     ]
     assert torch.equal(loaded["weights"], state(1)["weights"])
     assert (loaded["pair"], loaded["none"]) == ((0.5, 1), None)
@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_is_never_taken_and_never_replaces_a_good_one(folde
     assert folder.load(3)["logged"] == 1
 
 
-def test_one_that_stands_after_rows_that_are_gone_does_not_serve(folder):
+def test_checkpoint_after_lost_rows_is_not_used(folder):
     folder.save(state(4))
     folder.save(state(6))
     assert folder.load(5)["logged"] == 4
@@ -89,7 +89,7 @@ def test_one_that_stands_after_rows_that_are_gone_does_not_serve(folder):
     assert list(folder.folder.iterdir()) == []
 
 
-def test_one_that_may_not_be_read_is_kept(folder, monkeypatch):
+def test_unreadable_checkpoint_is_kept(folder, monkeypatch):
     """A missing permission must not restart the training."""
     folder.save(state(1))
 
@@ -105,7 +105,7 @@ def test_one_that_may_not_be_read_is_kept(folder, monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
 @pytest.mark.parametrize("where", ["os.fsync", "pathlib.Path.replace"])
-def test_what_cannot_be_written_leaves_what_was(folder, where, number, monkeypatch):
+def test_failed_write_keeps_the_previous_checkpoint(folder, where, number, monkeypatch):
     folder.save(state(1))
     folder.save(state(2))
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_written_leaves_what_was(folder, where, number, monkeypat
     assert folder.load(2)["logged"] == 2
 
 
-def test_the_file_and_its_name_reach_the_disk_before_the_one_before_goes(folder, monkeypatch):
+def test_file_and_name_reach_the_disk_before_the_previous_one_is_removed(folder, monkeypatch):
     """The order that survives a loss of power: content, then names, each name for good before the next change."""
     done = []
     fsync, replace = os.fsync, Path.replace
@@ -173,7 +173,7 @@ class StopAt(EventSink):
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_every_generator_goes_on_where_it_was(device, tiny, tmp_path):
+def test_every_generator_continues_where_it_was(device, tiny, tmp_path):
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
     config = with_classes(resolve(Catalog(), "adding", "lstm", tiny), model_class=Noisy)

@@ -55,14 +55,14 @@ def resumed(database: str, tiny, caplog) -> str:
     return caplog.text
 
 
-def test_each_database_has_a_folder_of_its_own():
+def test_each_database_has_its_own_folder():
     names = ["exp.1", "exp.2", "a.db", "a.sqlite", "a", "a.db.1"]
     assert len({checkpoint_root(name) for name in names}) == len(names)
     assert checkpoint_root("results.db") == Path.cwd() / "results.db.checkpoints"
 
 
 @pytest.mark.parametrize("link", ["link.db", "inner/../link.db", "linked/real.db"])
-def test_a_link_has_the_folder_and_locks_of_its_file(link):
+def test_link_shares_the_folder_and_locks_of_its_file(link):
     Path("inner").mkdir()
     (Path("inner") / "real.db").touch()
     Path("link.db").symlink_to("inner/real.db")
@@ -75,7 +75,7 @@ def test_a_link_has_the_folder_and_locks_of_its_file(link):
         assert checkpoints_at(checkpoint_root(link), "key").is_locked()
 
 
-def test_finishing_in_one_database_leaves_the_checkpoints_of_another(config, tiny, caplog):
+def test_finishing_in_one_database_keeps_checkpoints_of_another(config, tiny, caplog):
     cut = interrupted("exp.1", config)
     assert not resumed("exp.2", tiny, caplog)
     assert cut.exists()
@@ -84,7 +84,7 @@ def test_finishing_in_one_database_leaves_the_checkpoints_of_another(config, tin
     assert not cut.exists()
 
 
-def test_a_finished_run_leaves_no_lock(config, tiny):
+def test_finished_run_leaves_no_lock(config, tiny):
     api.run("adding", "rnn", db="results.db", settings=tiny)
     api.sweep("adding", "rnn", seeds=2, db="results.db", settings=tiny, jobs=0)
     assert {path.name for path in Path("results.db.checkpoints").iterdir()} <= {GUARD}

@@ -94,7 +94,7 @@ def check(folder: Path, expected: list) -> None:
     ("task", "first", "then"),
     [("adding", "migration", "checkpointing"), ("ptb", "logging", "start"), ("adding", "end", "training")],
 )
-def test_a_killed_run_ends_with_the_numbers_of_an_uncut_one(task, first, then, uncut, tmp_path):
+def test_killed_run_ends_with_the_numbers_of_an_uninterrupted_one(task, first, then, uncut, tmp_path):
     expected, stages, _ = uncut[task]
     rng = random.Random(f"{task} {first} {then}")
     folder = prepare(tmp_path / "run")
@@ -104,7 +104,7 @@ def test_a_killed_run_ends_with_the_numbers_of_an_uncut_one(task, first, then, u
 
 
 @pytest.mark.slow
-def test_a_hundred_kills(uncut, tmp_path):
+def test_hundred_kills_end_with_the_numbers_of_an_uninterrupted_run(uncut, tmp_path):
     """First at a line of a given stage, then at any line, after a delay, or half-way through a checkpoint's file."""
     rng, killed, case = random.Random(0), 0, 0
     while killed < 100:

@@ -49,7 +49,7 @@ def train(model: str, settings: dict[str, str], device: torch.device) -> tuple[l
         ("lru", {"hidden_size": "12", "optimizer": "rmsprop_tf1"}),
     ],
 )
-def test_four_steps(model, settings):
+def test_four_steps_match_the_cpu(model, settings):
     torch.set_num_threads(1)
     expected_losses, expected = train(model, settings, torch.device("cpu"))
     forget_used()

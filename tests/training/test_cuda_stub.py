@@ -42,12 +42,12 @@ def waits() -> dict[str, str]:
     return {name: catalog.load("model", name).waits for name in catalog.names("model")}
 
 
-def test_the_list_of_models_whose_step_waits():
+def test_models_whose_step_waits_are_listed():
     assert {name for name, reason in waits().items() if reason} == {"enrnn", "dtriv"}
 
 
 @pytest.mark.slow
-def test_every_model(cuda_stub_environment):
+def test_every_model_trains_without_waiting(cuda_stub_environment):
     """One test, so that the models are trained once wherever tests run at once."""
     jobs = [[model, mode] for model, reason in waits().items() for mode in (["off"] if reason else ["off", "on"])]
     results = counts(cuda_stub_environment, [["adding", model, TINY, mode] for model, mode in jobs])
@@ -83,16 +83,16 @@ def check_graph(model: str, step: dict[str, object]) -> None:
 
 
 @pytest.mark.slow
-def test_every_optimiser_clipping_and_a_falling_learning_rate_fit_in_the_graph(cuda_stub_environment):
+def test_optimisers_clipping_and_decay_fit_in_the_graph(cuda_stub_environment):
     names = [name for name in get_args(OptimizerName) if not name.startswith("cayley")]  # the defaults of other models
-    course = TINY | {"clip_norm": "1.0", "clip_value": "0.5", "epochs": "3", "learning_rate_decay": "0.5"}
-    course |= {"warmup": "0.2", "schedule": "cosine", "final_share": "0.01"}
-    jobs = [["adding", "irnn", course | {"optimizer": name}, "on"] for name in names]
+    settings = TINY | {"clip_norm": "1.0", "clip_value": "0.5", "epochs": "3", "learning_rate_decay": "0.5"}
+    settings |= {"warmup": "0.2", "schedule": "cosine", "final_share": "0.01"}
+    jobs = [["adding", "irnn", settings | {"optimizer": name}, "on"] for name in names]
     for name, step in zip(names, counts(cuda_stub_environment, jobs), strict=True):
         assert (step["graph_launches"], step["triton"], step["waits"], step["from_host"]) == (1, 0, 0, 0), name
 
 
-def test_without_a_compiler_the_recurrence_runs_in_pytorch_with_the_reason(cuda_stub_environment, tmp_path):
+def test_recurrence_without_a_compiler_runs_in_pytorch_with_the_reason(cuda_stub_environment, tmp_path):
     jobs = [["adding", "scornn", TINY, "off"]]
     (step,) = counts(cuda_stub_environment, jobs, CC="/bin/false", TRITON_CACHE_DIR=str(tmp_path))
     assert step["backends"] == ["reference"]
@@ -117,7 +117,7 @@ def bench(environment: dict[str, str], folder: Path, *options: str, before: str 
 
 
 @pytest.mark.slow
-def test_the_benchmark_of_recurrences_times_kernels_and_graphs(cuda_stub_environment, tmp_path):
+def test_benchmark_of_recurrences_times_kernels_and_graphs(cuda_stub_environment, tmp_path):
     shapes = bench(cuda_stub_environment, tmp_path)
     assert len(shapes) == len(SHAPES)
     for shape in shapes:
@@ -127,7 +127,7 @@ def test_the_benchmark_of_recurrences_times_kernels_and_graphs(cuda_stub_environ
 
 
 @pytest.mark.slow
-def test_a_kernel_that_does_not_launch_costs_no_other_row(cuda_stub_environment, tmp_path):
+def test_kernel_that_does_not_launch_costs_no_other_row(cuda_stub_environment, tmp_path):
     before = """
 from orthobench.recurrence.ops.plain.cuda import Recurrence
 def forward(*arguments):
@@ -141,11 +141,11 @@ Recurrence.forward = forward
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--models", "--constraints"])
-def test_the_other_benchmarks_reach_their_end(option, cuda_stub_environment, tmp_path):
+def test_other_benchmarks_complete(option, cuda_stub_environment, tmp_path):
     assert all(shape["rows"] for shape in bench(cuda_stub_environment, tmp_path, option))
 
 
-def test_the_process_that_checks_the_options_opens_no_context(cuda_stub_environment):
+def test_process_that_checks_options_opens_no_context(cuda_stub_environment):
     code = """
 import ctypes, torch
 from orthobench.training.devices import check_backend, pick_device
@@ -157,7 +157,7 @@ print(pick_device("auto"), runtime.stub_count(0), runtime.stub_count(4))
     assert cuda_stub.run(cuda_stub_environment, "-c", code).split() == ["cuda", "0", "0"]
 
 
-def test_the_stub_counts_what_waits(cuda_stub_environment):
+def test_stub_counts_device_waits(cuda_stub_environment):
     code = """
 import ctypes, torch
 x, runtime = torch.zeros(3, device="cuda"), ctypes.CDLL(None)
@@ -171,6 +171,6 @@ print(*(runtime.stub_count(i) for i in (1, 2, 3)))
 
 
 @pytest.mark.parametrize("code", ["raise ValueError('a fault')", "raise SystemExit(3)", "assert False"])
-def test_a_program_that_fails_on_the_stub_fails_its_test(code, cuda_stub_environment):
+def test_program_that_fails_on_the_stub_fails_its_test(code, cuda_stub_environment):
     with pytest.raises(AssertionError):
         cuda_stub.run(cuda_stub_environment, "-c", code)

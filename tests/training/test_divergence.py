@@ -34,7 +34,7 @@ def adding(tiny, **settings) -> RunConfig:
     return resolve(Catalog(), "adding", "rnn", tiny | settings)
 
 
-def test_the_limit_is_in_the_key_where_it_was_set(tiny):
+def test_limit_is_in_the_key_if_it_was_set(tiny):
     plain = adding(tiny)
     assert plain.training.diverged_above == 1e4
     assert "diverged_above" not in plain.spec.training
@@ -43,7 +43,7 @@ def test_the_limit_is_in_the_key_where_it_was_set(tiny):
     assert plain.spec.key in keys
 
 
-def test_a_loss_above_the_limit_ends_a_run_and_its_start_is_not_judged(tmp_path, tiny):
+def test_loss_above_the_limit_ends_a_run_except_at_its_start(tmp_path, tiny):
     """An RNN's mean squared error stays above a thousandth of the baseline, from the start to the end."""
     run, rows = carry_out(adding(tiny, diverged_above="1e-3"), tmp_path)
     assert (run.status, run.iterations) == (Status.DIVERGED, 2)
@@ -53,7 +53,7 @@ def test_a_loss_above_the_limit_ends_a_run_and_its_start_is_not_judged(tmp_path,
     assert run.final_value == rows[-1][2]
 
 
-def test_it_goes_on_where_that_is_asked_for_to_the_numbers_of_one_without_limit(tmp_path, tiny):
+def test_tolerated_divergence_gives_the_numbers_of_a_run_without_limit(tmp_path, tiny):
     limited = adding(tiny, diverged_above="1e-3")
     _, unlimited = carry_out(adding(tiny, diverged_above="none"), tmp_path / "unlimited")
     carry_out(limited, tmp_path / "asked again")
@@ -64,7 +64,7 @@ def test_it_goes_on_where_that_is_asked_for_to_the_numbers_of_one_without_limit(
     assert not list((tmp_path / "at once" / "r.db.checkpoints").glob("*/*"))
 
 
-def test_one_that_goes_on_may_be_stopped_and_goes_on_again(tmp_path, tiny):
+def test_tolerated_divergence_can_be_interrupted_and_resumed(tmp_path, tiny):
     limited = adding(tiny, diverged_above="1e-3")
     _, unlimited = carry_out(adding(tiny, diverged_above="none"), tmp_path / "unlimited")
     stop_flags = iter([False] * 5 + [True])
@@ -92,7 +92,7 @@ def spiking(first: int, last: int, factor: float):
 
 
 @pytest.mark.parametrize("factor", [1e6, torch.inf])
-def test_a_spike_that_passes_is_no_end_for_one_that_goes_on(factor, tmp_path, tiny):
+def test_passing_spike_does_not_end_a_tolerant_run(factor, tmp_path, tiny):
     def config():
         return with_classes(adding(tiny), model_class=spiking(4, 5, factor), probes={})
 
@@ -105,7 +105,7 @@ def test_a_spike_that_passes_is_no_end_for_one_that_goes_on(factor, tmp_path, ti
 
 
 @pytest.mark.parametrize("on_divergence", ["stop", "continue"])
-def test_weights_that_are_no_numbers_end_a_run_either_way(on_divergence, tmp_path, tiny):
+def test_non_finite_weights_end_a_run_in_both_modes(on_divergence, tmp_path, tiny):
     wild = resolve(Catalog(), "adding", "rnn", tiny | {"learning_rate": "1e30", "activation": "relu"})
     run, _ = carry_out(wild, tmp_path, on_divergence)
     assert run.status == Status.DIVERGED
@@ -115,7 +115,7 @@ def test_weights_that_are_no_numbers_end_a_run_either_way(on_divergence, tmp_pat
 
 
 @pytest.mark.usefixtures("small_data")
-def test_where_accuracy_is_the_metric_the_loss_is_judged(tmp_path, tiny):
+def test_loss_is_judged_if_accuracy_is_the_metric(tmp_path, tiny):
     overrides = {"train_size": "20", "validation_size": "10", "test_size": "10", "batch_size": "10", "hidden_size": "4"}
     overrides["diverged_above"] = "1e-3"
     run, _ = carry_out(resolve(Catalog(), "mnist", "rnn", overrides), tmp_path)
@@ -139,13 +139,13 @@ def hungry(training: int, testing: int):
 @pytest.mark.parametrize(
     ("training", "testing", "message"),
     [
-        (5, 20, "iteration 0 with batch_size=10; 5 fits beside"),
-        (4, 20, "iteration 0 with batch_size=10; 2 fits beside"),
+        (5, 20, "iteration 0 with batch_size=10; 5 fits in the memory"),
+        (4, 20, "iteration 0 with batch_size=10; 2 fits in the memory"),
         (0, 20, "iteration 0 with batch_size=10, and a batch of 1 does not fit either: CUDA out of memory."),
-        (10, 7, "iteration 0 with evaluation_batch_size=15; 7 fits beside"),
+        (10, 7, "iteration 0 with evaluation_batch_size=15; 7 fits in the memory"),
     ],
 )
-def test_out_of_memory_says_what_fits(training, testing, message, tmp_path, tiny):
+def test_out_of_memory_names_a_batch_size_that_fits(training, testing, message, tmp_path, tiny):
     greedy = with_classes(adding(tiny, evaluation_batch_size="15"), model_class=hungry(training, testing), probes={})
     with pytest.raises(OutOfMemory) as error:
         carry_out(greedy, tmp_path)
@@ -157,7 +157,7 @@ def test_out_of_memory_says_what_fits(training, testing, message, tmp_path, tiny
 
 
 @pytest.mark.parametrize("error", [MemoryError("Unable to allocate"), None])
-def test_out_of_memory_on_the_cpu_says_what_fits(error, tmp_path, tiny):
+def test_out_of_memory_on_the_cpu_names_a_batch_size_that_fits(error, tmp_path, tiny):
     class Hungry(RNN):
         def states(self, inputs, state, trace):
             if inputs.shape[1] > 5 and torch.is_grad_enabled():
@@ -166,7 +166,7 @@ def test_out_of_memory_on_the_cpu_says_what_fits(error, tmp_path, tiny):
                 torch.empty(2**60)  # torch's own error
             return super().states(inputs, state, trace)
 
-    with pytest.raises(OutOfMemory, match=r"^out of memory at iteration 0 with batch_size=10; 5 fits beside"):
+    with pytest.raises(OutOfMemory, match=r"^out of memory at iteration 0 with batch_size=10; 5 fits in the memory"):
         carry_out(with_classes(adding(tiny), model_class=Hungry, probes={}), tmp_path)
     with open_store(str(tmp_path / "r.db")) as store:
         (run,) = store.runs()
@@ -174,19 +174,19 @@ def test_out_of_memory_on_the_cpu_says_what_fits(error, tmp_path, tiny):
 
 
 @pytest.mark.parametrize("model", ["rnn", "scornn", "lstm", "exprnn"])
-def test_a_size_beyond_the_memory_is_refused_before_anything_is_made(model, tmp_path, tiny):
+def test_size_beyond_the_memory_is_refused_before_allocation(model, tmp_path, tiny):
     config = resolve(Catalog(), "adding", model, tiny | {"hidden_size": "1000000000"})
     with pytest.raises(UsageError, match=r"^hidden_size=1000000000: the parameters alone need .* GiB, and this"):
         carry_out(config, tmp_path)
 
 
-def test_a_probe_that_memory_does_not_do_for_is_tried_with_smaller_batches_too(tmp_path, tiny):
+def test_probe_out_of_memory_is_tried_with_smaller_batches(tmp_path, tiny):
     greedy = with_classes(adding(tiny), model_class=hungry(5, 20))
     with pytest.raises(OutOfMemory, match="iteration 0 with batch_size=10; 5 fits"):
         carry_out(greedy, tmp_path)
 
 
-def test_where_no_batch_size_is_to_blame_none_is_named(tmp_path, tiny):
+def test_no_batch_size_is_named_if_none_is_to_blame(tmp_path, tiny):
     class Large(Adding):
         def final_metrics(self, model, report):
             raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -197,7 +197,7 @@ def test_where_no_batch_size_is_to_blame_none_is_named(tmp_path, tiny):
 
 
 @pytest.mark.skipif(torch.get_num_threads() < 2, reason="needs two cores")
-def test_a_run_goes_on_with_its_number_of_threads(tmp_path, tiny):
+def test_resumed_run_keeps_its_number_of_threads(tmp_path, tiny):
     """For another number rounds some sums differently."""
     config = adding(tiny)
     torch.set_num_threads(2)

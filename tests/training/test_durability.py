@@ -26,7 +26,7 @@ def traced(folder, command) -> list[str]:
 
 
 @pytest.mark.slow
-def test_commits_are_on_the_disk_before_a_checkpoint_is_replaced_or_removed(tmp_path, tiny_options):
+def test_commits_are_on_disk_before_a_checkpoint_is_replaced_or_removed(tmp_path, tiny_options):
     run = ["run", "adding", "rnn", *tiny_options, "--checkpoint-every", "0", "--db", "r.db"]
     is_flushed, moments = True, []
     for call in traced(tmp_path, [sys.executable, "-m", "orthobench", *run]):

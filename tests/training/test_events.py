@@ -67,7 +67,7 @@ def train_with(config, folder, *sinks, should_stop=lambda: False):
         return run, store.metrics([run.id]), store.traces([run.id])
 
 
-def test_a_sink_receives_every_row_and_vector_of_the_database(config, tmp_path):
+def test_sink_receives_every_row_and_vector_of_the_database(config, tmp_path):
     sink = Recorder()
     run, metrics, vectors = train_with(config, tmp_path, sink)
     received = {(row.split, row.name, row.iteration): row.value for event in sink.evaluations for row in event.rows}
@@ -81,7 +81,7 @@ def test_a_sink_receives_every_row_and_vector_of_the_database(config, tmp_path):
     assert [(end.status, end.progress.best_value) for end in sink.ends] == [(Status.FINISHED, run.best_value)]
 
 
-def test_messages_of_a_worker_carry_the_same_events(config, tmp_path):
+def test_worker_messages_carry_the_same_events(config, tmp_path):
     direct, relay, replayed = Recorder(), JsonLines(), Recorder()
     train_with(config, tmp_path, direct, relay)
     for line in relay.lines:
@@ -89,7 +89,7 @@ def test_messages_of_a_worker_carry_the_same_events(config, tmp_path):
     assert vars(replayed) == vars(direct)
 
 
-def test_a_resumed_run_tells_its_sinks_from_where(config, tmp_path):
+def test_resumed_run_reports_its_start_to_its_sinks(config, tmp_path):
     first, second = Recorder(stop_at=6), Recorder()
     with pytest.raises(Interrupted):
         train_with(config, tmp_path, first, should_stop=first.should_stop)
@@ -99,7 +99,7 @@ def test_a_resumed_run_tells_its_sinks_from_where(config, tmp_path):
     assert second.iterations[0] == 7
 
 
-def test_an_exception_of_a_sink_fails_the_run(config, tmp_path):
+def test_exception_of_a_sink_fails_the_run(config, tmp_path):
     class Broken(EventSink):
         def on_evaluation(self, evaluation):
             raise RuntimeError("no space left in the exporter")
@@ -111,7 +111,7 @@ def test_an_exception_of_a_sink_fails_the_run(config, tmp_path):
     assert (run.status, run.message) == (Status.FAILED, "RuntimeError: no space left in the exporter")
 
 
-def test_a_trainer_and_a_profile_need_no_database(config, tmp_path, monkeypatch):
+def test_trainer_and_profile_need_no_database(config, tmp_path, monkeypatch):
     def refuse(*_arguments, **_options):
         raise AssertionError("a database was opened")
 

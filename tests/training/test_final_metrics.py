@@ -72,7 +72,7 @@ def run(tmp_path, tiny):
     return carry_out
 
 
-def test_it_is_logged_once(run):
+def test_final_metrics_are_logged_once(run):
     observer = Watching()
     assert run(observer) == (Status.FINISHED, [(12, 7.0)])
     assert observer.seen == [(1, 3), (2, 3), (3, 3)]
@@ -81,7 +81,7 @@ def test_it_is_logged_once(run):
     assert Concluding.calls == calls
 
 
-def test_a_stop_in_between_loses_no_iteration(run):
+def test_stop_in_the_final_metrics_loses_no_iteration(run):
     observer = Watching()
     with pytest.raises(Interrupted):
         run(observer, lambda: observer.seen == [(1, 3), (2, 3)])
@@ -90,7 +90,7 @@ def test_a_stop_in_between_loses_no_iteration(run):
     assert again.iterations == []
 
 
-def test_a_failure_costs_the_final_metrics_alone(run, tmp_path, caplog):
+def test_failure_costs_the_final_metrics_only(run, tmp_path, caplog):
     observer = Watching()
     assert run(observer, task=Failing) == (Status.FINISHED, [])
     assert "the final metrics failed: ValueError: cannot convert" in caplog.text
@@ -104,7 +104,7 @@ def test_a_failure_costs_the_final_metrics_alone(run, tmp_path, caplog):
     assert Concluding.calls == calls
 
 
-def test_an_exception_of_a_receiver_ends_the_run(run):
+def test_exception_of_a_receiver_ends_the_run(run):
     """It is no failure of the metrics: a closed connection to a worker's parent, for example."""
     with pytest.raises(ConnectionResetError):
         run(Broken())
@@ -137,7 +137,7 @@ def kept_tensors(folder):
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_in_them_keeps_the_weights_and_trains_no_iteration_again(tmp_path, tiny_options):
+def test_death_in_the_final_metrics_keeps_weights_and_iterations(tmp_path, tiny_options):
     (tmp_path / "dying.py").write_text(PLUGIN)
     words = ["run", "dying", "rnn", "--plugin", "dying.py", *tiny_options, "--keep-weights", "both", "--db", "r.db"]
     command = [sys.executable, "-m", "orthobench", *words]

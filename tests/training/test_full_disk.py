@@ -94,7 +94,7 @@ def error_line(output: str) -> str:
     return lines[0]
 
 
-def test_a_full_disk_stops_a_run_that_goes_on_when_there_is_room(small_disk, uncut, tmp_path):
+def test_full_disk_stops_a_run_that_resumes_when_there_is_room(small_disk, uncut, tmp_path):
     """With a little more room every time, it is something else that does not fit."""
     disk, log, unwritable = small_disk(), tmp_path / "outside", set()
     log.mkdir()
@@ -120,7 +120,7 @@ def test_a_full_disk_stops_a_run_that_goes_on_when_there_is_room(small_disk, unc
     assert found_in(disk / "results.db") == uncut
 
 
-def test_a_read_only_disk_is_told_before_anything_is_done(small_disk, uncut, tmp_path):
+def test_read_only_disk_is_reported_before_training(small_disk, uncut, tmp_path):
     disk, log = small_disk(), tmp_path / "outside"
     log.mkdir()
     command = [*COMMAND, "--db", str(disk / "results.db")]
@@ -169,7 +169,7 @@ PRAGMAS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pragma", PRAGMAS)
-def test_a_database_that_cannot_be_written_any_more(pragma, tmp_path):
+def test_database_that_becomes_unwritable_stops_the_run(pragma, tmp_path):
     longer = {"epochs": "30"}  # the rows of a shorter run may fit into the pages that the file has
     with open_store(str(tmp_path / "uncut.db"), create=True) as store:
         carry_out(tmp_path, store, Watching(), **longer)
@@ -190,7 +190,7 @@ def test_a_database_that_cannot_be_written_any_more(pragma, tmp_path):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
-def test_checkpoints_that_cannot_be_written_any_more(number, uncut, tmp_path, monkeypatch):
+def test_checkpoints_that_become_unwritable_stop_the_run(number, uncut, tmp_path, monkeypatch):
     path = tmp_path / "r.db"
 
     def fail(descriptor: int) -> None:
@@ -208,7 +208,7 @@ def test_checkpoints_that_cannot_be_written_any_more(number, uncut, tmp_path, mo
     assert found_in(path) == uncut
 
 
-def test_a_database_older_than_its_checkpoints_loses_no_epoch(uncut, tmp_path):
+def test_database_older_than_its_checkpoints_loses_no_epoch(uncut, tmp_path):
     """An older copy was put back, or a loss of power took the last commits: what the rows lack is trained again."""
     path, copy = tmp_path / "r.db", tmp_path / "copy.db"
 

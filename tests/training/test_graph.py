@@ -149,7 +149,7 @@ FALLING = {"epochs": "3", "learning_rate_decay": "0.5", "clip_norm": "0.5", "cli
         ("lru", {}),
     ],
 )
-def test_the_numbers_are_those_of_the_eager_step(tiny, model, settings):
+def test_graph_gives_the_numbers_of_the_eager_step(tiny, model, settings):
     settings = {**tiny, **FALLING, "sequence_length": "5", **settings}
     eager, trainer = make("adding", model, settings), make("adding", model, settings)
     recorder = graphed(trainer)
@@ -160,7 +160,7 @@ def test_the_numbers_are_those_of_the_eager_step(tiny, model, settings):
     assert (recorder.warmed, recorder.recorded, recorder.replayed) == (WARM_UP, 1, iterations - WARM_UP)
 
 
-def test_a_plateau_lowers_the_learning_rate_of_a_graph(tiny):
+def test_plateau_lowers_the_learning_rate_of_a_graph(tiny):
     eager, trainer = make("adding", "rnn", tiny), make("adding", "rnn", tiny)
     graphed(trainer)
     for either in (eager, trainer):
@@ -180,7 +180,7 @@ def text(tmp_path) -> dict[str, str]:
     return {"text": str(tmp_path / "text.txt"), **sizes}
 
 
-def test_a_carried_state_goes_through_static_tensors(text):
+def test_carried_state_passes_through_static_tensors(text):
     """The first batch of an epoch has no carried state, and runs eagerly."""
     eager, trainer = make("ptb", "lstm", text), make("ptb", "lstm", text)
     recorder = graphed(trainer)
@@ -194,7 +194,7 @@ def test_a_carried_state_goes_through_static_tensors(text):
         assert torch.equal(carried, expected)
 
 
-def test_a_restored_run_records_again(tiny):
+def test_restored_run_records_again(tiny):
     settings = {**tiny, **FALLING}
     eager, trainer = make("adding", "lstm", settings), make("adding", "lstm", settings)
     recorder = graphed(trainer)
@@ -216,7 +216,7 @@ def test_a_restored_run_records_again(tiny):
     assert again.recorded == 2
 
 
-def test_a_step_that_reads_a_value_stays_eager_with_a_warning(tiny, caplog):
+def test_step_that_reads_a_value_stays_eager_with_a_warning(tiny, caplog):
     """EXPRNN on the CPU reads the norm of A to count its squarings."""
     eager, trainer = make("adding", "exprnn", tiny), make("adding", "exprnn", tiny)
     recorder = graphed(trainer)
@@ -229,26 +229,26 @@ def test_a_step_that_reads_a_value_stays_eager_with_a_warning(tiny, caplog):
     ]
 
 
-def test_a_required_graph_is_refused_in_one_line(tiny):
+def test_impossible_required_graph_is_refused_in_one_line(tiny):
     trainer = make("adding", "exprnn", tiny)
     graphed(trainer, required=True)
-    with pytest.raises(UsageError, match=r"--cuda-graph on: the step cannot be recorded: .*use --cuda-graph auto"):
+    with pytest.raises(UsageError, match=r"`cuda_graph='on'`: the step cannot be recorded: .*use `cuda_graph='auto'`"):
         advance(trainer, WARM_UP + 1)
 
 
 @pytest.mark.parametrize("mode", ["auto", "off"])
-def test_there_is_no_graph_on_the_cpu(tiny, mode):
+def test_no_graph_is_recorded_on_the_cpu(tiny, mode):
     trainer = make("adding", "rnn", tiny)
     trainer.use_graph(mode)
     assert trainer.graph is None
 
 
-def test_a_graph_on_the_cpu_is_refused(tiny):
-    with pytest.raises(UsageError, match="not on a CUDA device; use --cuda-graph auto"):
+def test_graph_on_the_cpu_is_refused(tiny):
+    with pytest.raises(UsageError, match="not on a CUDA device; use `cuda_graph='auto'`"):
         make("adding", "rnn", tiny).use_graph("on")
 
 
-def test_the_command_refuses_a_graph_on_the_cpu_before_it_stores_anything(tmp_path):
+def test_command_refuses_a_graph_on_the_cpu_before_storing(tmp_path):
     options = RunOptions(device="cpu", cuda_graph="on")
     with pytest.raises(UsageError, match="not on a CUDA device"):
         run("adding", "rnn", preset="quick", db=str(tmp_path / "results.db"), options=options)

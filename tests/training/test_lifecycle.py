@@ -66,7 +66,7 @@ def config(request, tiny) -> RunConfig:
     return resolve(Catalog(), "adding", request.param, tiny | {"shuffle": "true"})
 
 
-def test_the_same_run_twice_is_bit_identical(config, tmp_path):
+def test_same_run_twice_is_bit_identical(config, tmp_path):
     assert carry_out(config, tmp_path / "a") == carry_out(config, tmp_path / "b")
 
 
@@ -89,7 +89,7 @@ def test_everything_is_logged(config, tmp_path):
 
 
 @pytest.mark.parametrize("stop_at", [1, 4, 5, 11])
-def test_a_stopped_run_goes_on_to_the_numbers_of_the_uncut_one(config, tmp_path, stop_at):
+def test_stopped_run_resumes_to_the_numbers_of_an_uninterrupted_one(config, tmp_path, stop_at):
     uncut = carry_out(config, tmp_path / "uncut")
     observer = Watching(stop_at=stop_at)
     with pytest.raises(Interrupted):
@@ -100,7 +100,7 @@ def test_a_stopped_run_goes_on_to_the_numbers_of_the_uncut_one(config, tmp_path,
 
 
 @pytest.mark.parametrize("die_at", [1, 3, 6, 7, 12])
-def test_a_dead_run_goes_on_from_its_checkpoint(config, tmp_path, die_at):
+def test_dead_run_resumes_from_its_checkpoint(config, tmp_path, die_at):
     uncut = carry_out(config, tmp_path / "uncut")
     with pytest.raises(SystemError):
         carry_out(config, tmp_path / "cut", Watching(die_at=die_at), checkpoint_every=0)
@@ -110,7 +110,7 @@ def test_a_dead_run_goes_on_from_its_checkpoint(config, tmp_path, die_at):
 
 
 @pytest.mark.parametrize("damage", ["truncate", "garbage", "remove"])
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(config, tmp_path, damage):
+def test_damaged_checkpoint_falls_back_to_the_previous_one(config, tmp_path, damage):
     uncut = carry_out(config, tmp_path / "uncut")
     with pytest.raises(SystemError):
         carry_out(config, tmp_path / "cut", Watching(die_at=7), checkpoint_every=0)
@@ -125,7 +125,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(config, tmp_path, dam
     assert carry_out(config, tmp_path / "cut") == uncut
 
 
-def test_a_run_whose_checkpoints_are_gone_starts_over_and_says_so(config, tmp_path, caplog):
+def test_run_without_its_checkpoints_starts_over_and_says_so(config, tmp_path, caplog):
     uncut = carry_out(config, tmp_path / "uncut")
     with pytest.raises(SystemError):
         carry_out(config, tmp_path / "cut", Watching(die_at=7), checkpoint_every=0)
@@ -136,7 +136,7 @@ def test_a_run_whose_checkpoints_are_gone_starts_over_and_says_so(config, tmp_pa
     assert "starts over: no checkpoint of its 7 iterations can be read" in message
 
 
-def test_a_finished_run_is_not_trained_again(config, tmp_path):
+def test_finished_run_is_not_trained_again(config, tmp_path):
     first = carry_out(config, tmp_path)
     again = Watching()
     assert carry_out(config, tmp_path, again) == first
@@ -154,7 +154,7 @@ def test_divergence_is_a_result(tmp_path, tiny):
     assert again.iterations == []
 
 
-def test_a_clock_that_stands_still_loses_nothing(config, tmp_path, monkeypatch):
+def test_stopped_clock_loses_nothing(config, tmp_path, monkeypatch):
     class StandingClock(datetime):
         @classmethod
         def now(cls, zone=None):
@@ -164,11 +164,11 @@ def test_a_clock_that_stands_still_loses_nothing(config, tmp_path, monkeypatch):
     monkeypatch.setattr("orthobench.store.tables.datetime", StandingClock)
     monkeypatch.setattr("time.time", lambda: 1767225600.0)
     with pytest.raises(Interrupted):
-        carry_out(config, tmp_path / "standing", Watching(stop_at=5))
-    assert carry_out(config, tmp_path / "standing") == expected
+        carry_out(config, tmp_path / "still", Watching(stop_at=5))
+    assert carry_out(config, tmp_path / "still") == expected
 
 
-def test_the_checkpoint_stays_until_the_database_holds_the_result(config, tmp_path, monkeypatch):
+def test_checkpoint_stays_until_the_database_has_the_result(config, tmp_path, monkeypatch):
     expected = carry_out(config, tmp_path / "whole")
     with monkeypatch.context() as patched:
         patched.setattr("orthobench.training.recording.DatabaseSink.on_end", lambda sink, end: None)
@@ -179,7 +179,7 @@ def test_the_checkpoint_stays_until_the_database_holds_the_result(config, tmp_pa
     assert again.iterations == []  # the checkpoint of the last iteration served
 
 
-def test_a_failed_run_says_why_and_may_be_tried_again(config, tmp_path):
+def test_failed_run_states_the_reason_and_may_be_retried(config, tmp_path):
     with pytest.raises(SystemError):
         carry_out(config, tmp_path, Watching(die_at=3))
     with open_store(str(tmp_path / "r.db")) as store:
@@ -188,7 +188,7 @@ def test_a_failed_run_says_why_and_may_be_tried_again(config, tmp_path):
     assert carry_out(config, tmp_path)[0] == Status.FINISHED
 
 
-def test_a_run_is_trained_by_one_process_at_a_time(config, tmp_path):
+def test_run_is_trained_by_one_process_at_a_time(config, tmp_path):
     folder = CheckpointFolder(tmp_path / "r.db.checkpoints", config.spec.key)
     assert not folder.is_locked()
     with folder.lock():
@@ -197,7 +197,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(config, tmp_path):
             carry_out(config, tmp_path)
 
 
-def test_a_batch_larger_than_the_data_is_refused_before_anything_is_entered(tmp_path, tiny):
+def test_batch_larger_than_the_data_is_refused_before_a_run_is_stored(tmp_path, tiny):
     large = resolve(Catalog(), "adding", "rnn", tiny | {"batch_size": "50"})
     with pytest.raises(UsageError, match="batch_size=50 is more than the training set of 40"):
         carry_out(large, tmp_path)
@@ -212,7 +212,7 @@ def test_iterations_may_be_capped(tmp_path, tiny):
     assert [i for split, name, _, i, _ in metrics if (split, name) == ("test", "mse")] == [0, 2, 4, 5]
 
 
-def test_clipping_bounds_what_the_optimiser_sees(tmp_path, tiny):
+def test_clipping_bounds_the_gradient_of_the_optimiser(tmp_path, tiny):
     """With plain SGD a step is learning rate times gradient, so a clip bounds every parameter's move."""
     moves = {}
     for clip in ("none", "1e-6"):
@@ -248,7 +248,7 @@ def _pulled(strength: float, decay: float):
     return Pulled, seen
 
 
-def test_a_penalty_and_a_weight_decay_reach_the_gradient(tmp_path, tiny):
+def test_penalty_and_weight_decay_reach_the_gradient(tmp_path, tiny):
     """Of the same quadratic both are the same pull towards zero, and the logged loss remains the task's."""
     results = {}
     for name, strength, decay in (("plain", 0.0, 0.0), ("penalised", 1.0, 0.0), ("decayed", 0.0, 1.0)):
@@ -262,7 +262,7 @@ def test_a_penalty_and_a_weight_decay_reach_the_gradient(tmp_path, tiny):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_killed_process_goes_on_to_the_same_numbers(how, tmp_path, tiny, start):
+def test_killed_process_resumes_to_the_same_numbers(how, tmp_path, tiny, start):
     settings = tiny | {"train_size": "4000", "evaluate_every": "50"}  # 1,200 iterations
     plugin, slow = slow_model(tmp_path, steps=150)
     command = ["run", "adding", "slow", "--plugin", str(plugin), "--checkpoint-every", "0"]

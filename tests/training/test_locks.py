@@ -63,7 +63,7 @@ def hold(root: Path, is_held: multiprocessing.Event) -> None:
         time.sleep(600)
 
 
-def test_a_killed_process_frees_its_lock(folder):
+def test_killed_process_releases_its_lock(folder):
     is_held = FORKS.Event()
     process = FORKS.Process(target=hold, args=(folder.root, is_held))
     process.start()
@@ -81,7 +81,7 @@ def test_a_killed_process_frees_its_lock(folder):
         assert CheckpointFolder(folder.root, "abc").is_locked()
 
 
-def test_a_question_makes_no_file(folder):
+def test_query_creates_no_file(folder):
     assert not folder.is_locked()
     assert not folder.root.exists()
     folder.root.mkdir()
@@ -89,7 +89,7 @@ def test_a_question_makes_no_file(folder):
     assert list(folder.root.iterdir()) == []
 
 
-def test_a_run_that_raises_leaves_no_lock(folder):
+def test_run_that_raises_leaves_no_lock(folder):
     with pytest.raises(ZeroDivisionError), folder.lock():
         raise ZeroDivisionError
     assert not folder.lock_file.exists()

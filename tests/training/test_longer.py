@@ -21,7 +21,7 @@ from orthobench.errors import UsageError
         ("gru", {"learning_rate": "0.3", "optimizer": "adagrad_tf1"}),
     ],
 )
-def test_the_numbers_are_those_of_a_run_from_the_beginning(tmp_path, tiny, model, settings):
+def test_numbers_equal_those_of_a_run_from_the_beginning(tmp_path, tiny, model, settings):
     settings = tiny | settings
     fresh_database, database = str(tmp_path / "fresh.db"), str(tmp_path / "r.db")
     fresh = ob.run("adding", model, db=fresh_database, settings=settings | {"epochs": "5"}, options=KEEPING)
@@ -45,7 +45,7 @@ def test_the_numbers_are_those_of_a_run_from_the_beginning(tmp_path, tiny, model
         assert all(torch.equal(tensors[name], fresh_tensors[name]) for name in tensors)
 
 
-def test_a_run_cut_off_inside_an_epoch_is_continued_inside_it(tmp_path, tiny):
+def test_run_interrupted_inside_an_epoch_is_continued_inside_it(tmp_path, tiny):
     fresh = ob.run("adding", "scornn", db=str(tmp_path / "f.db"), settings=tiny, options=KEEPING)
     database = str(tmp_path / "r.db")
     ob.run("adding", "scornn", db=database, settings=tiny | {"max_iterations": "5"}, options=KEEPING)
@@ -67,7 +67,7 @@ def test_only_new_iterations_are_trained(tmp_path, tiny, orthobench):
     assert (again.code, again.out) == (0, long.out)
 
 
-def test_the_longest_shorter_run_of_the_same_settings_is_continued(tmp_path, tiny):
+def test_longest_shorter_run_of_the_same_settings_is_continued(tmp_path, tiny):
     database = str(tmp_path / "r.db")
 
     def run(epochs, extend=True, **more):
@@ -82,7 +82,7 @@ def test_the_longest_shorter_run_of_the_same_settings_is_continued(tmp_path, tin
     assert run(2, learning_rate="0.25").continued_from is None
 
 
-def test_a_state_that_is_missing_or_changed_is_named(tmp_path, tiny):
+def test_missing_or_changed_state_is_named(tmp_path, tiny):
     database = str(tmp_path / "r.db")
     short = ob.run("adding", "rnn", db=database, settings=tiny, options=KEEPING)
     file = tmp_path / "r.db.weights" / f"{short.key}.state.safetensors"
@@ -95,19 +95,19 @@ def test_a_state_that_is_missing_or_changed_is_named(tmp_path, tiny):
         assert [run.key for run in results.store.runs()] == [short.key]
 
 
-@pytest.mark.parametrize("course", [{"schedule": "cosine"}, {"warmup": "0.2"}])
-def test_rates_that_depend_on_the_length_cannot_be_continued(tmp_path, tiny, course, orthobench):
-    settings = {name: value for name, value in (tiny | course).items() if name != "epochs"}
+@pytest.mark.parametrize("schedule", [{"schedule": "cosine"}, {"warmup": "0.2"}])
+def test_schedule_that_depends_on_the_length_cannot_be_continued(tmp_path, tiny, schedule, orthobench):
+    settings = {name: value for name, value in (tiny | schedule).items() if name != "epochs"}
     options = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     orthobench("run", "adding", "rnn", *options, "--epochs", "2", "--keep-weights", "last")
     long = orthobench("run", "adding", "rnn", *options, "--epochs", "5", "--keep-weights", "last")
     line = next(line for line in long.err.splitlines() if "starts at the beginning" in line)
-    (name,) = course
+    (name,) = schedule
     assert f"its learning rates depend on its length ({name}=" in line
     assert "epoch 1.00" in long.err
 
 
-def test_a_warm_up_in_iterations_can_be_continued(tmp_path, tiny):
+def test_warm_up_in_iterations_can_be_continued(tmp_path, tiny):
     settings = tiny | {"warmup": "3"}
     fresh = ob.run("adding", "rnn", db=str(tmp_path / "f.db"), settings=settings | {"epochs": "4"}, options=KEEPING)
     ob.run("adding", "rnn", db=str(tmp_path / "r.db"), settings=settings, options=KEEPING)
@@ -117,7 +117,7 @@ def test_a_warm_up_in_iterations_can_be_continued(tmp_path, tiny):
     assert rows(str(tmp_path / "r.db"), long.key) == rows(str(tmp_path / "f.db"), fresh.key)
 
 
-def test_a_longer_run_that_starts_over_continues_nothing(tmp_path, tiny):
+def test_restarted_longer_run_continues_nothing(tmp_path, tiny):
     database = str(tmp_path / "r.db")
     ob.run("adding", "rnn", db=database, settings=tiny, options=KEEPING)
     longer = tiny | {"epochs": "5"}

@@ -32,7 +32,7 @@ def _after_steps(name: str, learning_rate: float = 0.01) -> np.ndarray:
         ("rmsprop_lasagne", 0.0, lambda r: np.sqrt(r + 1e-6)),
     ],
 )
-def test_rmsprop_forms(name, initial, root):
+def test_rmsprop_forms_match_their_equations(name, initial, root):
     w, r = START.copy(), np.full(5, initial)
     for g in GRADIENTS:
         r = 0.9 * r + 0.1 * g**2
@@ -40,7 +40,7 @@ def test_rmsprop_forms(name, initial, root):
     np.testing.assert_allclose(_after_steps(name), w, rtol=1e-12)
 
 
-def test_adam_of_tensorflow_1():
+def test_adam_of_tensorflow_1_matches_its_equation():
     w, m, v = START.copy(), np.zeros(5), np.zeros(5)
     for t, g in enumerate(GRADIENTS, 1):
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
@@ -57,7 +57,7 @@ def test_adam_of_the_nnrnn_program_has_no_momentum():
     np.testing.assert_allclose(_after_steps("adam_nnrnn"), w, rtol=1e-10)
 
 
-def test_adagrad_of_tensorflow_1():
+def test_adagrad_of_tensorflow_1_matches_its_equation():
     w, r = START.copy(), np.full(5, 0.1)
     for g in GRADIENTS:
         r = r + g**2
@@ -65,7 +65,7 @@ def test_adagrad_of_tensorflow_1():
     np.testing.assert_allclose(_after_steps("adagrad_tf1"), w, rtol=1e-12)
 
 
-def test_our_rmsprop_with_torchs_choices_is_torchs():
+def test_rmsprop_with_torchs_choices_equals_torch():
     own_parameter, torch_parameter = (torch.nn.Parameter(torch.tensor(START)) for _ in range(2))
     pairs = [
         (own_parameter, RMSProp([own_parameter], 0.01, decay=0.99, epsilon=1e-8, epsilon_inside=False, initial=0.0)),
@@ -78,7 +78,7 @@ def test_our_rmsprop_with_torchs_choices_is_torchs():
     torch.testing.assert_close(own_parameter, torch_parameter)
 
 
-def test_a_gradient_that_was_next_to_nothing_for_long_makes_no_nan():
+def test_tiny_gradients_over_many_steps_produce_no_nan():
     """0.9^k of r's start underflows after some 800 steps, and Theano's RMSProp has no epsilon."""
     parameter = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
     optimizer = make_optimizer("rmsprop_theano", [parameter], 0.1)
@@ -96,7 +96,7 @@ def test_a_gradient_that_was_next_to_nothing_for_long_makes_no_nan():
     np.testing.assert_allclose(parameter.detach(), [1 - 0.1 / 0.1**0.5, 1.0], rtol=1e-5)
 
 
-def test_the_first_tensorflow_step_is_damped():
+def test_first_tensorflow_step_is_damped():
     """r = 0.9 + 0.1 g^2 for a small g: the step is about lr g / sqrt(0.9), not lr / sqrt(0.1)."""
     parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
     parameter.grad = torch.full((1,), 1e-3, dtype=torch.float64)
@@ -111,7 +111,7 @@ def _unitary(n: int, dtype: torch.dtype) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize("normalise", [True, False])
-def test_the_cayley_step_is_its_equation(dtype, normalise):
+def test_cayley_step_matches_its_equation(dtype, normalise):
     """W <- (I + lr/2 B)^{-1} (I - lr/2 B) W, B = G W* - W G*, with explicit inverses."""
     start = _unitary(4, dtype)
     w = start.numpy().copy()
@@ -135,7 +135,7 @@ def test_the_cayley_step_is_its_equation(dtype, normalise):
     np.testing.assert_allclose(w.conj().T @ w, np.eye(4), atol=1e-13)
 
 
-def test_the_cayley_step_always_descends():
+def test_cayley_step_always_descends():
     """With G* W - W* G in B's place, as released, a small step lowers the loss about every other time only."""
     lowered = []
     for seed in range(50):
@@ -186,7 +186,7 @@ TORCHS = {
 
 
 @pytest.mark.parametrize("name", get_args(OptimizerName))
-def test_a_learning_rate_in_a_tensor_changes_no_number(name, monkeypatch):
+def test_learning_rate_as_a_tensor_changes_no_number(name, monkeypatch):
     for module in ("adam", "rmsprop"):  # torch captures on accelerators alone
         implementation = importlib.import_module(f"torch.optim.{module}")
         monkeypatch.setattr(implementation, "_get_capturable_supported_devices", lambda *_, **__: ["cpu"])

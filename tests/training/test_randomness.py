@@ -65,16 +65,16 @@ def test_shuffled_batches_are_a_new_permutation_in_every_epoch(seed):
     assert orders(seed, shuffle="true") == shuffled
 
 
-def test_another_seed_is_another_order():
+def test_another_seed_gives_another_order():
     first, second = (orders(seed, shuffle="true") for seed in (0, 1))
     assert not {tuple(order) for order in first} & {tuple(order) for order in second}
 
 
-def test_without_shuffling_every_epoch_has_the_datas_order():
+def test_order_without_shuffling_is_the_datas():
     assert orders(1, shuffle="false") == [list(range(12))] * 3
 
 
-def test_an_order_does_not_depend_on_the_batches_before():
+def test_order_does_not_depend_on_the_batches_before():
     """A resumed run asks for a batch in the middle of an epoch."""
     config = resolve(CATALOG, "adding", "rnn", {"train_size": "12", "batch_size": "4", "shuffle": "true"})
     task = config.task_class(config.task_settings, 0, CPU)
@@ -97,7 +97,7 @@ def equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> list[bool]:
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
-def test_a_seed_determines_the_data_and_the_order(name, small_data):
+def test_seed_determines_the_data_and_the_order(name, small_data):
     settings = SMALL[name] | ({} if name in READ_IN_ORDER else {"shuffle": "true"})
     tasks, streams = [], []
     for seed in (1, 1, 2):
@@ -114,7 +114,7 @@ def test_a_seed_determines_the_data_and_the_order(name, small_data):
 
 
 @pytest.mark.parametrize("name", ["adding", "copying"])
-def test_training_and_test_data_are_drawn_apart(name):
+def test_training_and_test_data_are_drawn_separately(name):
     """Of equal sizes, as the same generator fills splits of two sizes in different orders."""
     config = resolve(CATALOG, name, "rnn", SMALL[name] | {"train_size": "10"})
     task = config.task_class(config.task_settings, 3, CPU)
@@ -123,7 +123,7 @@ def test_training_and_test_data_are_drawn_apart(name):
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
-def test_a_seed_determines_the_weights_of_every_model(name, small_data):
+def test_seed_determines_the_weights_of_every_model(name, small_data):
     config = resolve(CATALOG, name, "rnn", SMALL[name])
     task = config.task_class(config.task_settings, 0, CPU)
     for model in MODELS:

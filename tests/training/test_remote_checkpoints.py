@@ -7,6 +7,7 @@ import torch
 from fsspec.implementations.memory import MemoryFileSystem
 
 from orthobench.errors import StorageError, UsageError
+from orthobench.location import Location
 from orthobench.training.checkpoint import NEWEST, PREVIOUS, CheckpointFolder, checkpoints_at
 
 URL = "memory://bucket/checkpoints"
@@ -22,23 +23,23 @@ def files():
 
 @pytest.fixture
 def checkpoints(files):
-    return checkpoints_at(URL, "k")
+    return checkpoints_at(Location(URL), "k")
 
 
 def state(iteration: int):
     return {"logged": iteration, "weight": torch.full((3,), float(iteration))}
 
 
-def test_the_newest_comes_back_and_the_one_before_stands_behind_it(files, checkpoints):
+def test_newest_checkpoint_is_read_back_with_the_previous_behind_it(files, checkpoints):
     assert checkpoints.load(9) is None
     for iteration in (1, 2, 3):
         checkpoints.save(state(iteration))
-    assert checkpoints_at(URL, "k").load(9)["weight"].tolist() == [3.0] * 3
+    assert checkpoints_at(Location(URL), "k").load(9)["weight"].tolist() == [3.0] * 3
     assert sorted(name.rpartition("/")[2] for name in files.find("/bucket")) == sorted((NEWEST, PREVIOUS))
-    assert checkpoints_at(URL, "other").load(9) is None
+    assert checkpoints_at(Location(URL), "other").load(9) is None
 
 
-def test_a_damaged_one_and_one_after_lost_rows_fall_back(files, checkpoints):
+def test_damaged_checkpoint_and_one_after_lost_rows_fall_back(files, checkpoints):
     checkpoints.save(state(1))
     checkpoints.save(state(2))
     files.pipe_file(f"/bucket/checkpoints/k/{NEWEST}", b"garbage")
@@ -50,7 +51,7 @@ def test_a_damaged_one_and_one_after_lost_rows_fall_back(files, checkpoints):
 
 @pytest.mark.parametrize("step", ["pipe_file", "rm_file", "mv"])
 @pytest.mark.parametrize("call", [0, 1])
-def test_a_save_cut_off_anywhere_leaves_one_that_can_be_read(files, checkpoints, monkeypatch, step, call):
+def test_interrupted_save_leaves_a_readable_checkpoint(files, checkpoints, monkeypatch, step, call):
     """Every call that changes something fails once, in a folder with two checkpoints."""
     checkpoints.save(state(1))
     checkpoints.save(state(2))
@@ -78,17 +79,16 @@ def test_clearing_leaves_nothing(files, checkpoints):
     checkpoints.clear()
 
 
-def test_a_url_that_nothing_knows_is_refused():
+def test_unknown_url_scheme_is_refused():
     with pytest.raises(UsageError, match="cannot be kept at nosuch://x"):
-        checkpoints_at("nosuch://x", "k")
+        checkpoints_at(Location("nosuch://x"), "k")
 
 
-def test_a_folder_is_a_folder(tmp_path):
-    assert isinstance(checkpoints_at(str(tmp_path), "k"), CheckpointFolder)
+def test_folder_path_is_a_local_folder(tmp_path):
     assert isinstance(checkpoints_at(tmp_path, "k"), CheckpointFolder)
 
 
-def test_beside_a_file_a_place_is_refused(orthobench, tiny_options):
+def test_remote_checkpoints_of_a_file_database_are_refused(orthobench, tiny_options):
     done = orthobench("run", "adding", "rnn", *tiny_options, "--checkpoints", URL)
     assert done.code == 2
     assert "--checkpoints is for a database server" in done.err

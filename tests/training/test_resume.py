@@ -27,7 +27,7 @@ def config(tiny):
     return resolve(Catalog(), "adding", "scornn", tiny)
 
 
-def test_auto_keeps_the_back_end_that_the_run_began_with(config, tmp_path, caplog):
+def test_auto_keeps_the_back_end_of_the_first_segment(config, tmp_path, caplog):
     (tmp_path / "cut").mkdir()
     uncut = train_in(tmp_path, config, backend="reference")
     train_in(tmp_path / "cut", config, stop_at=6, backend="reference")
@@ -37,7 +37,7 @@ def test_auto_keeps_the_back_end_that_the_run_began_with(config, tmp_path, caplo
     assert caplog.messages == []
 
 
-def test_another_back_end_is_warned_of_and_recorded_beside_the_first(config, tmp_path, caplog):
+def test_another_back_end_warns_and_is_recorded(config, tmp_path, caplog):
     train_in(tmp_path, config, stop_at=6, backend="cpu")
     run, _, iterations = train_in(tmp_path, config, backend="reference")
     assert iterations[0] == 7
@@ -46,7 +46,7 @@ def test_another_back_end_is_warned_of_and_recorded_beside_the_first(config, tmp
     assert "resumes on other kernels (back end cpu before, reference now)" in message
 
 
-def test_a_back_end_that_is_missing_now_is_warned_of(config, tmp_path, caplog, monkeypatch):
+def test_missing_back_end_warns(config, tmp_path, caplog, monkeypatch):
     train_in(tmp_path, config, stop_at=6)
     monkeypatch.setattr("orthobench.recurrence.cpu.native.missing", lambda: "there is no C compiler")
     run, *_ = train_in(tmp_path, config)
@@ -55,7 +55,7 @@ def test_a_back_end_that_is_missing_now_is_warned_of(config, tmp_path, caplog, m
 
 
 @pytest.mark.parametrize("name", ["torch", "cpu_capability", "kernel_code"])
-def test_another_torch_instruction_set_or_code_of_kernels_is_warned_of(config, tmp_path, caplog, monkeypatch, name):
+def test_changed_torch_instruction_set_or_kernel_code_warns(config, tmp_path, caplog, monkeypatch, name):
     train_in(tmp_path, config, stop_at=6)
     now = kernels() | {name: "other"}
     monkeypatch.setattr("orthobench.training.lifecycle.kernels", lambda: now)
@@ -64,7 +64,7 @@ def test_another_torch_instruction_set_or_code_of_kernels_is_warned_of(config, t
     assert f"resumes on other kernels ({name} {kernels()[name]} before, other now)" in message
 
 
-def test_other_code_of_kernels_does_not_concern_the_reference(config, tmp_path, caplog, monkeypatch):
+def test_changed_kernel_code_does_not_concern_the_reference(config, tmp_path, caplog, monkeypatch):
     train_in(tmp_path, config, stop_at=6, backend="reference")
     now = kernels() | {"kernel_code": "other"}
     monkeypatch.setattr("orthobench.training.lifecycle.kernels", lambda: now)
@@ -72,7 +72,7 @@ def test_other_code_of_kernels_does_not_concern_the_reference(config, tmp_path, 
     assert caplog.messages == []
 
 
-def test_a_checkpoint_of_another_run_is_not_used(config, tmp_path, caplog, tiny):
+def test_checkpoint_of_another_run_is_not_used(config, tmp_path, caplog, tiny):
     """The other run has weights of the same shapes."""
     uncut = train_in(tmp_path, config)
     (tmp_path / "cut").mkdir()
@@ -87,7 +87,7 @@ def test_a_checkpoint_of_another_run_is_not_used(config, tmp_path, caplog, tiny)
     assert any("starts over" in message for message in caplog.messages)
 
 
-def test_a_checkpoint_of_another_structure_gives_way_to_the_previous_one(config, tmp_path, caplog):
+def test_checkpoint_of_another_structure_falls_back_to_the_previous_one(config, tmp_path, caplog):
     uncut = train_in(tmp_path, config)
     (tmp_path / "cut").mkdir()
     train_in(tmp_path / "cut", config, stop_at=7)
@@ -135,7 +135,7 @@ def test_rows_of_another_machine_are_not_continued(config, tmp_path, caplog, oth
     assert len([message for message in caplog.messages if "the rows of another process" in message]) == 2
 
 
-def test_a_run_continued_elsewhere_and_merged_back_resumes(config, tmp_path, caplog):
+def test_run_continued_elsewhere_and_merged_back_resumes(config, tmp_path, caplog):
     """The database and the checkpoints went to the other machine, so the rows up to the checkpoint are the same."""
     (tmp_path / "local").mkdir()
     uncut = train_in(tmp_path, config)
@@ -171,7 +171,7 @@ def test_every_segment_keeps_its_environment_and_back_end(config, tmp_path, monk
     assert segments_in(tmp_path, run) == [*parts, (8, "cpu", "fourth")]
 
 
-def test_a_run_that_starts_over_keeps_no_earlier_segment(config, tmp_path, monkeypatch):
+def test_restarted_run_keeps_no_earlier_segment(config, tmp_path, monkeypatch):
     monkeypatch.setattr("orthobench.environment.describe", lambda *_: {"machine": "here"})
     train_in(tmp_path, config, stop_at=5, backend="cpu")
     train_in(tmp_path, config, stop_at=7, backend="cpu")
@@ -181,7 +181,7 @@ def test_a_run_that_starts_over_keeps_no_earlier_segment(config, tmp_path, monke
     assert run.backend == "reference"
 
 
-def test_a_checkpoint_with_a_missing_field_gives_way_to_the_previous_one(config, tmp_path, caplog):
+def test_checkpoint_with_a_missing_field_falls_back_to_the_previous_one(config, tmp_path, caplog):
     train_in(tmp_path, config, stop_at=7)
     newest = tmp_path / "r.db.checkpoints" / config.spec.key / NEWEST
     content = torch.load(newest, weights_only=True)
@@ -192,7 +192,7 @@ def test_a_checkpoint_with_a_missing_field_gives_way_to_the_previous_one(config,
     assert any("missing 1 required positional argument: 'optimizers'" in message for message in caplog.messages)
 
 
-def test_a_checkpoint_of_another_format_is_not_read(config, tmp_path, caplog):
+def test_checkpoint_of_another_format_is_not_read(config, tmp_path, caplog):
     train_in(tmp_path, config, stop_at=7)
     folder = tmp_path / "r.db.checkpoints" / config.spec.key
     for name in (NEWEST, PREVIOUS):
@@ -204,7 +204,7 @@ def test_a_checkpoint_of_another_format_is_not_read(config, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("calls", range(2, 40, 5))
-def test_a_stop_between_the_batches_of_a_test_leaves_the_numbers_of_an_uncut_run(tmp_path, tiny, calls):
+def test_stop_inside_a_test_ends_with_uninterrupted_numbers(tmp_path, tiny, calls):
     """A test has four batches, and probes follow at the end of an epoch."""
     config = resolve(Catalog(), "adding", "scornn", tiny | {"evaluation_batch_size": "5"})
     (tmp_path / "cut").mkdir()
@@ -221,7 +221,7 @@ def test_a_stop_between_the_batches_of_a_test_leaves_the_numbers_of_an_uncut_run
     assert (resumed.best_value, resumed.best_iteration) == (uncut.best_value, uncut.best_iteration)
 
 
-def test_a_stop_is_noticed_between_the_batches_of_a_test(tmp_path, tiny, monkeypatch):
+def test_stop_is_noticed_between_the_batches_of_a_test(tmp_path, tiny, monkeypatch):
     config = resolve(Catalog(), "adding", "scornn", tiny | {"evaluation_batch_size": "1"})
     measured = []
     measure = config.task_class.measure

@@ -1,4 +1,4 @@
-"""The course of the learning rates against torch's schedulers, and AdamW's decay against torch's."""
+"""The schedules of learning rates against torch's schedulers, and AdamW's decay against torch's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orthobench.training.optimizers import learning_rate, warmup_iterations
 from orthobench.training.trainer import Trainer
 
 
-def course(total: int, rate: float = 2e-3, **settings) -> list[float]:
+def schedule_rates(total: int, rate: float = 2e-3, **settings) -> list[float]:
     training = TrainingSettings.read(settings)
     return [learning_rate(rate, iteration, total, training) for iteration in range(total)]
 
@@ -47,34 +47,34 @@ def torchs(total: int, warmup: int, rate: float, final: float) -> list[float]:
         ({"warmup": 0.055}, 11, 0.0),
     ],
 )
-def test_the_rates_are_those_of_torchs_schedulers(settings, warmup, final):
-    rates = course(200, schedule="cosine", **settings)
+def test_rates_match_torchs_schedulers(settings, warmup, final):
+    rates = schedule_rates(200, schedule="cosine", **settings)
     assert rates == pytest.approx(torchs(200, warmup, 2e-3, final), rel=1e-9, abs=1e-13)
     assert (rates[0], rates[warmup]) == (0.0, 2e-3)
 
 
-def test_closed_form():
-    rates = course(10, rate=1.0, warmup=2, schedule="cosine", final_rate=0.5)
+def test_rates_match_their_closed_form():
+    rates = schedule_rates(10, rate=1.0, warmup=2, schedule="cosine", final_rate=0.5)
     expected = [0.0, 0.5, *(0.5 + 0.25 * (1 + math.cos(math.pi * k / 8)) for k in range(8))]
     assert rates == pytest.approx(expected)
-    assert course(4, rate=1.0, warmup=2) == [0.0, 0.5, 1.0, 1.0]
-    assert course(4) == [2e-3] * 4
+    assert schedule_rates(4, rate=1.0, warmup=2) == [0.0, 0.5, 1.0, 1.0]
+    assert schedule_rates(4) == [2e-3] * 4
 
 
 @pytest.mark.parametrize(
     ("warmup", "total", "expected"),
     [(0.1, 25, 2), (0.1, 29, 2), (0.1, 30, 3), (0.055, 99, 5), (0.3, 3, 0), (0.999, 10, 9), (7, 25, 7), (0.0, 25, 0)],
 )
-def test_a_share_of_warm_up_is_rounded_down(warmup, total, expected):
+def test_warm_up_share_is_rounded_down(warmup, total, expected):
     training = TrainingSettings.read({"warmup": warmup})
     assert warmup_iterations(total, training) == expected
-    rates = course(total, rate=1.0, warmup=warmup)
+    rates = schedule_rates(total, rate=1.0, warmup=warmup)
     assert rates == [k / expected for k in range(expected)] + [1.0] * (total - expected)
 
 
 def test_no_rate_rises_to_the_final_one():
     """A recurrent matrix with a rate of 1e-6 keeps it where the others end at 1e-5."""
-    assert course(10, rate=1e-6, schedule="cosine", final_rate=1e-5) == pytest.approx([1e-6] * 10)
+    assert schedule_rates(10, rate=1e-6, schedule="cosine", final_rate=1e-5) == pytest.approx([1e-6] * 10)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_no_rate_rises_to_the_final_one():
         ({"schedule": "linear"}, "'constant' or 'cosine'"),
     ],
 )
-def test_settings_without_an_effect_are_refused(settings, message):
+def test_settings_without_effect_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         TrainingSettings.read(settings)
 
 
-def test_the_neutral_values_leave_the_key(tiny):
+def test_neutral_values_do_not_change_the_key(tiny):
     neutral = {"warmup": "0", "schedule": "constant", "final_rate": "none", "final_share": "0", "solved_at": "none"}
     neutral |= {"weight_decay": "0", "decay_exempt": "none"}
     keys = {resolve(Catalog(), "adding", "rnn", tiny | more).spec.key for more in ({}, neutral)}
@@ -119,7 +119,7 @@ def test_every_group_and_optimiser_follows_the_schedule(tiny):
 
 
 @pytest.mark.parametrize("stop_at", [1, 5, 7])
-def test_a_resumed_run_has_the_rates_of_an_uncut_one(tmp_path, tiny, stop_at):
+def test_resumed_run_has_the_rates_of_an_uninterrupted_one(tmp_path, tiny, stop_at):
     settings = {"warmup": "0.3", "schedule": "cosine", "final_rate": "1e-6", "optimizer": "adamw"}
     config = resolve(Catalog(), "adding", "rnn", tiny | settings | {"weight_decay": "0.1"})
     (tmp_path / "cut").mkdir()
@@ -138,7 +138,7 @@ def test_a_resumed_run_has_the_rates_of_an_uncut_one(tmp_path, tiny, stop_at):
         ("vectors", {"embedding", "bias", "output_bias"}),
     ],
 )
-def test_adamw_is_torchs(tiny, exempt, free):
+def test_adamw_equals_torch(tiny, exempt, free):
     settings = tiny | {"optimizer": "adamw", "weight_decay": "0.3", "decay_exempt": exempt, "embedding_size": "3"}
     trained = make("rnn", settings | {"learning_rate": "0.05", "activation": "tanh"})
     names = dict(trained.model.named_parameters())
@@ -192,7 +192,7 @@ def test_every_group_of_parameters_has_the_rate_of_the_step(tiny, schedule, exem
 
 
 @pytest.mark.parametrize("exempt", ["embedding", "vectors"])
-def test_adamw_with_exempt_parameters_is_torchs_under_a_schedule(tiny, exempt):
+def test_adamw_with_exempt_parameters_equals_torch_under_a_schedule(tiny, exempt):
     """Each parameter is a group of torch's with the rate of the step, written out: warm-up of 3, cosine to a tenth."""
     settings = tiny | {"optimizer": "adamw", "weight_decay": "0.3", "decay_exempt": exempt, "embedding_size": "3"}
     trained = make(
@@ -252,7 +252,7 @@ def decays(trained: Trainer) -> dict[str, float]:
     [{}, {"layers": "2"}, {"layers": "2", "block": "residual", "block_size": "6"}],
     ids=["one", "two", "blocks"],
 )
-def test_what_is_exempt_in_a_stack(tiny, exempt, stack):
+def test_exempt_parameters_of_a_stack(tiny, exempt, stack):
     settings = {"optimizer": "adamw", "weight_decay": "0.3", "decay_exempt": exempt, "embedding_size": "3"}
     trained = make("rnn", tiny | settings | stack)
     for name, decay in decays(trained).items():
@@ -262,7 +262,7 @@ def test_what_is_exempt_in_a_stack(tiny, exempt, stack):
 
 
 @pytest.mark.parametrize("exempt", ["none", "embedding", "vectors"])
-def test_an_embedding_below_another_module_is_exempt_and_a_name_like_it_is_not(tiny, tmp_path, exempt):
+def test_embedding_inside_another_module_is_exempt_and_a_similar_name_is_not(tiny, tmp_path, exempt):
     file = tmp_path / "nested.py"
     file.write_text(NESTED)
     settings = tiny | {"optimizer": "adamw", "weight_decay": "0.3", "decay_exempt": exempt}
@@ -275,7 +275,7 @@ def test_an_embedding_below_another_module_is_exempt_and_a_name_like_it_is_not(t
     assert decay_by_name["input_weight"] == 0.3
 
 
-def test_a_group_with_another_optimiser_is_not_decayed(tiny):
+def test_group_with_another_optimiser_is_not_decayed(tiny):
     """With gradients of 0 only the decay moves a weight."""
     trained = make("scornn", tiny | {"optimizer": "adamw", "weight_decay": "0.5", "learning_rate": "0.1"})
     before = {name: value.detach().clone() for name, value in trained.model.named_parameters()}
@@ -288,12 +288,12 @@ def test_a_group_with_another_optimiser_is_not_decayed(tiny):
         torch.testing.assert_close(value, decayed, msg=name)
 
 
-def test_a_decay_without_adamw_is_refused(tiny):
-    with pytest.raises(UsageError, match=r"weight_decay=0\.1 is that of adamw: set optimizer=adamw"):
+def test_decay_without_adamw_is_refused(tiny):
+    with pytest.raises(UsageError, match=r"weight_decay=0\.1 needs adamw: set optimizer=adamw"):
         make("rnn", tiny | {"weight_decay": "0.1", "optimizer": "adam"})
 
 
-def test_a_decay_in_the_models_own_penalty_is_not_applied_twice(tiny):
+def test_decay_in_the_models_penalty_is_not_applied_twice(tiny):
     trained = make("soft_orthogonal", tiny | {"optimizer": "adamw", "weight_decay": "0.1"})
     assert trained.groups[0].optimizer == "adamw"
     assert trained.optimizers[0].param_groups[0]["weight_decay"] == 0.0

@@ -15,7 +15,7 @@ QUICK = {"epochs": "4", "evaluate_every": "2", "probes": "heat_map"}
 
 
 @pytest.fixture
-def course(tmp_path, tiny):
+def uninterrupted(tmp_path, tiny):
     """The settings of a run, its test values by iteration, and a limit that it first reaches in the middle."""
     settings = tiny | QUICK
     full = ob.run("adding", "rnn", db=str(tmp_path / "full.db"), settings=settings)
@@ -31,8 +31,8 @@ def course(tmp_path, tiny):
     return settings, full, at, repr(reached[at])
 
 
-def test_the_rest_is_not_trained(tmp_path, course):
-    settings, full, at, limit = course
+def test_solved_run_stops_training(tmp_path, uninterrupted):
+    settings, full, at, limit = uninterrupted
     stopped = ob.run("adding", "rnn", db=str(tmp_path / "r.db"), settings=settings | {"solved_at": limit})
     assert (stopped.status, stopped.iterations, stopped.solved_at) == ("finished", at, at)
     assert stopped.message == f"solved at iteration {at}: mse reached solved_at"
@@ -43,12 +43,12 @@ def test_the_rest_is_not_trained(tmp_path, course):
     assert at in {iteration for _, iteration, _ in traces}  # every probe measures the end
 
 
-def test_the_untrained_weights_are_not_judged(tmp_path, tiny):
+def test_initial_weights_are_not_judged(tmp_path, tiny):
     run = ob.run("adding", "rnn", db=str(tmp_path / "r.db"), settings=tiny | {"solved_at": "1e9"})
     assert run.iterations == int(tiny["evaluate_every"]) == run.solved_at
 
 
-def test_a_metric_that_is_maximised_is_reached_from_below(tmp_path, tiny):
+def test_maximised_metric_is_reached_from_below(tmp_path, tiny):
     settings = {"hidden_size": "4", "sequence_length": "4", "train_size": "40", "test_size": "20", "batch_size": "10"}
     below, above = (
         ob.run("copying", "rnn", db=str(tmp_path / "r.db"), settings=settings | {"epochs": "2", "solved_at": limit})
@@ -59,8 +59,8 @@ def test_a_metric_that_is_maximised_is_reached_from_below(tmp_path, tiny):
 
 
 @pytest.mark.parametrize("stop_before", [1, 2, 3])
-def test_a_run_cut_off_before_it_resumes_and_stops_there(tmp_path, course, stop_before):
-    settings, _, at, limit = course
+def test_run_interrupted_before_the_solution_resumes_and_stops_there(tmp_path, uninterrupted, stop_before):
+    settings, _, at, limit = uninterrupted
     config = resolve(Catalog(), "adding", "rnn", settings | {"solved_at": limit})
     (tmp_path / "cut").mkdir()
     uncut, metrics, _ = train_in(tmp_path, config)
@@ -72,8 +72,8 @@ def test_a_run_cut_off_before_it_resumes_and_stops_there(tmp_path, course, stop_
     assert (again.key, iterations) == (run.key, [])
 
 
-def test_a_stop_in_the_final_metrics_trains_no_further(tmp_path, course, monkeypatch):
-    settings, _, at, limit = course
+def test_stop_in_the_final_metrics_trains_no_further(tmp_path, uninterrupted, monkeypatch):
+    settings, _, at, limit = uninterrupted
     config = resolve(Catalog(), "adding", "rnn", settings | {"solved_at": limit})
     (tmp_path / "cut").mkdir()
     monkeypatch.setattr(config.task_class, "final_metrics", lambda self, model, report: report(0, 1) or {})
@@ -82,8 +82,8 @@ def test_a_stop_in_the_final_metrics_trains_no_further(tmp_path, course, monkeyp
     assert (run.iterations, run.solved_at, [i for i in iterations if i > at]) == (at, at, [])
 
 
-def test_a_longer_run_stops_at_the_same_iteration(tmp_path, course):
-    settings, _, at, limit = course
+def test_longer_run_stops_at_the_same_iteration(tmp_path, uninterrupted):
+    settings, _, at, limit = uninterrupted
     settings = settings | {"solved_at": limit}
     longer = settings | {"epochs": "9"}
     fresh = ob.run("adding", "rnn", db=str(tmp_path / "f.db"), settings=longer, options=KEEPING)
@@ -94,8 +94,8 @@ def test_a_longer_run_stops_at_the_same_iteration(tmp_path, course):
     assert rows(str(tmp_path / "r.db"), long.key) == rows(str(tmp_path / "f.db"), fresh.key)
 
 
-def test_the_commands_say_at_which_iteration(tmp_path, course, orthobench):
-    settings, _, at, limit = course
+def test_commands_name_the_iteration_of_the_solution(tmp_path, uninterrupted, orthobench):
+    settings, _, at, limit = uninterrupted
     options = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     first = orthobench("run", "adding", "rnn", *options, "-s", f"solved_at={limit}")
     assert f"solved at iteration {at}" in first.out
@@ -115,11 +115,11 @@ def test_the_commands_say_at_which_iteration(tmp_path, course, orthobench):
     )
 
 
-def test_the_end_of_a_solved_run_is_its_last_test(tmp_path, course):
+def test_end_of_a_solved_run_is_its_last_test(tmp_path, uninterrupted):
     """The median of the last tenth of the tests would reach back into training."""
     from orthobench.analysis.conditions import collect
 
-    settings, _, _, limit = course
+    settings, _, _, limit = uninterrupted
     run = ob.run("adding", "rnn", db=str(tmp_path / "r.db"), settings=settings | {"solved_at": limit})
     with ob.open_results(str(tmp_path / "r.db")) as results:
         (condition,) = collect(results.store)

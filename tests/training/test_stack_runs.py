@@ -54,13 +54,13 @@ def rows_of(folder: Path, config: RunConfig, stops: tuple[int, ...] = ()) -> lis
         return [(row.split, row.name, row.iteration, row.value) for row in store.metrics([run.id])]
 
 
-def test_a_resumed_run_ends_with_the_numbers_of_an_uncut_one(config: RunConfig, tmp_path: Path) -> None:
+def test_resumed_run_ends_with_the_numbers_of_an_uninterrupted_one(config: RunConfig, tmp_path: Path) -> None:
     """Dropout goes on in its stream of random numbers, and the statistics are in the checkpoint."""
     (tmp_path / "cut").mkdir()
     assert rows_of(tmp_path / "cut", config, stops=(3, 6)) == rows_of(tmp_path, config)
 
 
-def test_kept_weights_have_the_statistics_and_test_without_dropout(tiny: dict[str, str], tmp_path: Path) -> None:
+def test_kept_weights_include_statistics_and_test_without_dropout(tiny: dict[str, str], tmp_path: Path) -> None:
     database = str(tmp_path / "r.db")
     run = ob.run("adding", "lstm", db=database, settings=tiny | STACK, options=KEEPING)
     trained = ob.load_model(run, database, weights="last")
@@ -74,7 +74,7 @@ def test_kept_weights_have_the_statistics_and_test_without_dropout(tiny: dict[st
     assert torch.equal(trained(inputs), trained(inputs))
 
 
-def test_a_stack_is_exported(tiny: dict[str, str], tmp_path: Path) -> None:
+def test_stack_is_exported(tiny: dict[str, str], tmp_path: Path) -> None:
     database, file = str(tmp_path / "r.db"), tmp_path / "stack.pt2"
     run = ob.run("adding", "scornn", db=database, settings=tiny | STACK, options=KEEPING)
     trained = ob.load_model(run, database)
@@ -85,7 +85,7 @@ def test_a_stack_is_exported(tiny: dict[str, str], tmp_path: Path) -> None:
     torch.testing.assert_close(program(inputs), trained(inputs), rtol=1e-4, atol=1e-5)
 
 
-def test_probes_leave_statistics_and_random_numbers_alone(config: RunConfig) -> None:
+def test_probes_do_not_change_statistics_and_random_numbers(config: RunConfig) -> None:
     from orthobench.training.evaluation import Evaluator
     from orthobench.training.trainer import Trainer
 
@@ -99,7 +99,7 @@ def test_probes_leave_statistics_and_random_numbers_alone(config: RunConfig) -> 
     assert trainer.model.training
 
 
-def test_a_layer_has_no_blocks() -> None:
+def test_layer_has_no_blocks() -> None:
     from orthobench.nn import ScoRNN
 
     with pytest.raises(UsageError, match="block is a setting of whole models: give num_layers"):

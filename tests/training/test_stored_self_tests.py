@@ -45,7 +45,7 @@ def trained(config, folder):
         return run, store.segments([run.id])
 
 
-def test_a_run_stores_the_self_tests_it_relied_on(tiny, tmp_path, fake_verdict):
+def test_run_stores_the_self_tests_of_its_kernels(tiny, tmp_path, fake_verdict):
     runs = [resolve(Catalog(), "adding", "scornn", tiny, seed=seed) for seed in range(3)]
     run, (segment,) = trained(runs[0], tmp_path)
     assert run.status == Status.FINISHED
@@ -61,6 +61,6 @@ def test_a_run_stores_the_self_tests_it_relied_on(tiny, tmp_path, fake_verdict):
     assert json.loads(shown.stdout)["segments"][0]["environment"]["self_tests"]["driver"] == "580.65.06"
 
 
-def test_a_run_without_cuda_stores_none(tiny, tmp_path):
+def test_run_without_cuda_stores_no_self_test(tiny, tmp_path):
     _, (segment,) = trained(resolve(Catalog(), "adding", "scornn", tiny, seed=0), tmp_path)
     assert "self_tests" not in segment.environment.facts

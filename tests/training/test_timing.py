@@ -19,7 +19,7 @@ def test_waiting_takes_no_cpu_seconds():
     assert timer.seconds[CPU_SECONDS] < timer.seconds["train"]
 
 
-def test_a_checkpoint_without_cpu_seconds_goes_on_without():
+def test_checkpoint_without_cpu_seconds_resumes_without_them():
     timer = PhaseTimer()
     timer.resume({"train": 5.0})
     with timer("test"):
@@ -31,7 +31,7 @@ def test_a_checkpoint_without_cpu_seconds_goes_on_without():
     assert timer.seconds[CPU_SECONDS] > 4.0
 
 
-def test_a_run_stores_its_cpu_seconds_and_counts_them_in_no_sum(tmp_path):
+def test_run_stores_cpu_seconds_and_leaves_them_out_of_sums(tmp_path):
     run = ob.run("adding", "rnn", settings=SETTINGS, db=tmp_path / "r.db")
     assert run.seconds[CPU_SECONDS] > 0
     phases = {name: value for name, value in run.seconds.items() if name != CPU_SECONDS}

@@ -32,7 +32,7 @@ def test_every_group_steps_at_its_own_decayed_rate(tiny):
             torch.testing.assert_close(value, before[name] - rate * value.grad, rtol=0, atol=1e-7, msg=name)
 
 
-def test_a_constraint_is_restored_after_every_step(tiny):
+def test_constraint_is_restored_after_every_step(tiny):
     """oRNN's reflections are along unit vectors; a step of descent leaves the sphere."""
     trained = trainer("ornn", tiny, optimizer="sgd", learning_rate="0.5")
     for _ in range(3):
@@ -41,7 +41,7 @@ def test_a_constraint_is_restored_after_every_step(tiny):
         torch.testing.assert_close(lengths, torch.ones_like(lengths))
 
 
-def test_a_plateau_decays_the_rate(tiny, rates):
+def test_plateau_decays_the_rate(tiny, rates):
     trained = trainer("rnn", tiny, learning_rate="0.2", optimizer="sgd")
     trained.training = trained.training.model_copy(update={"plateau_decay": 0.25})
     trained.advance()
@@ -50,7 +50,7 @@ def test_a_plateau_decays_the_rate(tiny, rates):
     assert rates == [0.2, 0.2 * 0.25**2]
 
 
-def test_large_memory_of_training_and_of_an_evaluation_is_freed_between_them(tiny, monkeypatch):
+def test_large_memory_is_freed_between_training_and_evaluation(tiny, monkeypatch):
     monkeypatch.setattr(runtime, "_LITTLE", 0)
     pool = runtime._shared
     trained, unused = trainer("rnn", tiny), []
@@ -68,7 +68,7 @@ def test_large_memory_of_training_and_of_an_evaluation_is_freed_between_them(tin
     assert unused == [0, 0]
 
 
-def test_an_evaluation_has_every_example_once(tiny):
+def test_evaluation_uses_every_example_once(tiny):
     """20 test sequences in batches of 8, 8 and 4 give the metric of all at once."""
     trained = trainer("rnn", tiny, evaluation_batch_size="8")
     everything = trained.task.test.batch(torch.arange(20))

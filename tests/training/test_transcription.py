@@ -76,7 +76,7 @@ def transcribed(config, clip_norm=math.inf, clip_value=math.inf, decay=1.0, deca
         (3, {"clip_norm": 4.0, "learning_rate_decay": 0.5}),
     ],
 )
-def test_a_run_is_its_transcription(evaluate_every, settings, orthobench, tiny, tmp_path):
+def test_run_matches_its_transcription(evaluate_every, settings, orthobench, tiny, tmp_path):
     """Its test errors follow at single precision; the training loss is the mean since the test before."""
     options = tiny | {"optimizer": "sgd", "learning_rate": "0.2", "shuffle": "false", "epochs": "3"}
     options |= {"evaluate_every": str(evaluate_every), **{name: str(value) for name, value in settings.items()}}

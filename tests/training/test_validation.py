@@ -34,7 +34,7 @@ def with_validation(self, settings, seed, device, start=Adding.__init__):
     self.validation = AddingSplit(settings, settings.test_size, seeds.generator(seed, "adding", "test"), device)
 
 
-def test_validation_is_logged_as_such_and_changes_nothing_else(tiny, tmp_path, monkeypatch):
+def test_validation_is_logged_and_changes_nothing_else(tiny, tmp_path, monkeypatch):
     config = resolve(Catalog(), "adding", "rnn", tiny)
     plain = logged(config, tmp_path / "plain")
     assert not [key for key in plain if key[0] == "valid"]
@@ -46,7 +46,7 @@ def test_validation_is_logged_as_such_and_changes_nothing_else(tiny, tmp_path, m
     assert {key: value for key, value in both.items() if key[0] != "valid"} == plain
 
 
-def test_noise_that_is_new_in_every_epoch_survives_an_interruption(small_data, tmp_path, monkeypatch):
+def test_fresh_noise_of_an_epoch_survives_an_interruption(small_data, tmp_path, monkeypatch):
     sizes = {"train_size": 40, "test_size": 10, "batch_size": 10, "epochs": 2, "hidden_size": 4}
     config = resolve(Catalog(), "cifar10", "rnn", {"noise_padded": "true", **sizes})
     whole = logged(config, tmp_path / "whole")
@@ -86,7 +86,7 @@ def test_learning_rates_fall_on_a_plateau_of_validation(tiny, tmp_path, monkeypa
     assert rates == [0.01] * 12 + [0.005] * 4 + [0.0025] * 4 + [0.00125] * 8
 
 
-def test_a_plateau_needs_validation_to_be_seen(tiny, tmp_path):
+def test_plateau_without_validation_is_refused(tiny, tmp_path):
     with pytest.raises(UsageError, match="adding has no validation data"):
         logged(resolve(Catalog(), "adding", "rnn", tiny | {"plateau_decay": "0.5"}), tmp_path)
     with open_store(str(tmp_path / "r.db")) as store:

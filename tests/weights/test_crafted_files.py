@@ -57,7 +57,7 @@ def with_settings(content: bytes, **changes: object) -> bytes:
     return with_facts(content, json.dumps(facts))
 
 
-def test_the_file_itself_is_loaded(content, tmp_path):
+def test_original_file_is_loaded(content, tmp_path):
     (tmp_path / "w.safetensors").write_bytes(with_settings(content))
     assert ob.load_model(tmp_path / "w.safetensors").kind == "best"
 

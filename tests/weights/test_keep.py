@@ -13,6 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import orthobench as ob
 from orthobench.errors import StorageError, UsageError
+from orthobench.location import Location
 from orthobench.store import WeightsRow
 from orthobench.training.events import EventSink
 from orthobench.weights.content import decode
@@ -41,16 +42,16 @@ def memory():
     ("mode", "kinds"),
     [("none", set()), ("best", {"best"}), ("last", {"last", "state"}), ("both", {"best", "last", "state"})],
 )
-def test_a_run_keeps_what_was_asked_for(tmp_path, tiny, mode, kinds):
+def test_run_keeps_the_requested_weights(tmp_path, tiny, mode, kinds):
     done = run(tmp_path, tiny, keep_weights=mode)
     rows = records(tmp_path)
     assert set(rows) == kinds
     files = list((tmp_path / "r.db.weights").glob("*"))
-    assert {file.name for file in files} == {row.path for row in rows.values()}
+    assert {file.name for file in files} == {str(row.path) for row in rows.values()}
     for kind, row in rows.items():
-        content = (tmp_path / "r.db.weights" / row.path).read_bytes()
+        content = (tmp_path / "r.db.weights" / row.path.real).read_bytes()
         assert (row.sha256, row.bytes) == (hashlib.sha256(content).hexdigest(), len(content))
-        facts = decode(content, row.path).facts
+        facts = decode(content, str(row.path)).facts
         assert (facts["key"], facts["spec"], facts["kind"]) == (done.key, done.spec, kind)
         assert row.iteration == facts["iteration"] == (done.best_iteration if kind == "best" else done.iterations)
 
@@ -65,7 +66,7 @@ def test_the_best_weights_survive_an_interruption(tmp_path, tiny):
     rising = dict(tiny, learning_rate="0.2", recurrent_learning_rate="0.1", epochs="6", evaluate_every="1")
     uncut = run(tmp_path, rising)
     assert 0 < uncut.best_iteration < uncut.iterations - 4, "choose another rate"
-    expected = decode((tmp_path / "r.db.weights" / records(tmp_path)["best"].path).read_bytes(), "").tensors
+    expected = decode((tmp_path / "r.db.weights" / records(tmp_path)["best"].path.real).read_bytes(), "").tensors
     (tmp_path / "cut").mkdir()
 
     class Stop(EventSink):
@@ -100,15 +101,15 @@ def test_the_best_weights_survive_an_interruption(tmp_path, tiny):
     assert done.best_iteration == uncut.best_iteration
     row = records(tmp_path / "cut")["best"]
     assert row.iteration == uncut.best_iteration
-    tensors = decode((tmp_path / "cut" / "r.db.weights" / row.path).read_bytes(), "").tensors
+    tensors = decode((tmp_path / "cut" / "r.db.weights" / row.path.real).read_bytes(), "").tensors
     assert tensors.keys() == expected.keys()
     assert all(torch.equal(tensors[name], expected[name]) for name in expected)
 
 
-def test_a_url_takes_the_weights(tmp_path, tiny, memory):
+def test_url_receives_the_weights(tmp_path, tiny, memory):
     done = run(tmp_path, tiny, weights="memory://bucket/w")
     (row,) = records(tmp_path).values()
-    assert row.path == f"memory://bucket/w/{done.key}.best.safetensors"
+    assert row.path.real == f"memory://bucket/w/{done.key}.best.safetensors"
     content = memory.cat_file(f"/bucket/w/{done.key}.best.safetensors")
     assert hashlib.sha256(content).hexdigest() == row.sha256
     assert not (tmp_path / "r.db.weights").exists()
@@ -117,7 +118,7 @@ def test_a_url_takes_the_weights(tmp_path, tiny, memory):
 def test_weights_at_a_url_are_evaluated_and_removed(tmp_path, tiny, memory):
     done = run(tmp_path, tiny, weights="memory://bucket/w", keep_weights="last")
     with pytest.raises(
-        UsageError, match=r"at a URL that this command does not name: .* --weights-at memory://bucket/w$"
+        UsageError, match=r"at a URL that this command does not name: .* `weights_at='memory://bucket/w'`$"
     ):
         ob.evaluate(done, db=str(tmp_path / "r.db"))
     (metric,) = ob.evaluate(done, db=str(tmp_path / "r.db"), weights_at="memory://bucket/w").metrics
@@ -132,19 +133,19 @@ def test_weights_at_a_url_are_evaluated_and_removed(tmp_path, tiny, memory):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-def test_a_folder_that_cannot_be_written_is_refused_before_the_training(tmp_path, tiny):
+def test_unwritable_folder_is_refused_before_training(tmp_path, tiny):
     (tmp_path / "closed").mkdir(mode=0o500)
     with pytest.raises(UsageError, match="closed is not writable"):
         run(tmp_path, tiny, weights=str(tmp_path / "closed" / "w"))
 
 
-def test_a_file_url_takes_the_weights(tmp_path, tiny):
+def test_file_url_receives_the_weights(tmp_path, tiny):
     done = run(tmp_path, tiny, weights=(tmp_path / "w").as_uri())
     assert [file.name for file in (tmp_path / "w").iterdir()] == [f"{done.key}.best.safetensors"]
 
 
 @pytest.mark.parametrize("location", ["nosuch://x", "a file"])
-def test_an_impossible_place_is_refused_before_anything_is_made(tmp_path, tiny, location, monkeypatch):
+def test_impossible_location_is_refused_before_training(tmp_path, tiny, location, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("a file").touch()
     with pytest.raises(UsageError, match="weights cannot be kept"):
@@ -152,7 +153,7 @@ def test_an_impossible_place_is_refused_before_anything_is_made(tmp_path, tiny, 
     assert [file.name for file in tmp_path.iterdir()] == ["a file"]
 
 
-def test_weights_that_cannot_be_written_leave_a_run_that_resumes(tmp_path, tiny, memory, monkeypatch):
+def test_unwritable_weights_leave_a_resumable_run(tmp_path, tiny, memory, monkeypatch):
     def refuse(*arguments, **options):
         raise OSError("the network is down")
 
@@ -185,7 +186,7 @@ def test_training_again_replaces_the_files(tmp_path, tiny):
     assert list((tmp_path / "r.db.weights").iterdir()) == []
 
 
-def test_a_record_that_names_a_foreign_file_removes_nothing(tmp_path, tiny):
+def test_record_that_names_a_foreign_file_removes_nothing(tmp_path, tiny):
     """A merged database may hold any path."""
     done = run(tmp_path, tiny)
     precious = tmp_path / "precious"
@@ -193,11 +194,13 @@ def test_a_record_that_names_a_foreign_file_removes_nothing(tmp_path, tiny):
     with ob.open_results(str(tmp_path / "r.db")) as results:
         stored = results.store.get(done.key)
         row = results.store.weights([stored.id])[0]
-        results.store.log(stored.id, [], [], {}, weights=[WeightsRow("best", 0, str(precious), row.sha256, 1)])
+        results.store.log(
+            stored.id, [], [], {}, weights=[WeightsRow("best", 0, Location(str(precious)), row.sha256, 1)]
+        )
         results.delete(done.key)
     assert precious.exists()
 
 
-def test_an_unknown_mode_is_refused():
+def test_unknown_mode_is_refused():
     with pytest.raises(UsageError, match="unknown keep_weights 'all': known: best, both, last, none"):
         ob.RunOptions(keep_weights="all")

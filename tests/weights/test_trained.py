@@ -39,7 +39,7 @@ def few_reflections(model: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_model_comes_back_bit_by_bit(database, tiny, model, monkeypatch):
+def test_every_model_is_loaded_bit_for_bit(database, tiny, model, monkeypatch):
     """The weights are those that the trainer had, and the values those that the run stored."""
     trained = {}
     keep = WeightsKeeper.keep
@@ -67,7 +67,7 @@ def test_every_model_comes_back_bit_by_bit(database, tiny, model, monkeypatch):
         ("timit", {"dataset": "timit_sample", "batch_size": "2"}),
     ],
 )
-def test_carried_states_images_and_final_metrics_come_back(database, small_data, task, settings):
+def test_carried_states_images_and_final_metrics_are_loaded(database, small_data, task, settings):
     settings = settings | {"hidden_size": "8", "epochs": "1", "max_iterations": "2"}
     if task == "timit":
         pytest.importorskip("pesq")
@@ -78,7 +78,7 @@ def test_carried_states_images_and_final_metrics_come_back(database, small_data,
         assert metric.value == pytest.approx(metric.stored, rel=0, abs=0, nan_ok=True)
 
 
-def test_a_model_comes_with_its_task(database, tiny):
+def test_model_is_loaded_with_its_task(database, tiny):
     run = train(database, tiny)
     trained = ob.load_model(run.key[:6], database)
     assert (trained.kind, trained.iteration) == ("best", run.best_iteration)
@@ -90,7 +90,7 @@ def test_a_model_comes_with_its_task(database, tiny):
     torch.testing.assert_close(error.item(), run.best_value)
 
 
-def test_other_lengths_and_other_data(database, tiny):
+def test_evaluation_with_other_lengths_and_data(database, tiny):
     run = train(database, tiny)
     longer = ob.evaluate(run, {"sequence_length": 40}, db=database)
     assert longer.changed == {"sequence_length": 40}
@@ -106,7 +106,7 @@ def test_other_lengths_and_other_data(database, tiny):
     assert other.metrics[0].value != run.best_value
 
 
-def test_a_file_of_weights_needs_no_database(database, tiny, tmp_path):
+def test_file_of_weights_needs_no_database(database, tiny, tmp_path):
     run = train(database, tiny)
     ob.export(run, tmp_path / "w.safetensors", "safetensors", db=database)
     result = ob.evaluate(tmp_path / "w.safetensors")
@@ -114,7 +114,7 @@ def test_a_file_of_weights_needs_no_database(database, tiny, tmp_path):
     assert result.metrics[0].stored is None
 
 
-def test_a_moved_database_has_its_weights(tmp_path, tiny):
+def test_moved_database_finds_its_weights(tmp_path, tiny):
     run = train(str(tmp_path / "a.db"), tiny)
     (tmp_path / "new").mkdir()
     (tmp_path / "a.db").rename(tmp_path / "new" / "b.db")
@@ -130,7 +130,7 @@ def test_a_moved_database_has_its_weights(tmp_path, tiny):
         ({"sequence_length": "x"}, "should be a whole number"),
     ],
 )
-def test_settings_of_others_are_refused(database, tiny, settings, message):
+def test_settings_of_other_models_are_refused(database, tiny, settings, message):
     run = train(database, tiny)
     with pytest.raises(UsageError, match=message):
         ob.evaluate(run, settings, db=database)
@@ -155,10 +155,10 @@ def test_data_that_do_not_fit_the_weights_are_refused(database, tiny, monkeypatc
     [
         (lambda content: content[:-10], "another SHA-256 .*it has \\d+ of \\d+ bytes"),
         (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "another SHA-256 .*it was changed"),
-        (None, "are missing: move them there, or train the run again with --force --keep-weights best"),
+        (None, "are missing: move them there, or train the run again with `force=True` and `keep_weights='best'`"),
     ],
 )
-def test_a_damaged_or_missing_file_is_named(database, tiny, damage, message):
+def test_damaged_or_missing_file_is_named(database, tiny, damage, message):
     run = train(database, tiny)
     file = Path(f"{database}.weights") / f"{run.key}.best.safetensors"
     if damage is None:
@@ -170,7 +170,7 @@ def test_a_damaged_or_missing_file_is_named(database, tiny, damage, message):
 
 
 @pytest.mark.parametrize("part", [0, 5, 8, 100, -3])
-def test_a_file_that_is_cut_off_is_named(database, tiny, tmp_path, part):
+def test_truncated_file_is_named(database, tiny, tmp_path, part):
     run = train(database, tiny)
     content = Path(f"{database}.weights", f"{run.key}.best.safetensors").read_bytes()
     file = tmp_path / "cut.safetensors"
@@ -200,22 +200,22 @@ def test_weights_of_another_model_are_refused(database, tiny, tmp_path):
         ob.load_model(tmp_path / "key.safetensors")
 
 
-def test_a_run_without_weights_says_how_to_make_them(database, tiny):
+def test_run_without_weights_names_the_command(database, tiny):
     options = ob.RunOptions(device="cpu", keep_weights="none")
     run = ob.run("adding", "rnn", db=database, settings=tiny, options=options)
-    with pytest.raises(UsageError, match=f"`orthobench show {run.key}` prints, and --force --keep-weights best"):
+    with pytest.raises(UsageError, match=f"`force=True` and `keep_weights='best'`; `orthobench show {run.key}` prints"):
         ob.load_model(run, database)
     run = train(database, tiny)
     with ob.open_results(database) as results:
         results.store.drop_weights(results.store.get(run.key).id, ["last"])
-    with pytest.raises(UsageError, match=r"has kept only its best weights.*--keep-weights last"):
+    with pytest.raises(UsageError, match=r"has kept only its best weights.*`keep_weights='last'`"):
         ob.load_model(run, database, weights="last")
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("task", ["adding", "copying"])
 @pytest.mark.parametrize("batch", [None, 3])
-def test_a_pt2_file_computes_the_same(database, tiny, tmp_path, task, batch):
+def test_pt2_file_gives_the_same_outputs(database, tiny, tmp_path, task, batch):
     """`adding` reads the last step, `copying` all steps."""
     run = train(database, tiny, "scornn", task)
     trained = ob.load_model(run, database)
@@ -250,16 +250,16 @@ def test_every_model_has_a_pt2_file(database, tiny, tmp_path, model):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_model_that_onnx_cannot_express_is_one_line(database, tiny, tmp_path):
+def test_model_that_onnx_cannot_express_is_one_line(database, tiny, tmp_path):
     pytest.importorskip("onnxscript")
     run = train(database, tiny, "lru", epochs="1")
-    with pytest.raises(UsageError, match="LRU cannot be expressed in ONNX: give --format pt2"):
+    with pytest.raises(UsageError, match="LRU cannot be expressed in ONNX: write pt2"):
         ob.export(run, tmp_path / "m.onnx", "onnx", db=database)
     assert list(tmp_path.glob("m*")) == []
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_onnx_file_computes_the_same(database, tiny, tmp_path):
+def test_onnx_file_gives_the_same_outputs(database, tiny, tmp_path):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
@@ -274,7 +274,7 @@ def test_an_onnx_file_computes_the_same(database, tiny, tmp_path):
     assert [file.name for file in tmp_path.glob("m.*")] == ["m.onnx"]
 
 
-def test_a_missing_package_is_one_line(database, tiny, tmp_path, monkeypatch):
+def test_missing_package_is_one_line(database, tiny, tmp_path, monkeypatch):
     run = train(database, tiny, "rnn")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(UsageError, match=r"pip install -e '\.\[onnx\]'"):
@@ -283,21 +283,21 @@ def test_a_missing_package_is_one_line(database, tiny, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["safetensors", "onnx", "pt2"])
-def test_a_file_of_another_kind_stays(database, tiny, tmp_path, form):
+def test_file_of_another_kind_is_kept(database, tiny, tmp_path, form):
     run = train(database, tiny, "rnn")
     (tmp_path / "notes").write_text("mine")
-    with pytest.raises(UsageError, match="is left as it is"):
+    with pytest.raises(UsageError, match="refusing to overwrite"):
         ob.export(run, tmp_path / "notes", form, db=database)
     assert (tmp_path / "notes").read_text() == "mine"
 
 
-def test_an_unknown_format_is_refused(database, tiny, tmp_path, orthobench):
+def test_unknown_format_is_refused(database, tiny, tmp_path, orthobench):
     run = train(database, tiny, "rnn")
     done = orthobench("export", run.key, "--format", "keras", str(tmp_path / "m"), "--db", database)
     assert (done.code, done.err.strip()) == (2, "error: unknown format 'keras': give safetensors, onnx, pt2")
 
 
-def test_the_commands(database, tiny, tmp_path, orthobench):
+def test_commands_evaluate_and_export(database, tiny, tmp_path, orthobench):
     run = train(database, tiny, "rnn")
     done = orthobench("evaluate", run.key, "--db", database, "--json")
     content = json.loads(done.out)
@@ -308,13 +308,13 @@ def test_the_commands(database, tiny, tmp_path, orthobench):
     assert 'its input "inputs" is float32 [10, 2]: [time, features]' in done.out
     assert "its output is [1]" in done.out
     done = orthobench("export", run.key, "--format", "safetensors", str(tmp_path / "m.safetensors"), "--db", database)
-    assert (done.code, done.out) == (0, f"{tmp_path / 'm.safetensors'} has the weights\n")
+    assert (done.code, done.out) == (0, f"weights written to {tmp_path / 'm.safetensors'}\n")
     done = orthobench("evaluate", str(tmp_path / "m.safetensors"))
     assert done.code == 0
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_documents_example_runs(tmp_path, monkeypatch, capsys):
+def test_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).parents[2] / "docs" / "weights.md").read_text("utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", text, re.S)
@@ -323,7 +323,7 @@ def test_the_documents_example_runs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("batch", [None, 3])
-def test_a_program_of_symbols_reads_their_numbers(tmp_path, batch):
+def test_program_of_a_symbol_task_reads_token_numbers(tmp_path, batch):
     plugin = tmp_path / "sums.py"
     text = Path(lengths.__file__).read_text("utf-8")
     plugin.write_text(text[: text.index("class RunningSums")] + text[text.index("class SumsSplit") :], "utf-8")

@@ -96,16 +96,16 @@ def check_runs(artifact: Artifact, variants: Sequence[VariantData]) -> list[Clai
 
 def check_panels(artifact: Artifact, panels: Sequence[Mapping[str, Any]]) -> list[ClaimResult]:
     """Check the claims of a figure of trajectories."""
-    courses = {panel["panel"]: np.array(panel["trajectories"]) for panel in panels}
-    return [_check_panel(claim, courses) for claim in read_claims(artifact)]
+    trajectories = {panel["panel"]: np.array(panel["trajectories"]) for panel in panels}
+    return [_check_panel(claim, trajectories) for claim in read_claims(artifact)]
 
 
-def _check_panel(claim: Kind, courses: Mapping[str, np.ndarray]) -> ClaimResult:
+def _check_panel(claim: Kind, trajectories: Mapping[str, np.ndarray]) -> ClaimResult:
     if not isinstance(claim, PanelClaim):
-        return undecided(claim, "needs runs, and the figure is computed")
-    if claim.panel not in courses:
+        return undecided(claim, "needs runs, but the figure is computed")
+    if claim.panel not in trajectories:
         return undecided(claim, f"has no panel {claim.panel}")
-    return ClaimResult(claim, *claim.judge(courses[claim.panel]))
+    return ClaimResult(claim, *claim.judge(trajectories[claim.panel]))
 
 
 def check_small(store: Store, artifact: Artifact, keys: Sequence[str]) -> list[ClaimResult]:
@@ -130,7 +130,7 @@ def _check(claim: Kind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
     evidence = _evidence(claim, about, others)
     missing = {_missing_runs(subject) for subject in (*about, *others) if not subject.is_measured}
     if missing or not about or (isinstance(claim, Comparing) and not others):
-        reason = f"needs {', '.join(sorted(missing)) or 'runs that are not there'}"
+        reason = f"needs {', '.join(sorted(missing)) or 'missing runs'}"
         return ClaimResult(claim, None, reason, evidence)
     lengths = {subject.settings.get("sequence_length") for subject in (*about, *others)}
     own, rivals = ([_labelled(subject, len(lengths) > 1) for subject in part] for part in (about, others))

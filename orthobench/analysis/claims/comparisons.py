@@ -49,7 +49,7 @@ class First(CurveComparison):
     """A seed drops earlier than another model's, at three levels of the way from the baseline to the lowest end."""
 
     check: Literal["first"] = "first"
-    departing: bool = Field(False, description="look at the beginning of the way alone, which then leads to 0")
+    departing: bool = Field(False, description="compare only the first part of the drop, measured down to 0")
 
     def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
         return _in_order(self, variant, others, "earlier", _earlier, self.departing)
@@ -162,9 +162,9 @@ class Rougher(CurveComparison):
         level = self.baseline(variant)
         sums: list[float | None] = []
         for series in self.curves(variant):
-            course = series[series.index >= max(1.0, first_below(series, AT_BASELINE * level))].tolist()
+            curve = series[series.index >= max(1.0, first_below(series, AT_BASELINE * level))].tolist()
             begins = math.isfinite(first_below(series, (1 - DROP[0]) * level))
-            rises = math.fsum(max(0.0, after - before) for before, after in pairwise(course))
+            rises = math.fsum(max(0.0, after - before) for before, after in pairwise(curve))
             sums.append(rises / level if begins else None)
         return sums
 

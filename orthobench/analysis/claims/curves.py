@@ -236,10 +236,10 @@ def _setback(series: pd.Series, level: float, sign: float) -> float:
         sign: makes lower values better, as `Metric.sign`.
     """
     left = (LEFT_BASELINE if sign > 0 else AT_BASELINE) * level
-    course = sign * series.to_numpy()
-    (at_baseline,) = np.nonzero(~(course < sign * left))
-    course = course[at_baseline[-1] + 1 :] if len(at_baseline) else course
-    return float((course - np.minimum.accumulate(course)).max()) if len(course) else math.inf
+    curve = sign * series.to_numpy()
+    (at_baseline,) = np.nonzero(~(curve < sign * left))
+    curve = curve[at_baseline[-1] + 1 :] if len(at_baseline) else curve
+    return float((curve - np.minimum.accumulate(curve)).max()) if len(curve) else math.inf
 
 
 class Returns(CurveClaim):
@@ -254,7 +254,7 @@ class Returns(CurveClaim):
         later = [series[series.index > first_below(series, limit)] for series in self.curves(variant)]
         heights = [float(series.max()) if len(series) else -math.inf for series in later]
         risen = [height for height in heights if math.isfinite(height)]
-        words = f"up to {in_words(risen)} after it first stands at {limit:.3g} or below" if risen else ""
+        words = f"up to {in_words(risen)} after it first reaches {limit:.3g} or below" if risen else ""
         if low := len(heights) - len(risen):
             words += f"{'; ' * bool(words)}above {limit:.3g} up to the last test in {low} of {len(heights)} seeds"
         return share_of_seeds(height >= LEFT_BASELINE * level for height in heights), words

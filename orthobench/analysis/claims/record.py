@@ -33,7 +33,7 @@ class Claim(BaseModel):
     check: str = Field(description="the kind of claim; each class has its own")
     cannot_fail: bool = Field(
         False,
-        description="whether models that are broken on purpose pass it as well, so that it says nothing of training",
+        description="whether deliberately broken models pass it as well, so that it says nothing about training",
     )
 
 

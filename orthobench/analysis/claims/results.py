@@ -9,7 +9,7 @@ from typing import Literal
 
 from orthobench.analysis.claims.record import Claim
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.statistics import FEWEST_SEEDS, Share, Standing
+from orthobench.analysis.statistics import FEWEST_SEEDS, Conclusion, Share
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class ClaimResult:
     rivals: Sequence[VariantData] = ()
 
     @property
-    def standing(self) -> Standing | Literal["not decided"]:
-        return "not decided" if self.share is None else self.share.standing
+    def conclusion(self) -> Conclusion | Literal["not decided"]:
+        return "not decided" if self.share is None else self.share.conclusion
 
     @property
     def is_decided(self) -> bool:
@@ -55,10 +55,10 @@ class ClaimResult:
     def verdict(self) -> str:
         """The verdict on the claim, with the share of seeds or pairs, or the number of seeds if there are too few."""
         if self.share is None or self.claim.is_computed:
-            return self.standing
+            return self.conclusion
         if self.is_hollow:
-            return f"{self.standing} ({self.share.seeds} seed{'s' * (self.share.seeds != 1)})"
-        return f"{self.standing} ({self.share})"
+            return f"{self.conclusion} ({self.share.seeds} seed{'s' * (self.share.seeds != 1)})"
+        return f"{self.conclusion} ({self.share})"
 
     @property
     def uncounted(self) -> str:
@@ -118,9 +118,9 @@ class ClaimCounts:
 def count_claims(results: Sequence[ClaimResult]) -> ClaimCounts:
     """Count claims, leaving out repetitions and claims that cannot fail; computed ones and few seeds count apart."""
     real = [result for result in results if not result.claim.cannot_fail]
-    counted = Counter(result.standing for result in results if not result.uncounted)
-    computed = Counter(result.standing for result in real if result.claim.is_computed and result.is_decided)
-    hollow = Counter(result.standing for result in real if result.is_hollow and not result.same_as)
+    counted = Counter(result.conclusion for result in results if not result.uncounted)
+    computed = Counter(result.conclusion for result in real if result.claim.is_computed and result.is_decided)
+    hollow = Counter(result.conclusion for result in real if result.is_hollow and not result.same_as)
     return ClaimCounts(
         confirmed=counted["held"],
         seed_decides=counted["depends on the seed"],

@@ -18,7 +18,7 @@ class PanelClaim(Claim):
 
     panel: str = Field(min_length=1, description="the panel that it is about")
 
-    def judge(self, courses: np.ndarray) -> Verdict:
+    def judge(self, trajectories: np.ndarray) -> Verdict:
         """Check the claim on trajectories `[starts, steps + 1, 2]`. There are no seeds, so the share is 0 or 1."""
         raise NotImplementedError
 
@@ -36,8 +36,8 @@ class EndsAtDistance(PanelClaim):
             raise ValueError("give at_least, at_most or both")
         return self
 
-    def judge(self, courses: np.ndarray) -> Verdict:
-        norms = np.linalg.norm(courses, axis=-1)
+    def judge(self, trajectories: np.ndarray) -> Verdict:
+        norms = np.linalg.norm(trajectories, axis=-1)
         ratios = norms[:, -1] / norms[:, 0]
         least, most = float(ratios.min()), float(ratios.max())
         limits = [("at least", self.at_least), ("at most", self.at_most)]
@@ -52,8 +52,8 @@ class FixedPoints(PanelClaim):
     check: Literal["fixed_points"] = "fixed_points"
     points: int = Field(ge=1, description="the number of points")
 
-    def judge(self, courses: np.ndarray) -> Verdict:
-        moving = float(np.linalg.norm(courses[:, -1] - courses[:, -2], axis=-1).max())
-        ends = len(np.unique(courses[:, -1].round(3), axis=0))
+    def judge(self, trajectories: np.ndarray) -> Verdict:
+        moving = float(np.linalg.norm(trajectories[:, -1] - trajectories[:, -2], axis=-1).max())
+        ends = len(np.unique(trajectories[:, -1].round(3), axis=0))
         share = share_of_seeds([moving < 1e-6 and ends == self.points])
         return share, f"{ends} different ends; the last step moves by {moving:.1g}"

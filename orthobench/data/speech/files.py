@@ -93,7 +93,7 @@ def _opened(path: Path) -> soundfile.SoundFile:
     if head.startswith(b"NIST_1A") and b"shorten" in head:
         raise UsageError(
             f"{path} is compressed with shorten, which orthobench cannot read: "
-            "unpack it first, for example with the LDC's sph2pipe -p"
+            "unpack it first, for example with the LDC's `sph2pipe -p`"
         )
     try:
         file = soundfile.SoundFile(path)

@@ -24,7 +24,7 @@ async function fillCompare(state) {
   const rates = Object.fromEntries(records.map((run) => [name(run), [run.perEpoch, secondsPerEpoch(run)]]));
   const plots = withAttributes(element("div", null), { class: "pair" });
   for (const curve of curves) {
-    const lines = records.flatMap((run, number) => run.curves.filter((own) => own.name === curve).map(({ x, y }) => ({ name: name(run), x: run.axes[x], y, meta: { label: name(run) }, ...lineStyle(number) })));
+    const lines = records.flatMap((run, number) => run.curves.filter((own) => own.name === curve).map(({ x, y, of }) => ({ name: name(run), x: run.axes[x], y, of, meta: { label: name(run) }, ...lineStyle(number) })));
     const baselines = new Set(records.map((run) => run.baseline));
     const isMain = records.every((run) => curve === `test ${run.metric}`);
     plots.append(plot(curve, lines, { x: "iteration", y: curve, logarithmic: curve.startsWith("probe "), baseline: isMain && baselines.size === 1 ? records[0].baseline : null, small: false, rates, command: records.map((run) => runCommand(run.spec.task, run.spec.model, run.seed, run.settings)).join("\n") }));

@@ -78,7 +78,7 @@ function drawNow(container) {
   const figure = tooled(container, { ...container.base, data: container.base.data.filter((trace) => passes(container, trace)) });
   container.drawn = true;
   container.off ??= new Set();
-  const data = figure.data.map(themed);
+  const data = figure.data.map((trace) => withGaps(themed(trace), figure.layout));
   for (const trace of data) if (container.off.has(entryOf(trace))) trace.visible = false;
   Plotly.react(container, data, inPageColours(figure.layout), options);
   if (figure.layout.showlegend !== false) showLegend(container, data);
@@ -243,11 +243,13 @@ function watch(root) {
   }
 }
 
-// Return a figure for a page that the script builds. `lines` have a name, x, y, a color and optionally other properties of a trace.
+// Return a figure for a page that the script builds. `lines` have a name, x, y, a color, optionally their number of points
+// where some are left out (`of`), and optionally other properties of a trace.
 function plot(title, lines, { x, y, logarithmic = false, baseline = null, small = true, rates = {}, command = "" }) {
   const container = withAttributes(element("div", null), { class: small ? "plot small" : "plot", role: "img", "aria-label": title });
   container.dataset.command = command;
-  const data = lines.map(({ name, color, dash = "solid", width = 2, ...others }) => ({ mode: "lines", name: escaped(name), line: { color, width, dash }, ...others }));
+  container.longest = Math.max(0, ...lines.map(({ of }) => of ?? 0));
+  const data = lines.map(({ name, color, dash = "solid", width = 2, of, ...others }) => ({ mode: "lines", name: escaped(name), line: { color, width, dash }, ...others }));
   if (baseline !== null && data.length) {
     const ends = data.map(({ x: along }) => numbers(along)).filter((along) => along.length);
     const last = Math.max(...ends.map((along) => along[along.length - 1]));
@@ -260,7 +262,8 @@ function plot(title, lines, { x, y, logarithmic = false, baseline = null, small 
   };
   container.figure = { data, layout };
   container.rates = rates;
-  return element("figure", null, container, element("figcaption", title));
+  const drawn = container.longest ? `; of up to ${container.longest} points a line has the first ones and the extremes` : "";
+  return element("figure", null, container, element("figcaption", title + drawn));
 }
 
 function escaped(text) {

@@ -3,8 +3,8 @@
 async function runRecord(key) {
   const run = (await loadRuns()).find((other) => other.key === key);
   if (!run) return null;
-  const { runs, axes, points } = await unpack("runs-" + run.condition.key);
-  return { ...run, ...runs[key], axes, points };
+  const { runs, axes } = await unpack("runs-" + run.condition.key);
+  return { ...run, ...runs[key], axes };
 }
 
 // Return the vectors of a probe by name, each with its first and its last measurement.
@@ -44,14 +44,14 @@ async function fillRun(key) {
   const rates = { [run.label]: [run.perEpoch, secondsPerEpoch(run)] };
   const about = { rates, command };
   const plots = withAttributes(element("div", null), { class: "pair" });
-  for (const { name, x, y } of run.curves) {
+  for (const { name, x, y, of } of run.curves) {
     const isMain = name === `test ${run.metric}`;
-    plots.append(plot(isMain ? `${name}, with the baseline` : name, [{ name, x: run.axes[x], y, color, meta: { label: run.label } }], {
+    plots.append(plot(isMain ? `${name}, with the baseline` : name, [{ name, x: run.axes[x], y, of, color, meta: { label: run.label } }], {
       x: "iteration", y: isMain ? run.condition.axis : name, logarithmic: name.startsWith("probe "), baseline: isMain ? run.baseline : null, ...about,
     }));
   }
   for (const [name, traces] of byVector(run.traces)) {
-    const lines = traces.map((trace, number) => ({ name: trace.name, y: trace.y, x: run.axes[trace.x], color, dash: ["dot", "solid"][number] }));
+    const lines = traces.map((trace, number) => ({ name: trace.name, y: trace.y, of: trace.of, x: run.axes[trace.x], color, dash: ["dot", "solid"][number] }));
     const metric = name.startsWith("by_length/") ? name.slice("by_length/".length) : null;
     plots.append(metric === null
       ? plot(name, lines, { x: "step", y: name, logarithmic: true, command })
@@ -65,14 +65,12 @@ async function fillRun(key) {
     ["baseline, the best predictor without memory", shownNumber(run.baseline)], ["better than the baseline", better === null ? "–" : better ? "yes" : "no"],
     ["epochs", shownNumber(run.epochs)], ["parameters", run.parameters.toLocaleString("en")], ["seconds in all", shownNumber(run.seconds)], ...Object.entries(run.facts),
   ];
-  const longest = Math.max(0, ...[...run.curves, ...run.traces].map(({ y }) => y.length));
-  const thinned = element("p", longest < run.points / 2 ? "" : `Of a curve with more than ${run.points} points this page has the first ones and the extremes of every stretch; orthobench db export writes all.`);
   const back = element("p", null, link(`#${run.condition.key}`, run.title), " · ", link(`#runs?condition=${encodeURIComponent(run.condition.key)}&q=${encodeURIComponent(`seed=${run.seed}`)}`, "runs of this task and seed"), " · ", link(`#runs?model=${encodeURIComponent(run.model)}`, "runs of this model"));
   for (const [place, text] of appearances[key] ?? []) back.append(" · ", link(`#${place}`, text));
   view.replaceChildren(
     element("h2", `Run ${key}`),
     element("p", null, element("bdi", run.label), ` on ${run.title}, seed ${run.seed}`, ...(run.facts.tags ? [" · ", element("bdi", run.facts.tags)] : [])),
-    withAttributes(back, { class: "note" }), plots, withAttributes(thinned, { class: "note" }),
+    withAttributes(back, { class: "note" }), plots,
     element("h3", "To reproduce this run"), element("pre", command), copyButton(command),
     element("h3", "Result"), tableOf("Result", [], result),
     element("h3", "Settings"), tableOf("Settings", [], Object.entries(run.settings)),

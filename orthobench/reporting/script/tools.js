@@ -48,14 +48,15 @@ function fillTools(container, details) {
       controls.append(choice("smooth over", choices.map(([text]) => text), UNSMOOTHED, change(({ selectedIndex }) => { tools.smooth = choices[selectedIndex][1]; })));
     }
   }
-  controls.append(
+  if (container.longest) controls.append("The page does not have all points, so it saves none; orthobench db export writes all.");
+  else controls.append(
     button("CSV", () => download(name + ".csv", csvOf(container), "text/csv")),
     button("SVG", () => picture(container, "svg").then((image) => download(name + ".svg", image))),
     button("PNG", () => picture(container, "png").then((image) => download(name + ".png", image))),
   );
   const data = element("details", null, element("summary", "Data table"));
   data.addEventListener("toggle", () => { if (data.open && data.children.length === 1) data.append(...dataTable(container)); });
-  details.append(controls, data);
+  details.append(controls, ...(container.longest ? [] : [data]));
   commandOf(container).then((command) => { if (command) details.append(element("pre", command), copyButton(command)); });
 }
 
@@ -96,11 +97,19 @@ function tooled(container, figure) {
     delete layout.xaxis.range;
   }
   if (tools.log !== null) {
+    if (tools.log) data = data.filter((trace) => !isArrow(trace)); // the whole range is in view
     layout.yaxis.type = tools.log ? "log" : "linear";
     if (tools.log !== (figure.layout.yaxis?.type === "log")) delete layout.yaxis.range;
     if (tools.log) delete layout.yaxis.rangemode;
   }
   return { data, layout };
+}
+
+// Return a line with gaps in place of values that a logarithmic axis has not; Plotly would draw it down to the frame.
+function withGaps(trace, { yaxis }) {
+  if (yaxis?.type !== "log" || !trace.mode?.includes("lines")) return trace;
+  const values = numbers(trace.y);
+  return values.some((value) => value <= 0) ? { ...trace, y: Array.from(values, (value) => (value > 0 ? value : null)) } : trace;
 }
 
 // Return smoothing widths of about 3, 9 and 27 tests, at least 1, 3 and 10 % of x, rounded to 1, 2 or 5 times a power of ten.
@@ -124,11 +133,11 @@ function smoothed(trace, width, isLog) {
   if (!isSmoothed(trace)) return [trace];
   const [along, raw] = [numbers(trace.x), numbers(trace.y)];
   const last = along.length - 1;
+  const isShown = (value) => typeof value === "number" && Number.isFinite(isLog ? Math.log(value) : value);
   const sums = [0], weights = [0];
   for (let at = 0; at <= last; at += 1) {
     const value = isLog ? Math.log(raw[at]) : raw[at];
-    const isNumber = typeof raw[at] === "number" && Number.isFinite(value);
-    const weight = isNumber ? (along[Math.min(at + 1, last)] - along[Math.max(at - 1, 0)]) / 2 : 0;
+    const weight = isShown(raw[at]) ? (along[Math.min(at + 1, last)] - along[Math.max(at - 1, 0)]) / 2 : 0;
     sums.push(sums[at] + (weight && weight * value));
     weights.push(weights[at] + weight);
   }
@@ -138,31 +147,55 @@ function smoothed(trace, width, isLog) {
     while (along[from] < middle - reach) from += 1;
     while (to <= last && along[to] <= middle + reach) to += 1;
     const weight = weights[to] - weights[from];
-    if (!(weight > 0) || !Number.isFinite(raw[at])) return null;
+    if (!(weight > 0) || !isShown(raw[at])) return null;
     const value = (sums[to] - sums[from]) / weight;
     return isLog ? Math.exp(value) : value;
   });
   return [{ ...trace, opacity: 0.25, showlegend: false, hoverinfo: "skip" }, { ...trace, y: mean, isMean: true }];
 }
 
-// Return a row for each point of the shown lines: its line, x and y.
+// Return whether a trace points at values beyond the frame: its arrow and label stand at the frame, not at a value.
+function isArrow({ marker }) {
+  return marker?.symbol === "arrow-up";
+}
+
+// Return whether a trace marks places on a line, where seeds end; it has no points of its own.
+function isMark({ mode, showlegend, legendgroup }) {
+  return mode === "markers+text" && showlegend === false && Boolean(legendgroup);
+}
+
+// Return whether a trace is the line below a logarithmic figure, at which edges of bands are drawn that are 0.
+function isFloor({ mode }) {
+  return mode === "lines+text";
+}
+
+// Return the words of a line's marks by x.
+function notesOf(data, { name, mode }) {
+  const marks = mode?.includes("lines") && name ? data.filter((trace) => isMark(trace) && !isArrow(trace) && trace.legendgroup === name) : [];
+  return new Map(marks.flatMap(({ x, text }) => Array.from(numbers(x), (along, at) => [along, text[at]])));
+}
+
+// Return a row for each point of the shown lines: its line, x, y, and for maps its value or for curves the words of its mark.
 function* points(container) {
-  const figure = tooled(container, container.base);
-  for (const trace of figure.data) {
+  const { data } = tooled(container, container.base);
+  const columns = headings(container).length;
+  const floor = data.filter(isFloor).map(({ y }) => numbers(y)[0] * 1.001).at(0) ?? 0; // curves have five digits
+  for (const trace of data.filter((other) => !isMark(other) && !isFloor(other))) {
     const edge = trace.meta && trace.showlegend === false && trace.line?.width === 0 && (trace.fill ? "lowest seed" : "highest seed");
     const label = [entryOf(trace), edge, trace.isMean && "moving mean"].filter(Boolean).join(", ");
     if (trace.type === "heatmap") {
       const rows = Array.isArray(trace.z) ? trace.z.map(numbers) : [];
-      for (const [row, values] of rows.entries()) for (const [column, z] of values.entries()) yield [label || "value", numbers(trace.x)[column], numbers(trace.y)[row], z];
+      for (const [row, values] of rows.entries()) for (const [column, exponent] of values.entries()) if (Number.isFinite(exponent)) yield [label || "value", numbers(trace.x)[column], numbers(trace.y)[row], 10 ** exponent];
     } else {
-      const [along, up] = [numbers(trace.x), numbers(trace.y)];
-      for (let at = 0; at < up.length; at += 1) yield [label, along[at], up[at]];
+      const [along, up, notes] = [numbers(trace.x), numbers(trace.y), notesOf(data, trace)];
+      for (let at = 0; at < up.length; at += 1) yield [label, along[at], edge && up[at] <= floor ? 0 : up[at], notes.get(along[at]) ?? ""].slice(0, columns);
     }
   }
 }
 
-function headings({ base: { layout } }) {
-  return ["line", axisTitle(layout, "xaxis") || "x", axisTitle(layout, "yaxis") || "y"];
+function headings({ base: { data, layout } }) {
+  const last = data.some(({ type }) => type === "heatmap") ? ["value"] : data.some((trace) => isMark(trace) && !isArrow(trace) && trace.text.some(Boolean)) ? ["note"] : [];
+  return ["line", axisTitle(layout, "xaxis") || "x", axisTitle(layout, "yaxis") || "y", ...last];
 }
 
 // Return the points as CSV, with names escaped so that no spreadsheet takes them for formulas.
@@ -188,7 +221,7 @@ function dataTable(container) {
 // Return a picture in light colours, with its legend.
 async function picture(container, format) {
   const { data, layout } = tooled(container, container.base);
-  const shown = data.filter((trace) => !container.off?.has(entryOf(trace)));
+  const shown = data.filter((trace) => !container.off?.has(entryOf(trace))).map((trace) => withGaps(trace, layout));
   const light = { ...layout, paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff", showlegend: layout.showlegend !== false, legend: { orientation: "h", y: -0.25 } };
   await plotly();
   return Plotly.toImage({ data: shown, layout: light }, { format, width: 900, height: 540, scale: format === "png" ? 2 : 1 });

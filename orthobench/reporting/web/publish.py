@@ -15,6 +15,7 @@ import jinja2
 from orthobench.errors import UsageError
 from orthobench.files.atomic import storage_error, write_bytes
 from orthobench.files.overwrite import START, refuse_file
+from orthobench.location import Location
 from orthobench.papers import find_paper
 from orthobench.reporting.contents import Contents
 from orthobench.version import __version__
@@ -49,7 +50,7 @@ class SitePage:
         return f"{self.name}.html"
 
 
-def page_names(locations: Sequence[str]) -> list[str]:
+def page_names(locations: Sequence[Location]) -> list[str]:
     """Return a name for each database's page: the file's name without folder and suffix, or the server's database.
 
     Equal names are numbered in the order of the databases. Names that differ only in case count as equal, because the
@@ -58,8 +59,8 @@ def page_names(locations: Sequence[str]) -> list[str]:
     names: list[str] = []
     taken: set[str] = set()
     for location in locations:
-        last = re.split(r"[/\\]", location.partition("?")[0].rstrip("/"))[-1]
-        stem = last.removesuffix(Path(last).suffix) if "://" not in location or "." in last else last
+        last = re.split(r"[/\\]", location.real.partition("?")[0].rstrip("/"))[-1]
+        stem = last.removesuffix(Path(last).suffix) if not location.is_url or "." in last else last
         base = re.sub(r"[^\w.-]+", "-", stem, flags=re.ASCII).strip("-.") or "results"
         base = f"{base}-results" if base.casefold() == "index" else base
         name, number = base, 2
@@ -114,8 +115,8 @@ def _refuse_foreign(folder: Path, names: Sequence[str]) -> None:
             raise UsageError(f"{folder / name} cannot be read: {error.strerror}: name another folder") from error
         if foreign:
             raise UsageError(
-                f"{folder / name} is not by `orthobench publish`, so it is left as it is: rename it, or name another "
-                "folder"
+                f"{folder / name} was not written by `orthobench publish`, so it is left as it is: rename it, or name "
+                "another folder"
             )
 
 

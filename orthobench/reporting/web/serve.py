@@ -86,7 +86,7 @@ class Server(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             in_use = getattr(error, "errno", None) == errno.EADDRINUSE
             problem = "is in use" if in_use else f"cannot be used ({error})"
-            raise UsageError(f"port {port} {problem}: give another with --port, or --port 0 for a free one") from error
+            raise UsageError(f"port {port} {problem}: give another with `port`, or `port=0` for a free one") from error
 
     def server_close(self) -> None:
         """Close the socket, and end the looks at the database."""

@@ -33,7 +33,7 @@ def by_the_equation(samples, up, down):
 
 @pytest.mark.parametrize(("rate", "up", "down"), [(16000, 1, 2), (48000, 1, 6), (44100, 80, 441), (4000, 2, 1)])
 @pytest.mark.parametrize("size", [1, 2, 7, 600, 601])
-def test_resampling_is_the_equation(rate, up, down, size):
+def test_resampling_matches_the_equation(rate, up, down, size):
     samples = np.random.default_rng(size).standard_normal(size)
     resampled = resample(samples, rate)
     assert len(resampled) == math.ceil(size * 8000 / rate)
@@ -41,25 +41,25 @@ def test_resampling_is_the_equation(rate, up, down, size):
 
 
 @pytest.mark.parametrize("rate", [16000, 48000])
-def test_resampling_keeps_what_fits_and_removes_what_would_fold(rate):
+def test_resampling_keeps_the_passband_and_removes_aliases(rate):
     inner = slice(200, -200)
     np.testing.assert_allclose(resample(tone(1000, rate), rate)[inner], tone(1000, 8000)[inner], atol=2e-3)
     assert np.abs(resample(tone(5500, rate), rate)[inner]).max() < 0.5 * 10 ** (-45 / 20)  # would be at 2.5 kHz
 
 
-def test_speech_at_8_khz_is_left_alone(tmp_path):
+def test_speech_at_8_khz_is_unchanged(tmp_path):
     samples = in_16_bits(speech())
     soundfile.write(tmp_path / "a.wav", samples, 8000, subtype="PCM_16")
     np.testing.assert_array_equal(read(tmp_path / "a.wav"), samples)
 
 
-def test_sixteen_bits():
+def test_sixteen_bit_samples_are_scaled():
     samples = np.array([0, 0.4 / 32768, 0.6 / 32768, 1.0, 2.0, -1.0, -2.0])
     np.testing.assert_array_equal(in_16_bits(samples) * 32768, [0, 0, 1, 32767, 32767, -32768, -32768])
 
 
 @pytest.mark.parametrize("kind", ["wav", "flac", "sphere"])
-def test_the_same_samples_from_every_kind_of_file(tmp_path, kind):
+def test_every_file_format_gives_the_same_samples(tmp_path, kind):
     samples = np.round(speech(0.3, rate=16000) * 32767).astype(np.int16)
     path = tmp_path / ("a.flac" if kind == "flac" else "SX37.WAV")
     if kind == "sphere":
@@ -71,7 +71,7 @@ def test_the_same_samples_from_every_kind_of_file(tmp_path, kind):
     assert sample_count(path) == len(read(path)) == 2400
 
 
-def test_of_stereo_the_first_channel(tmp_path):
+def test_stereo_uses_the_first_channel(tmp_path):
     left = in_16_bits(speech())
     soundfile.write(tmp_path / "a.wav", np.stack((left, np.zeros_like(left)), 1), 8000, subtype="PCM_16")
     np.testing.assert_array_equal(read(tmp_path / "a.wav"), left)
@@ -96,7 +96,7 @@ def _wav(path, samples=None, **options):
         (lambda path: path.mkdir(), "cannot be read: Is a directory"),
     ],
 )
-def test_a_broken_file_is_named(tmp_path, break_it, message):
+def test_broken_file_is_named(tmp_path, break_it, message):
     path = tmp_path / "broken.wav"
     break_it(path)
     with pytest.raises(UsageError, match=message) as error:
@@ -104,7 +104,7 @@ def test_a_broken_file_is_named(tmp_path, break_it, message):
     assert str(path) in str(error.value)
 
 
-def test_a_flac_file_cut_off_is_named(tmp_path):
+def test_truncated_flac_file_is_named(tmp_path):
     path = tmp_path / "cut.flac"
     soundfile.write(path, speech(2), 8000)
     path.write_bytes(path.read_bytes()[:9000])

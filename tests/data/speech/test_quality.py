@@ -38,14 +38,14 @@ def test_snr_by_hand():
     assert [len(segment_snrs(alternating[:n], alternating[:n])) for n in (0, 81, 82, 161)] == [0, 0, 1, 1]
 
 
-def test_a_delay_of_a_sample_is_taken_out():
+def test_delay_of_one_sample_is_removed():
     reference = np.random.default_rng(0).standard_normal(1000)
     for shift in (-1, 1):
         np.testing.assert_array_equal(segment_snrs(reference, np.roll(reference, shift)), 100)
     assert segment_snrs(reference, np.roll(reference, 2)).mean() < 0
 
 
-def test_a_delay_of_a_part_of_a_sample_is_a_parabola_s_minimum():
+def test_fractional_delay_is_the_minimum_of_a_parabola():
     """Of a slow sine the squared difference over the delay is nearly a parabola, so nearly nothing is left."""
     t = np.arange(2000)
     reference, estimate = np.sin(0.05 * t), np.sin(0.05 * (t + 0.4))
@@ -86,7 +86,7 @@ def p56(samples):
     raise AssertionError
 
 
-def test_activity_is_p56():
+def test_activity_matches_p56():
     silence = np.zeros(2000)
     samples = np.concatenate((silence, speech(0.6), 0.003 * speech(0.6, 1), silence, speech(0.4, 2), silence, silence))
     expected = p56(samples)
@@ -108,7 +108,7 @@ def test_only_active_segments_count():
     assert math.isnan(segmental_snr(np.zeros(4000), np.zeros(4000)))
 
 
-def test_identical_speech_is_best():
+def test_identical_speech_has_the_best_score():
     samples = speech(2.0)
     best = quality(samples, samples)
     assert best["segsnr_db"] == 100
@@ -124,7 +124,7 @@ def test_quality_falls_with_noise(measure):
     assert all(before > after for before, after in pairwise(scores)), scores
 
 
-def test_what_is_not_defined_is_nan():
+def test_undefined_measure_is_nan():
     short = speech(0.1)
     assert math.isnan(stoi(short, short))
     assert math.isnan(pesq(short, short))
@@ -145,7 +145,7 @@ def test_silence_has_no_score():
     assert math.isnan(pesq(samples, 1e-320 * samples))
 
 
-def test_an_estimate_that_is_no_number_is_not_the_best():
+def test_non_finite_estimate_does_not_score_best():
     samples = speech(1.0)
     estimate = samples.copy()
     estimate[4000] = np.nan
@@ -156,7 +156,7 @@ def utterances(count):
     return np.concatenate([np.concatenate((speech(0.7, number), np.zeros(3000))) for number in range(count)])
 
 
-def test_more_utterances_than_the_table_of_pesq_holds_have_no_score():
+def test_more_utterances_than_pesq_supports_have_no_score():
     """The native code writes the 51st beyond its table: its score of a recording with itself was 4.68 from 52 on."""
     samples = utterances(52)
     assert pesq(samples[: len(utterances(50))], samples[: len(utterances(50))]) == pytest.approx(4.5, abs=1e-4)
@@ -166,7 +166,7 @@ def test_more_utterances_than_the_table_of_pesq_holds_have_no_score():
 
 
 @pytest.mark.slow
-def test_files_are_measured_in_processes_of_their_own(tmp_path):
+def test_files_are_measured_in_separate_processes(tmp_path):
     files = write_speech(tmp_path, 3)
     random = np.random.default_rng(0)
     predictions = []
@@ -187,7 +187,7 @@ def test_files_are_measured_in_processes_of_their_own(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_dead_process_and_an_exception_cost_one_measure_of_one_file(tmp_path, caplog):
+def test_dead_process_or_exception_costs_one_measure_of_one_file(tmp_path, caplog):
     files = write_speech(tmp_path, 4)
     soundfile.write(files[1], utterances(300), 8000)  # PESQ dies
     soundfile.write(files[2], speech(1.0, 2), 8000)
@@ -204,7 +204,7 @@ def test_a_dead_process_and_an_exception_cost_one_measure_of_one_file(tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_stop_ends_the_processes_and_undefined_values_are_left_out(tmp_path, caplog):
+def test_stop_ends_the_processes_and_undefined_values_are_left_out(tmp_path, caplog):
     files = write_speech(tmp_path, 3)
     soundfile.write(files[0], np.zeros(8000), 8000)
     predictions = [log_magnitude(stft(read(file)))[1:] for file in files]

@@ -11,7 +11,7 @@ from orthobench.data.speech.spectra import BINS, FLOOR, frame_count, istft, log_
 
 
 @pytest.mark.parametrize("size", [1, 127, 128, 129, 1000])
-def test_the_transform_is_the_equation(size):
+def test_transform_matches_the_equation(size):
     samples = np.random.default_rng(size).standard_normal(size)
     hops = -(-size // 128)
     padded = np.zeros(128 * hops + 512)
@@ -28,7 +28,7 @@ def test_the_transform_is_the_equation(size):
 
 
 @pytest.mark.parametrize("size", [1, 128, 4000, 12345])
-def test_there_and_back(size):
+def test_transform_round_trip(size):
     samples = np.random.default_rng(size).uniform(-1, 1, size)
     back = istft(stft(samples))
     assert len(back) == 128 * -(-size // 128)
@@ -36,11 +36,11 @@ def test_there_and_back(size):
     np.testing.assert_allclose(back[size:], 0, atol=1e-4)
 
 
-def test_silence_is_the_floor():
+def test_silence_is_at_the_floor():
     np.testing.assert_array_equal(log_magnitude(stft(np.zeros(500))), FLOOR)
 
 
-def test_the_true_frames_rebuild_the_truth():
+def test_true_frames_rebuild_the_signal():
     """Up to the 1e-5 that the features add, which the way back leaves in: magnitudes of 0.0032 at the most."""
     samples = in_16_bits(speech())
     spectrum = stft(samples)
@@ -49,21 +49,21 @@ def test_the_true_frames_rebuild_the_truth():
     assert np.sqrt(np.square(rebuilt - truth).mean()) < 2 * 10**-2.5 / np.sqrt(256)
 
 
-def test_a_prediction_6_db_too_low_is_half_as_loud():
+def test_prediction_6_db_too_low_is_half_as_loud():
     spectrum = stft(speech())
     full, _ = rebuild(log_magnitude(spectrum)[1:], spectrum)
     half, _ = rebuild(log_magnitude(spectrum)[1:] - np.float32(20 * np.log10(2)), spectrum)
     np.testing.assert_allclose(half, full / 2, atol=1 / 32768)
 
 
-def test_the_first_frame_is_the_truth_and_the_others_are_not():
+def test_first_frame_is_true_and_the_others_are_predicted():
     spectrum = stft(speech())
     silent, truth = rebuild(np.full((len(spectrum) - 1, BINS), -200, np.float32), spectrum)
     np.testing.assert_array_equal(silent, 0)  # all of frame 0 that is speech lies in the padding that is dropped
     assert np.abs(truth).max() > 0.4
 
 
-def test_what_is_too_loud_for_a_file_is_scaled_down():
+def test_overload_is_scaled_down():
     spectrum = stft(speech())
     for excess in (20, 1000):  # dB; no number is too large
         loud, _ = rebuild(log_magnitude(spectrum)[1:] + np.float32(excess), spectrum)

@@ -60,14 +60,14 @@ def refused(tmp_path_factory) -> dict[str, tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("command", [" ".join(command) for command in REFUSED])
-def test_timit_says_in_one_line_what_to_install(refused, command):
+def test_timit_without_packages_names_the_extra(refused, command):
     code, out, err = refused[command]
     assert (code, out) == (2, "")
     assert err == LINE
 
 
 @pytest.mark.slow
-def test_every_other_command_runs(tmp_path, tiny_options):
+def test_every_other_command_runs_without_packages(tmp_path, tiny_options):
     commands = [
         ["run", "adding", "rnn", *tiny_options],
         ["sweep", "adding", "--models", "rnn,lstm", *tiny_options],

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.pages import add_run
 
+from orthobench.location import Location
 from orthobench.reporting.web.publish import MARK, page_names
 from orthobench.store import open_store
 
@@ -25,7 +26,7 @@ def databases(tmp_path):
     return "first.db", "second.db"
 
 
-def test_the_site_has_a_page_of_each_database_and_an_index(databases, orthobench, tmp_path):
+def test_site_has_a_page_for_each_database_and_an_index(databases, orthobench, tmp_path):
     done = orthobench("publish", "site", *databases)
     assert done.code == 0, done.err
     assert done.out.split() == ["site/index.html", "site/first.html", "site/second.html"]
@@ -56,7 +57,7 @@ def test_no_path_of_this_machine_is_published(databases, orthobench, tmp_path):
         assert str(Path.home()) + "/" not in text
 
 
-def test_publishing_again_renews_the_site(databases, orthobench, tmp_path):
+def test_publishing_again_updates_the_site(databases, orthobench, tmp_path):
     orthobench("publish", "site", *databases)
     with open_store("first.db") as store:
         add_run(store, "gru", 0, SETTINGS)
@@ -67,7 +68,7 @@ def test_publishing_again_renews_the_site(databases, orthobench, tmp_path):
     assert "<dd>gru, lstm</dd>" in (tmp_path / "site" / "index.html").read_text("utf-8")
 
 
-def test_a_folder_with_other_files_is_left_as_it_is(databases, orthobench, tmp_path):
+def test_folder_with_other_files_is_unchanged(databases, orthobench, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "index.html").write_text("mine")
@@ -79,7 +80,7 @@ def test_a_folder_with_other_files_is_left_as_it_is(databases, orthobench, tmp_p
     assert [(file.name, file.read_text()) for file in folder.iterdir()] == [("index.html", "mine")]
 
 
-def test_a_forged_mark_removes_no_other_file(databases, orthobench, tmp_path):
+def test_forged_marker_removes_no_other_file(databases, orthobench, tmp_path):
     folder = tmp_path / "site"
     folder.mkdir()
     outside = tmp_path / "outside.html"
@@ -90,7 +91,7 @@ def test_a_forged_mark_removes_no_other_file(databases, orthobench, tmp_path):
     assert (folder / "index.html").exists()
 
 
-def test_a_forged_mark_removes_no_page_of_another_hand(databases, orthobench, tmp_path):
+def test_forged_marker_removes_no_foreign_page(databases, orthobench, tmp_path):
     folder = tmp_path / "site"
     orthobench("publish", "site", *databases)
     (folder / "notes.html").write_text("<!doctype html><title>Notes</title>")
@@ -100,7 +101,7 @@ def test_a_forged_mark_removes_no_page_of_another_hand(databases, orthobench, tm
 
 
 @pytest.mark.parametrize("name", ["first.html", "index.html"])
-def test_a_page_of_another_hand_is_not_replaced(databases, orthobench, tmp_path, name):
+def test_foreign_page_is_not_replaced(databases, orthobench, tmp_path, name):
     folder = tmp_path / "site"
     assert orthobench("publish", "site", databases[1]).code == 0
     (folder / name).write_text("<!doctype html><title>Mine</title>")
@@ -108,8 +109,8 @@ def test_a_page_of_another_hand_is_not_replaced(databases, orthobench, tmp_path,
     done = orthobench("publish", "site", "first.db")
     assert (done.code, done.err) == (
         2,
-        f"error: site/{name} is not by `orthobench publish`, so it is left as it is: rename it, or name another "
-        "folder\n",
+        f"error: site/{name} was not written by `orthobench publish`, so it is left as it is: rename it, "
+        "or name another folder\n",
     )
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
@@ -122,17 +123,24 @@ def test_a_page_of_another_hand_is_not_replaced(databases, orthobench, tmp_path,
         (["first.db", "--task", "copying"], "no run has task=copying"),
     ],
 )
-def test_a_wrong_database_writes_nothing(databases, orthobench, tmp_path, words, message):
+def test_invalid_database_writes_nothing(databases, orthobench, tmp_path, words, message):
     done = orthobench("publish", "site", *words)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert message in done.err
     assert not (tmp_path / "site").exists()
 
 
-def test_names_that_differ_in_case_alone_are_two_files():
-    assert page_names(["r.db", "R.db", "Index.db"]) == ["r", "R-2", "Index-results"]
+def test_names_that_differ_only_in_case_are_two_files():
+    assert page_names(list(map(Location, ["r.db", "R.db", "Index.db"]))) == ["r", "R-2", "Index-results"]
 
 
-def test_names_of_pages():
+def test_page_names_are_unique_and_safe():
     locations = ["a/results.db", "b/results.db", "index.db", "postgresql://u:secret@host/runs?x=1", "ü.db", "a b.c.db"]
-    assert page_names(locations) == ["results", "results-2", "index-results", "runs", "results-3", "a-b.c"]
+    assert page_names(list(map(Location, locations))) == [
+        "results",
+        "results-2",
+        "index-results",
+        "runs",
+        "results-3",
+        "a-b.c",
+    ]

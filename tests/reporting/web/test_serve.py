@@ -55,7 +55,7 @@ def ask(server, method="GET", path="/", **headers):
     return answer, body
 
 
-def test_the_page_is_served_and_its_news_lack_the_library(server):
+def test_page_and_its_updates_are_served_without_the_library(server):
     answer, page = ask(server)
     assert (answer.status, answer.getheader("Content-Type")) == (200, "text/html; charset=utf-8")
     assert b"connect-src &#39;self&#39;" in page
@@ -67,7 +67,7 @@ def test_the_page_is_served_and_its_news_lack_the_library(server):
     assert (head.status, body, head.getheader("Content-Length")) == (200, b"", str(len(page)))
 
 
-def test_a_change_of_the_database_changes_the_news(renewed, database):
+def test_change_of_the_database_changes_the_updates(renewed, database):
     answer, _ = ask(renewed, path="/news")
     tag = answer.getheader("ETag")
     unchanged, body = ask(renewed, path="/news", If_None_Match=tag)
@@ -90,14 +90,14 @@ def test_other_methods_are_refused(server, method):
 @pytest.mark.parametrize(
     "path", ["/../r.db", "/..%2fr.db", "/r.db", "//etc/passwd", "/?x", "/news/../../r.db", "http://127.0.0.1/", "*"]
 )
-def test_only_the_page_is_there(server, path):
+def test_only_the_page_is_served(server, path):
     answer, body = ask(server, path=path)
     assert answer.status in (403, 404)  # http.client takes the header Host from an absolute address
     assert b"SQLite" not in body
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "localhost:1", ""])
-def test_a_name_that_resolves_to_this_machine_is_refused(server, host):
+def test_name_that_resolves_to_this_machine_is_refused(server, host):
     answer, body = ask(server, Host=host.format(port=server.server_port))
     assert answer.status == 403
     assert b"<html" not in body
@@ -109,11 +109,11 @@ def test_both_names_of_this_machine_are_answered(server):
     assert ask(server, Host="")[0].status == 403
 
 
-def test_the_server_listens_on_the_loopback_device_alone(server):
+def test_server_listens_on_the_loopback_device_only(server):
     assert server.server_address[0] == "127.0.0.1"
 
 
-def test_the_database_cannot_be_written(database):
+def test_database_cannot_be_written(database):
     with open_read_only(database) as store:
         (run,) = store.runs()
         with pytest.raises((OrthobenchError, SQLAlchemyError)):
@@ -124,7 +124,7 @@ def test_the_database_cannot_be_written(database):
         assert [run.message for run in store.runs()] == [None]
 
 
-def test_a_port_in_use_is_one_line(database, orthobench):
+def test_port_in_use_is_one_line(database, orthobench):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         done = orthobench("serve", "--db", database, "--port", str(port))
@@ -132,7 +132,7 @@ def test_a_port_in_use_is_one_line(database, orthobench):
     assert done.err == f"error: port {port} is in use: give another with --port, or --port 0 for a free one\n"
 
 
-def test_a_missing_database_is_one_line(orthobench, tmp_path):
+def test_missing_database_is_one_line(orthobench, tmp_path):
     done = orthobench("serve", "--db", "missing.db", "--port", "0")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert not (tmp_path / "missing.db").exists()
@@ -141,7 +141,7 @@ def test_a_missing_database_is_one_line(orthobench, tmp_path):
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP))]
 )
-def test_a_signal_ends_the_server_cleanly(database, tmp_path, number):
+def test_signal_ends_the_server_cleanly(database, tmp_path, number):
     command = [sys.executable, "-m", "orthobench", "serve", "--db", database, "--port", "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **pipes)
@@ -157,5 +157,5 @@ def test_a_signal_ends_the_server_cleanly(database, tmp_path, number):
         process.kill()
         process.wait()
     assert process.returncode == 0
-    assert errors.decode() == "the server has ended\n"
+    assert errors.decode() == "the server has stopped\n"
     assert log_size(Path(database)) == 0

@@ -60,7 +60,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Course:
+class Curve:
     """A curve over seeds: for each x the median, the lowest and the highest value of the seeds that have one.
 
     A median does not depend on the scale, so it is equally valid on a logarithmic and on a linear axis.
@@ -77,7 +77,7 @@ class Course:
         return len(self.x)
 
 
-def course(rows: pd.DataFrame, runs: Sequence[Run]) -> Course:
+def curve_over_seeds(rows: pd.DataFrame, runs: Sequence[Run]) -> Curve:
     """Return the curve of a metric over the seeds of a variant.
 
     An iteration is left out if a seed that continues was not evaluated there, which happens when another run ends off
@@ -109,13 +109,13 @@ def course(rows: pd.DataFrame, runs: Sequence[Run]) -> Course:
     complete = (measured | ~living).all(axis=1) & living.any(axis=1)
     x, table = iterations[complete], table[complete]
     if not len(x):
-        return Course(x, x, x, x, len(runs))
+        return Curve(x, x, x, x, len(runs))
     middle, low, high = bands(table)
     last_tests = np.array([iterations[column].max(initial=-np.inf) for column in measured.T])
     losses = tuple(_losses(x, middle, ends, last_tests > ends, runs))
     partial = (living & ~finite)[complete].any(axis=1)  # a seed continues without a finite value: a gap
     middle, low, high = (np.where(partial, np.nan, values) for values in (middle, low, high))
-    return Course(x, middle, low, high, len(runs), losses)
+    return Curve(x, middle, low, high, len(runs), losses)
 
 
 def bands(table: Values) -> tuple[Values, Values, Values]:
@@ -159,7 +159,7 @@ def _losses(x: Values, middle: Values, ends: Values, broken: NDArray[np.bool_], 
     return losses
 
 
-def vector_course(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[float, Course] | None:
+def vector_curve(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[float, Curve] | None:
     """Return a vector's first or last measurement over the seeds, with its iteration; None without one.
 
     Args:
@@ -172,11 +172,11 @@ def vector_course(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[
         return None
     moment, at = measured_at(rows, runs, last)
     vectors = np.array([*zip_longest(*at["values"], fillvalue=np.nan)], dtype=float).T
-    return moment, course_of_vectors(np.arange(1, vectors.shape[1] + 1, dtype=float), vectors, at["run"], runs)
+    return moment, curve_of_vectors(np.arange(1, vectors.shape[1] + 1, dtype=float), vectors, at["run"], runs)
 
 
 def measured_at(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[float, pd.DataFrame]:
-    """Return the iteration of the first or last measurement, and each run's row there; see `vector_course`."""
+    """Return the iteration of the first or last measurement, and each run's row there; see `vector_curve`."""
     ids, iterations = rows["run"].to_numpy(), rows["iteration"].to_numpy()
     moment = iterations.max() if last else iterations.min()
     chosen: dict[int, int] = {}
@@ -189,7 +189,7 @@ def measured_at(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[fl
     return float(moment), rows.iloc[list(chosen.values())]
 
 
-def course_of_vectors(x: Values, vectors: Values, measured: Iterable[int], runs: Sequence[Run]) -> Course:
+def curve_of_vectors(x: Values, vectors: Values, measured: Iterable[int], runs: Sequence[Run]) -> Curve:
     """Return the curve over seeds of vectors `[seeds, len(x)]`; a seed does not count where it has no value.
 
     Args:
@@ -200,7 +200,7 @@ def course_of_vectors(x: Values, vectors: Values, measured: Iterable[int], runs:
     known = set(measured)
     gone = [run for run in runs if run.id not in known]
     losses = (_loss(x[-1], middle[-1], len(vectors), len(runs), gone),) if gone else ()
-    return Course(x, middle, low, high, len(runs), losses)
+    return Curve(x, middle, low, high, len(runs), losses)
 
 
 def _loss(x: float, value: float, left: int, of: int, gone: Sequence[Run]) -> Loss:
