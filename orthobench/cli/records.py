@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from orthobench.files.strict_json import dump_json
+from orthobench.files import dump_json
 from orthobench.location import Location
 from orthobench.settings import text
 from orthobench.store import Status
@@ -80,7 +80,7 @@ def echo_log(location: Location) -> None:
     from rich.filesize import decimal
 
     from orthobench.errors import shell_command
-    from orthobench.store.connect import log_of, log_size
+    from orthobench.store.sqlite import log_of, log_size
 
     file = location.file
     if file is not None and (size := log_size(file)):

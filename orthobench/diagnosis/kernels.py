@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import torch
 
-from orthobench.cache import cache_folder
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.diagnosis.storage import folder_finding
+from orthobench.files import cache_folder
 from orthobench.recurrence import BACKENDS
 from orthobench.recurrence.cpu import build, native
 from orthobench.recurrence.cuda import backend as cuda

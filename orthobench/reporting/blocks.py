@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from orthobench.errors import UsageError
-from orthobench.files.strict_json import dump_json
+from orthobench.files import dump_json
 
 
 def plotly_script() -> str:

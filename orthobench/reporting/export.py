@@ -16,7 +16,7 @@ from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.statistics import Median, Summary
 from orthobench.analysis.variants import Variant
 from orthobench.errors import UsageError
-from orthobench.files.strict_json import dump_json
+from orthobench.files import dump_json
 from orthobench.reporting.latex import latex_table
 from orthobench.reporting.pages import PaperView, distinguishing_values, full_title, leaderboard
 from orthobench.reporting.scope import Scope

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
-from orthobench.files.strict_json import dump_json
+from orthobench.files import dump_json
 from orthobench.reporting.decimate import is_line
 from orthobench.reporting.figure_record import Figure
 

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from orthobench.errors import UsageError
-from orthobench.files.atomic import replacing, storage_error
-from orthobench.files.overwrite import refuse_file, refuse_other_kinds
-from orthobench.files.strict_json import dump_json
+from orthobench.files import dump_json, refuse_file, refuse_other_kinds, replacing, storage_error
 from orthobench.settings import merged_settings
 from orthobench.store.store import Store
 from orthobench.store.tables import Run

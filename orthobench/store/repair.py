@@ -21,14 +21,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import NullType
 
 from orthobench.errors import DamagedError, UsageError, shell_command
-from orthobench.files.strict_json import load_json
+from orthobench.files import load_json
 from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.settings import run_names
 from orthobench.store.backup import back_up_alongside
 from orthobench.store.damage import UNEXPECTED, faults_in, integrity_problems, number_column, row_problem
-from orthobench.store.keys import is_key
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
+from orthobench.store.result import is_key
 from orthobench.store.sqlite import damaged
 from orthobench.store.tables import Base, Environment, Run, Series, StoredMetric, utc_now
 

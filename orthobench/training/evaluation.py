@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from orthobench import environment
-from orthobench.errors import one_line
+from orthobench.errors import lacks_memory, one_line
 from orthobench.model import State
 from orthobench.probe import Probe, ProbeContext
 from orthobench.recurrence import runtime
@@ -20,7 +20,6 @@ from orthobench.store import MetricRow, TraceRow
 from orthobench.task import Batch, Split
 from orthobench.training.batches import as_stream
 from orthobench.training.events import Evaluation, RunProgress
-from orthobench.training.size import lacks_memory
 from orthobench.training.trainer import Trainer, backend_names
 
 if TYPE_CHECKING:

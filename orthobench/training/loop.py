@@ -25,7 +25,7 @@ from orthobench.task import Task
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.evaluation import Evaluator
 from orthobench.training.events import EventSink, RunEnd, RunStart, Tee
-from orthobench.training.keep import WeightsKeeper
+from orthobench.training.recording import WeightsKeeper
 from orthobench.training.trainer import Trainer
 
 T = TypeVar("T")

@@ -14,9 +14,9 @@ from orthobench.recurrence.runtime import use_backend
 from orthobench.spec import RunConfig
 from orthobench.task import Split
 from orthobench.training.batches import as_stream
-from orthobench.training.devices import make_trainer
 from orthobench.training.evaluation import Evaluator
 from orthobench.training.graph import WARM_UP
+from orthobench.training.lifecycle import make_trainer
 from orthobench.training.trainer import Trainer
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import orthobench
-from orthobench.cache import cache_folder
+from orthobench.files import cache_folder
 
 PACKAGE = Path(orthobench.__file__).parent
 LISTED = Path(__file__).with_name("files_of_a_run.txt")

@@ -23,7 +23,7 @@ from typing import Any
 import filelock
 import torch
 
-from orthobench.cache import cache_folder
+from orthobench.files import cache_folder
 from orthobench.recurrence import runtime
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cpu import build
