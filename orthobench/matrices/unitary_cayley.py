@@ -6,7 +6,7 @@ of scoRNN's theorem 3.2: with M = (I + A)^{-1} and G = dL/dRe W + i dL/dIm W,
     V = M* G (D* + W*) = 2 M* G D* M*,   dL/dA = V* - V,   dL/dtheta_j = Im (W* G)_jj,
 
 where dL/dA is the derivative when a_ij and a_ji move together; on the diagonal they are the same entry, so it is
-halved. As in `cayley`, the inverse is computed in double precision, so that W is unitary to the rounding of its own
+halved. As in `skew`, the inverse is computed in double precision, so that W is unitary to the rounding of its own
 type.
 """
 

@@ -13,8 +13,20 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
-from orthobench.recurrence.call import Convolution, GradientTrace, Multiply, Projection, State
+from orthobench.recurrence.call import (
+    IDENTITY,
+    LEAKY_RELU,
+    MODRELU,
+    RELU,
+    TANH,
+    Activation,
+    Convolution,
+    GradientTrace,
+    Kind,
+    Multiply,
+    Projection,
+    State,
+)
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.projection import Read, project, reading, unread
 from orthobench.recurrence.runtime import BACKENDS, BackendError, last_used, set_backend, use_backend

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from orthobench import seeds
 from orthobench.arguments import BackendName, DeviceName
 from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError, lacks_memory, one_line
 from orthobench.options import RunOptions, use_data_folder
@@ -22,6 +21,7 @@ from orthobench.recurrence import BackendError, recurrence
 from orthobench.recurrence.runtime import forget_used, use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
+from orthobench.task import derive_seed
 from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at, lock, settled_run
 from orthobench.training.events import EventSink
 from orthobench.training.loop import CheckpointSchedule, Interrupted, TrainingLoop
@@ -115,7 +115,7 @@ def make_trainer(config: RunConfig, device: torch.device) -> Trainer:
         UsageError: the data is missing, the settings do not fit it, or data and model exceed the memory.
     """
     torch.set_flush_denormal(True)
-    torch.manual_seed(seeds.derive(config.spec.seed, "global"))
+    torch.manual_seed(derive_seed(config.spec.seed, "global"))
     try:
         task = config.task_class(config.task_settings, config.spec.seed, device)
         return Trainer(config, task, device)

@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from orthobench import seeds
 from orthobench.arguments import GraphMode
 from orthobench.errors import UsageError
 from orthobench.model import Model, ModelSettings, Signature, State
@@ -27,8 +26,7 @@ from orthobench.recurrence.cpu.build import source_hash
 from orthobench.recurrence.runtime import last_used
 from orthobench.spec import RunConfig
 from orthobench.store.result import CPU_SECONDS
-from orthobench.task import Batch, Task
-from orthobench.training.batches import Batches
+from orthobench.task import Batch, Batches, Task, seeded_generator
 from orthobench.training.optimizers import learning_rate, make_optimizer, set_capturable, set_learning_rate
 
 if TYPE_CHECKING:
@@ -203,7 +201,7 @@ class Trainer:
             raise UsageError(f"{spec.task} has no validation data to judge a plateau by: leave plateau_decay at 1")
         self.config, self.task, self.device = config, task, device
         check_size(config.model_class, config.model_settings, task.signature)
-        generator = seeds.generator(spec.seed, "model", spec.model)
+        generator = seeded_generator(spec.seed, "model", spec.model)
         self.model = config.model_class.build(config.model_settings, task.signature, generator).to(device)
         self.groups = self.model.parameter_groups()
         self.optimizers = self._make_optimizers()

@@ -8,7 +8,7 @@ from orthobench.plugins import Catalog
 from orthobench.recurrence import runtime
 from orthobench.spec import resolve
 from orthobench.tasks.adding import Adding
-from orthobench.training.evaluation import Evaluator
+from orthobench.training.loop import Evaluator
 from orthobench.training.trainer import Trainer
 
 CPU = torch.device("cpu")

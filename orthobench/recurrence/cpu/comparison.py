@@ -22,8 +22,7 @@ from orthobench.recurrence import (
     reference,
     runtime,
 )
-from orthobench.recurrence.activations import TANH
-from orthobench.recurrence.call import Projection
+from orthobench.recurrence.call import TANH, Projection
 from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.cpu import native as cpu

@@ -12,8 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from orthobench.recurrence import runtime
-from orthobench.recurrence.activations import Kind
-from orthobench.recurrence.call import Convolution, Projection
+from orthobench.recurrence.call import Convolution, Kind, Projection
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.kernels import Arguments, Tape
 

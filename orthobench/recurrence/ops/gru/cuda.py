@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.activations import Kind
-from orthobench.recurrence.call import Call, Declaration
+from orthobench.recurrence.call import Call, Declaration, Kind
 from orthobench.recurrence.cuda.launch import (
     TritonKernel,
     loss_gradient,

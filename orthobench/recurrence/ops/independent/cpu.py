@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence import runtime
-from orthobench.recurrence.activations import Kind
+from orthobench.recurrence.call import Kind
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.cpu.blocks import record_norms, run_blocks
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.activations import LEAKY_RELU, TANH, Activation, Kind
-from orthobench.recurrence.call import Form, State, Step, Weight
+from orthobench.recurrence.call import LEAKY_RELU, TANH, Activation, Form, Kind, State, Step, Weight
 from orthobench.recurrence.operation import operation
 
 

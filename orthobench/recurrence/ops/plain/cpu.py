@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence import runtime
-from orthobench.recurrence.activations import Activation, Kind
+from orthobench.recurrence.call import Activation, Kind
 from orthobench.recurrence.cpu import dense, native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.plain import gated_recurrence, lipschitz, recurrence
