@@ -178,7 +178,7 @@ def running(files: Files) -> psutil.Process | None:
 
 def take_up(files: Files) -> int:
     """Bring results and kept checkpoints into the working folder; return the number of runs to train."""
-    from orthobench.files.atomic import write_bytes
+    from orthobench.files import write_bytes
     from orthobench.store import Status, open_store
     from orthobench.store.merge import merge, reading
     from orthobench.training.checkpoint import NEWEST, checkpoint_root
@@ -270,7 +270,7 @@ def set_group_priority(process: int | str, nice: int) -> None:
 
 def fold(files: Files, limit: int) -> None:
     """Merge the list's results, and the unfinished runs whose checkpoints fit, into the database of results."""
-    from orthobench.files.atomic import write_bytes
+    from orthobench.files import write_bytes
     from orthobench.store import Status, open_store
     from orthobench.store.merge import merge, reading
 

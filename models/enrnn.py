@@ -17,9 +17,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
 from orthobench.matrices.initial import as_parameter, half_circle_angles
-from orthobench.matrices.skew import block_rotation_entries
+from orthobench.matrices.skew import block_rotation_entries, minus_ones_last, scaled_cayley
 from orthobench.matrices.spectral_radius import spectral_radius
 from orthobench.model import Count, Learns, Positive, Signature
 from orthobench.recurrence import MODRELU, RELU

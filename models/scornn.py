@@ -15,9 +15,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
 from orthobench.matrices.initial import as_parameter, half_circle_angles
-from orthobench.matrices.skew import band_entries, block_rotation_entries, from_band
+from orthobench.matrices.skew import band_entries, block_rotation_entries, from_band, minus_ones_last, scaled_cayley
 from orthobench.model import Count, Learns, Signature
 from orthobench.recurrence import MODRELU, RELU, TANH
 

@@ -84,3 +84,10 @@ def unknown(kind: str, word: str, known: Iterable[str]) -> UsageError:
     near = difflib.get_close_matches(word, names, n=2, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names) or 'none'}"
     return UsageError(f"unknown {kind} '{word}': {hint}")
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory could not be allocated, on the CPU or a GPU."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the latter is torch's
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

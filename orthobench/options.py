@@ -5,17 +5,26 @@ An option is one field, with its values, its default and its help. It does not c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, ParamSpec, TypeVar, cast, get_args, get_type_hints
+
+import platformdirs
 
 from orthobench.arguments import (
     A_COUNT,
     A_FOLDER,
     A_LIMIT,
     A_PLACE,
+    A_SEED,
     A_TRUTH,
+    LARGEST_SEED,
     SOME_FILES,
     SOME_PLACES,
     SOME_SECONDS,
@@ -26,12 +35,18 @@ from orthobench.arguments import (
     KeepWeights,
     Kind,
     OnDivergence,
+    Preset,
+    WhichWeights,
     check_tag,
+    location,
     parse_duration,
+    places,
     read,
     real,
+    seeds,
     tags,
     word,
+    words,
 )
 from orthobench.errors import UsageError
 from orthobench.location import Place
@@ -236,3 +251,97 @@ OPTIONS: dict[str, tuple[Any, Option]] = {each.name: get_args(_TYPES[each.name])
 def names_of(record: type[RunOptions]) -> list[str]:
     """Return the names of a record's options."""
     return [each.name for each in fields(record)]
+
+
+_chosen: ContextVar[Path | None] = ContextVar("data_folder", default=None)
+
+
+def data_folder() -> Path:
+    """Return the data folder: the one set by `use_data_folder`, else $ORTHOBENCH_DATA, else the user's cache folder."""
+    if (chosen := _chosen.get()) is not None:
+        return chosen
+    variable = os.environ.get("ORTHOBENCH_DATA")
+    return Path(variable) if variable else platformdirs.user_cache_path("orthobench") / "data"
+
+
+@contextmanager
+def use_data_folder(folder: Path | None) -> Iterator[None]:
+    """Set the data folder inside the block; None keeps the current one."""
+    token = _chosen.set(folder or _chosen.get())
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _mapping(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return value
+    raise ValueError
+
+
+def _options(value: Any) -> Any:
+    if isinstance(value, RunOptions):
+        return value
+    raise ValueError
+
+
+A_MAPPING = (_mapping, "a dictionary of settings by name, such as {'hidden_size': 64}")
+ARGUMENTS: dict[str, Kind] = {
+    "task": (word, "the name of a task, such as 'adding'"),
+    "model": (word, "the name of a model, such as 'scornn'"),
+    "models": (words, "the name of a model, or a list of names"),
+    "seed": A_SEED,
+    "first_seed": A_SEED,
+    "seeds": (seeds, f"a number of seeds of at least 1, or a list of whole numbers from 0 to {LARGEST_SEED}"),
+    "preset": Preset,
+    "db": (location, "a file or an SQLAlchemy URL"),
+    "databases": (places, "a database, or a list of them"),
+    "settings": A_MAPPING,
+    "grid": (_mapping, "a dictionary of lists by setting, such as {'learning_rate': [1e-3, 1e-4]}"),
+    "options": (_options, "SweepOptions(...), or RunOptions(...)"),
+    "where": SOME_TEXTS,
+    "only": SOME_TEXTS,
+    "trials": A_COUNT,
+    "jobs": A_LIMIT,
+    "plugins": SOME_FILES,
+    "data_folder": A_FOLDER,
+    "device": DeviceName,
+    "backend": BackendName,
+    "weights": WhichWeights,
+    **dict.fromkeys(
+        ("force", "extend", "dry_run", "prune", "db_only", "for_update", "fail_on_speed", "retest"), A_TRUTH
+    ),
+}
+"""The kind of each argument, for all functions."""
+
+
+def checked(**special: Kind) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Validate the arguments of an API function by their names, before the function runs.
+
+    An argument whose default is None may be None.
+
+    Args:
+        special: the arguments whose kind differs from `ARGUMENTS` in this function; None switches the check off.
+    """
+    kinds = {**ARGUMENTS, **special}
+
+    def wrap(function: Callable[P, T]) -> Callable[P, T]:
+        signature = inspect.signature(function)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            bound = signature.bind(*args, **kwargs)
+            for name, value in bound.arguments.items():
+                kind = kinds.get(name)
+                if kind is not None and (value is not None or signature.parameters[name].default is not None):
+                    bound.arguments[name] = read(name, value, kind)
+            return function(*bound.args, **bound.kwargs)
+
+        return cast(Callable[P, T], call)
+
+    return wrap

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from orthobench import seeds
+from orthobench.task import derive_seed
 
 GAMMA, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 OFFSETS = 1 << 16
@@ -32,7 +32,7 @@ class Draws:
     """The random numbers of one seed and purpose; the channels of an example are independent."""
 
     def __init__(self, seed: int, *purpose: str | int) -> None:
-        self.start = seeds.derive(seed, *purpose)
+        self.start = derive_seed(seed, *purpose)
 
     def bits(self, examples: Tensor, offsets: Tensor, channel: int = 0) -> Tensor:
         """Return 32 random bits as int64, in the shape to which examples (below 2^43) and offsets are broadcast."""

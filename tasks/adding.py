@@ -13,9 +13,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench import seeds
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, SyntheticSettings, Task
+from orthobench.task import Batch, Metric, SyntheticSettings, Task, seeded_generator
 
 
 class AddingSettings(SyntheticSettings):
@@ -56,8 +55,8 @@ class Adding(Task):
 
     def __init__(self, settings: AddingSettings, seed: int, device: torch.device) -> None:
         self.signature = Signature(input_size=2, output_size=1, readout="last")
-        self.train = AddingSplit(settings, settings.train_size, seeds.generator(seed, "adding", "train"), device)
-        self.test = AddingSplit(settings, settings.test_size, seeds.generator(seed, "adding", "test"), device)
+        self.train = AddingSplit(settings, settings.train_size, seeded_generator(seed, "adding", "train"), device)
+        self.test = AddingSplit(settings, settings.test_size, seeded_generator(seed, "adding", "test"), device)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.mse_loss(outputs, targets)

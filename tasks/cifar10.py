@@ -18,11 +18,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from orthobench import seeds
 from orthobench.data.images import ImageDataSet
 from orthobench.data.registry import dataset
 from orthobench.model import Signature
-from orthobench.task import Batch, Size, Split
+from orthobench.task import Batch, Size, Split, seeded_generator
 
 from ._image import ImageSettings, ImageSplit, ImageTask
 
@@ -88,7 +87,7 @@ class CIFAR10(ImageTask):
         train, validation = settings.cut(*data.load("train"))
         test = data.load("test")
         count = 0 if not settings.noise_padded else BLOCK_SIZE if settings.noise == "shared" else TABLE_SIZE
-        draws = torch.randn(count, generator=seeds.generator(seed, "cifar10", "noise")).to(device)
+        draws = torch.randn(count, generator=seeded_generator(seed, "cifar10", "noise")).to(device)
 
         def split(part: str, images: Tensor, labels: Tensor) -> Split:
             if not settings.noise_padded:
@@ -132,7 +131,7 @@ class FreshNoise:
         """Write the examples' noise into steps `[968, B, 96]`."""
         epoch = self.epoch()
         if self.starts is None or self.starts[0] != epoch:
-            generator = seeds.generator(self.seed, "cifar10", "noise", self.part, epoch)
+            generator = seeded_generator(self.seed, "cifar10", "noise", self.part, epoch)
             drawn = torch.randint(TABLE_SIZE - BLOCK_SIZE + 1, (self.size,), generator=generator)
             self.starts = (epoch, drawn.to(self.table.device))
         step_starts = ROW_VALUES * torch.arange(NOISE_STEPS, device=self.table.device)

@@ -13,10 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench import seeds
 from orthobench.model import Signature
 from orthobench.recurrence import cross_entropy
-from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
+from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task, seeded_generator
 
 BLANK, SYMBOLS, MARKER, COPIED = 0, 8, 9, 10
 
@@ -79,8 +78,8 @@ class Copying(Task):
 
     def __init__(self, settings: CopyingSettings, seed: int, device: torch.device) -> None:
         self.signature = Signature(input_size=MARKER + 1, output_size=SYMBOLS + 1, readout="all")
-        self.train = CopyingSplit(settings, settings.train_size, seeds.generator(seed, "copying", "train"), device)
-        self.test = CopyingSplit(settings, settings.test_size, seeds.generator(seed, "copying", "test"), device)
+        self.train = CopyingSplit(settings, settings.train_size, seeded_generator(seed, "copying", "train"), device)
+        self.test = CopyingSplit(settings, settings.test_size, seeded_generator(seed, "copying", "test"), device)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(outputs, targets)

@@ -30,9 +30,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench import seeds
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
+from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task, derive_seed
 
 from ._runge_kutta import integrate
 
@@ -100,7 +99,7 @@ class FitzHughNagumo(Task):
     def __init__(self, settings: FitzHughNagumoSettings, seed: int, device: torch.device) -> None:
         self.signature = Signature(input_size=1, output_size=1, readout="all")
         sizes = (settings.train_size, settings.validation_size, settings.test_size)
-        chosen = PROGRAM_SEED if settings.data_seed == "program" else seeds.derive(seed, "fitzhugh_nagumo") % 2**32
+        chosen = PROGRAM_SEED if settings.data_seed == "program" else derive_seed(seed, "fitzhugh_nagumo") % 2**32
         start = 2 * np.random.RandomState(chosen).rand(sum(sizes)) - 1
         train, *evaluated = np.split(start, np.cumsum(sizes[:-1]))
         if settings.counted == "last_batch":

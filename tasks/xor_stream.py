@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench import seeds
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, SyntheticSettings, Task
+from orthobench.task import Batch, Metric, SyntheticSettings, Task, derive_seed
 
 PROGRAM_SEEDS = {"train": 1234984, "test": 48736}
 
@@ -92,7 +91,7 @@ class XORStream(Task):
 
         def split(part: Literal["train", "test"], size: int) -> StreamSplit:
             own = settings.data_seed == "run"
-            chosen = seeds.derive(seed, "xor_stream", part) % 2**32 if own else PROGRAM_SEEDS[part]
+            chosen = derive_seed(seed, "xor_stream", part) % 2**32 if own else PROGRAM_SEEDS[part]
             bits, lengths = streams(size, settings.pad_size, chosen)
             return StreamSplit(bits, lengths, settings, device)
 

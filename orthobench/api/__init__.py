@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from orthobench.gate.check import CheckResult
     from orthobench.options import RunOptions, SweepOptions
     from orthobench.planning.search import TuningResult
-    from orthobench.process.signals import Stopped
+    from orthobench.process import Stopped
     from orthobench.training.events import EventSink
 
 __all__ = [

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orthobench.api.arguments import checked
-from orthobench.data.folder import use_data_folder
 from orthobench.location import Place
+from orthobench.options import checked, use_data_folder
 
 if TYPE_CHECKING:
     from orthobench.diagnosis import Diagnosis

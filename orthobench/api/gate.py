@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orthobench.api.arguments import checked
 from orthobench.arguments import A_COUNT
 from orthobench.execution.display import Display
 from orthobench.location import Place
-from orthobench.options import RunOptions, SweepOptions
+from orthobench.options import RunOptions, SweepOptions, checked
 
 if TYPE_CHECKING:
     from orthobench.gate.check import CheckResult

@@ -8,24 +8,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orthobench.api.arguments import A_MAPPING, checked
 from orthobench.api.sweeps import seed_list, train, with_jobs
 from orthobench.arguments import Preset
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.session import SweepResult, open_session
 from orthobench.execution.study import train_study
-from orthobench.files.overwrite import refuse_other_kinds
+from orthobench.files import refuse_other_kinds
 from orthobench.location import Location, Place
-from orthobench.options import RunOptions
+from orthobench.options import A_MAPPING, RunOptions, checked
 from orthobench.papers import Study, find_paper, find_study, papers
 from orthobench.planning.paper import resolve_experiments, restrict, small_runs, study_runs
 from orthobench.planning.paper_file import runs_in
 from orthobench.planning.plan import with_seeds
 from orthobench.plugins import Catalog
 from orthobench.store import Run, open_store
-from orthobench.store.connect import named_or_default
 from orthobench.store.open import DatabaseNotFoundError
+from orthobench.store.sqlite import named_or_default
 
 if TYPE_CHECKING:
     from orthobench.analysis.claims import ClaimCounts, ClaimResult

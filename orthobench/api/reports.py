@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from orthobench.api.arguments import checked
 from orthobench.api.results import Results
 from orthobench.location import Place
-from orthobench.training.locks import status_in
+from orthobench.options import checked
+from orthobench.training.checkpoint import status_in
 
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast

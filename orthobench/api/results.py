@@ -8,19 +8,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from orthobench.api.arguments import checked
 from orthobench.errors import UsageError, unknown
 from orthobench.location import Location, Place
+from orthobench.options import checked
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Weights, open_store
 from orthobench.store.backup import back_up_alongside
 from orthobench.store.by_length import read_by_length
-from orthobench.store.connect import named_or_default
+from orthobench.store.sqlite import named_or_default
 from orthobench.store.tables import utc_now
-from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, remove_checkpoints
-from orthobench.training.locks import lock, status_in
-from orthobench.weights.content import KINDS
-from orthobench.weights.folder import remove as remove_weights
+from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, lock, remove_checkpoints, status_in
+from orthobench.weights.files import KINDS
+from orthobench.weights.files import remove as remove_weights
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orthobench.api.arguments import checked
 from orthobench.arguments import Preset
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.single import train_one
 from orthobench.location import Place
-from orthobench.options import OPTIONS, RunOptions, names_of
+from orthobench.options import OPTIONS, RunOptions, checked, names_of
 from orthobench.planning.index import recall
 from orthobench.plugins import Catalog
 from orthobench.store import Run

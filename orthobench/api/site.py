@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orthobench.api.arguments import checked
 from orthobench.errors import UsageError
 from orthobench.location import Location, Place
-from orthobench.store.connect import named_or_default
+from orthobench.options import checked
 from orthobench.store.merge import reading
 from orthobench.store.open import open_read_only
-from orthobench.training.locks import status_in
+from orthobench.store.sqlite import named_or_default
+from orthobench.training.checkpoint import status_in
 
 if TYPE_CHECKING:
     from orthobench.reporting.web.serve import Server

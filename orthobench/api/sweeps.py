@@ -7,15 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orthobench.api.arguments import checked
 from orthobench.arguments import A_COUNT, Preset
-from orthobench.data.folder import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.session import SweepResult, open_session
 from orthobench.execution.tuner import check_optuna, train_trials
 from orthobench.location import Place
-from orthobench.options import RunOptions, SweepOptions
+from orthobench.options import RunOptions, SweepOptions, checked, use_data_folder
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import Axis, read_grid
 from orthobench.planning.match import MatchedRuns, MatchedSize, target_count, with_equal_parameters

@@ -7,15 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orthobench.api.arguments import checked
 from orthobench.api.results import Results
 from orthobench.arguments import BackendName, DeviceName
-from orthobench.data.folder import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.location import Place
+from orthobench.options import checked, use_data_folder
 from orthobench.store import Run
-from orthobench.store.connect import named_or_default
-from orthobench.training.devices import pick_device, plain_torch
+from orthobench.store.sqlite import named_or_default
+from orthobench.training.lifecycle import pick_device, plain_torch
 
 if TYPE_CHECKING:
     from orthobench.arguments import WhichWeights

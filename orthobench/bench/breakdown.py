@@ -15,7 +15,7 @@ from orthobench.bench.shapes import Shape
 from orthobench.bench.suite import PEAK, MultiplyAdd, Setup, timing
 from orthobench.errors import UsageError
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.stopwatch import BACKWARD, FORWARD, PROJECTION, READOUT, WEIGHT_GRADIENT, part, record
+from orthobench.recurrence.runtime import BACKWARD, FORWARD, PROJECTION, READOUT, WEIGHT_GRADIENT, part, record_times
 
 COMPUTING_W, OPTIMISER, REST, WHOLE = "computing W", "optimiser", "rest", "whole step"
 PARTS = (FORWARD, BACKWARD, WEIGHT_GRADIENT, PROJECTION, READOUT, COMPUTING_W, OPTIMISER, REST)
@@ -35,7 +35,7 @@ class TimedStep:
         self.steps: list[dict[str, float]] = []
 
     def __call__(self) -> None:
-        with record() as seconds:
+        with record_times() as seconds:
             start = time.perf_counter()
             self._run()
             whole = time.perf_counter() - start

@@ -8,11 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
-from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
 from orthobench.matrices.exponential import exponential
 from orthobench.matrices.householder import householder_product
 from orthobench.matrices.initial import half_circle_angles
-from orthobench.matrices.skew import block_rotation_entries
+from orthobench.matrices.skew import block_rotation_entries, minus_ones_last, scaled_cayley
 from orthobench.matrices.spectral_radius import spectral_radius
 
 StartAndMap = tuple[Tensor, Callable[[Tensor], Tensor]]

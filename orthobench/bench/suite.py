@@ -18,8 +18,9 @@ from orthobench.bench.measure import SHORTEST, Clock, Sample, SystemClock, inter
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape
 from orthobench.errors import UsageError
-from orthobench.recurrence.backends import forget_used, last_self_tests
-from orthobench.recurrence.cpu import native, threads
+from orthobench.recurrence import runtime
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.runtime import forget_used, last_self_tests
 
 SGEMM = "sgemm"
 PEAK = "FMA peak"
@@ -100,7 +101,9 @@ class MultiplyAdd:
         return float(self.threads * self.repeats * self.library.multiply_add_flops() / 1e9)
 
     def __call__(self) -> None:
-        threads.run([partial(self.library.multiply_add, self.repeats, 0.5, 1.0, row.data_ptr()) for row in self.out])
+        runtime.run_all(
+            [partial(self.library.multiply_add, self.repeats, 0.5, 1.0, row.data_ptr()) for row in self.out]
+        )
 
 
 class ConstraintStep:

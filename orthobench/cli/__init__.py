@@ -20,8 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from orthobench.cli.options import spelled
 from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
-from orthobench.process.output import harmless_output
-from orthobench.process.signals import stop_while_torch_is_loaded
+from orthobench.process import harmless_output, stop_while_torch_is_loaded
 
 GROUPS = {
     "Train": ("run", "sweep", "tune", "reproduce", "study"),

@@ -57,7 +57,7 @@ def command(
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
-    from orthobench.training.devices import pick_device
+    from orthobench.training.lifecycle import pick_device
 
     for option, is_given in (("--models", models), ("--tasks", tasks)):
         if is_given and (constraints or shape or (models and tasks)):

@@ -73,7 +73,7 @@ def command(
     from orthobench.cli import records
     from orthobench.cli.display import resumable
     from orthobench.errors import UsageError
-    from orthobench.files.overwrite import refuse_other_kinds
+    from orthobench.files import refuse_other_kinds
     from orthobench.gate import render
     from orthobench.gate.baseline import check_folder, measured_file, read_baseline, write_text
     from orthobench.gate.update import UpdateRefusedError

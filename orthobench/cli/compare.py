@@ -64,7 +64,7 @@ def command(
     from orthobench.cli.contrasts import record_of
     from orthobench.errors import UsageError
     from orthobench.store import open_store
-    from orthobench.training.locks import status_in
+    from orthobench.training.checkpoint import status_in
 
     check_count(selections)
     if csv:

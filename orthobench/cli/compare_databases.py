@@ -60,7 +60,7 @@ def compare_two(
     from orthobench.errors import UsageError
     from orthobench.location import Location
     from orthobench.store.merge import reading
-    from orthobench.training.locks import status_in
+    from orthobench.training.checkpoint import status_in
 
     if json and as_csv:
         raise UsageError("--json and --csv are different outputs: give one of them")

@@ -66,7 +66,7 @@ def runs(context: typer.Context, incomplete: str) -> list[Choice]:
     A database on a server is not queried, because its driver and the network are too slow for completion.
     """
     from orthobench.location import Location
-    from orthobench.store.connect import connect
+    from orthobench.store.sqlite import connect
 
     database = Location.of(context.params.get("db") or "results.db")
     if database.is_url or not Path(database.real).is_file():

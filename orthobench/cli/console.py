@@ -8,7 +8,7 @@ from typing import Any
 import rich.console
 from rich.segment import Segment
 
-from orthobench.process.output import harmless
+from orthobench.process import harmless
 
 
 class Console(rich.console.Console):

@@ -26,8 +26,8 @@ Name = Annotated[str, typer.Argument(help="The data set; `orthobench data list` 
 def list_(data_dir: DataFolder = None, json: Json = False) -> None:
     """List the data sets: presence, size, licence and source."""
     from orthobench.cli import records
-    from orthobench.data.folder import data_folder
     from orthobench.data.registry import datasets
+    from orthobench.options import data_folder
 
     listed: list[dict[str, Any]] = [
         {

@@ -36,15 +36,13 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
 
     from orthobench.cli import records
     from orthobench.store import Store
-    from orthobench.store.connect import is_protected
     from orthobench.store.describe import describe
-    from orthobench.store.keys import is_key
     from orthobench.store.open import HEAD, make_engine
-    from orthobench.store.sqlite import summary
-    from orthobench.training.checkpoint import checkpoint_root
-    from orthobench.training.locks import current_status
+    from orthobench.store.result import is_key
+    from orthobench.store.sqlite import is_protected, summary
+    from orthobench.training.checkpoint import checkpoint_root, current_status
     from orthobench.weights.copy import is_elsewhere
-    from orthobench.weights.folder import weights_folder
+    from orthobench.weights.files import weights_folder
 
     content = describe(db)
     root = checkpoint_root(db)
@@ -136,7 +134,7 @@ def protect(
     """Protect reference results. Commands without --db then add their runs to runs.db and not to results.db."""
     from orthobench.errors import UsageError
     from orthobench.store import open_store
-    from orthobench.store.connect import protect as set_protection
+    from orthobench.store.sqlite import protect as set_protection
 
     file = db.file
     if file is None:
@@ -158,7 +156,7 @@ def backup(
     from orthobench.store import open_store
     from orthobench.store.merge import copy_to_file, reading
     from orthobench.weights.copy import copy_weights, is_elsewhere
-    from orthobench.weights.folder import weights_folder
+    from orthobench.weights.files import weights_folder
 
     copy_to_file(db, file)
     typer.echo(f"{db} is copied to {file}")
@@ -193,8 +191,7 @@ def merge(
     from orthobench.store.merge import merge as merge_store
     from orthobench.store.merge import reading
     from orthobench.store.open import check_writable
-    from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
-    from orthobench.training.locks import is_locked
+    from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, is_locked
     from orthobench.weights.copy import copy_weights
 
     for location in sources:
@@ -301,7 +298,7 @@ def export(
     from orthobench.sinks.targets import parse_target
     from orthobench.store.export import export as write
     from orthobench.store.merge import reading
-    from orthobench.training.locks import status_in
+    from orthobench.training.checkpoint import status_in
 
     if to and (folder is not None or form != "csv" or vectors):
         raise UsageError("--to names the destination: leave DIR, --format and --vectors out")

@@ -12,7 +12,7 @@ from orthobench.cli.options import spelled
 from orthobench.cli.progress import Progress, SideBySide
 from orthobench.cli.records import RunState, cell, console, print_columns, print_states
 from orthobench.execution.display import Display, JobsDisplay
-from orthobench.process.output import lasting_output
+from orthobench.process import lasting_output
 from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ def command(
     from orthobench.assignments import NoMatchError
     from orthobench.cli import records
     from orthobench.store import open_store
-    from orthobench.training.locks import status_in
+    from orthobench.training.checkpoint import status_in
 
     selected = filters.conditions(seed=seed)
     with open_store(db) as store:

@@ -35,7 +35,7 @@ def _default(context: typer.Context, parameter: typer.CallbackParam, db: Locatio
     source = context.get_parameter_source(str(parameter.name))
     if source is None or source.name != "DEFAULT":
         return db
-    from orthobench.store.connect import default_database
+    from orthobench.store.sqlite import default_database
 
     chosen = default_database(writes)
     if chosen != db:
@@ -98,7 +98,7 @@ def _use_data_folder(context: typer.Context, folder: Path | None) -> Path | None
     """Use the data folder until the command ends."""
     if folder is None:
         return None
-    from orthobench.data.folder import use_data_folder
+    from orthobench.options import use_data_folder
 
     context.with_resource(use_data_folder(folder))
     return folder

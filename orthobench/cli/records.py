@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from orthobench.files.strict_json import dumps
+from orthobench.files import dump_json
 from orthobench.location import Location
 from orthobench.settings import text
 from orthobench.store import Status
@@ -80,7 +80,7 @@ def echo_log(location: Location) -> None:
     from rich.filesize import decimal
 
     from orthobench.errors import shell_command
-    from orthobench.store.connect import log_of, log_size
+    from orthobench.store.sqlite import log_of, log_size
 
     file = location.file
     if file is not None and (size := log_size(file)):
@@ -94,7 +94,7 @@ def echo_log(location: Location) -> None:
 
 def print_json(value: Any) -> None:
     """Print strict JSON, in which numbers that are not finite become null."""
-    print(dumps(value, indent=2, default=str))
+    print(dump_json(value, indent=2, default=str))
 
 
 if TYPE_CHECKING:

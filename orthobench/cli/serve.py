@@ -26,8 +26,7 @@ def command(
     """
     from orthobench import api
     from orthobench.cli.records import echo_log
-    from orthobench.process.output import lasting_output
-    from orthobench.process.signals import handled
+    from orthobench.process import handled, lasting_output
 
     with handled(), lasting_output(), api.serve(db, port=port, where=filters.texts()) as server:
         try:

@@ -39,7 +39,7 @@ def command(
     from orthobench.cli import records
     from orthobench.store import open_store
     from orthobench.store.by_length import read_by_length
-    from orthobench.training.locks import status_in
+    from orthobench.training.checkpoint import status_in
 
     with open_store(db) as store:
         stored = store.get(run)
@@ -125,7 +125,7 @@ def _length_lines(measured: ByLength) -> Iterator[str]:
 def _weights_record(db: Location, key: str, row: Weights) -> dict[str, Any]:
     """Return the record of a weights file, with its full path or URL and whether it exists (None for a URL)."""
     from orthobench.errors import UsageError
-    from orthobench.weights.folder import exists, find
+    from orthobench.weights.files import exists, find
 
     try:
         folder, name = find(db, key, row)
@@ -165,7 +165,7 @@ def _save_plugins(store: Store, facts: dict[str, Any], folder: Path) -> list[Pat
         StorageError: a file cannot be written.
     """
     from orthobench.errors import UsageError
-    from orthobench.files.atomic import storage_error, write_bytes
+    from orthobench.files import storage_error, write_bytes
 
     digests = {name: digest for plugin in facts.get("plugins", ()) for name, digest in plugin["files"].items()}
     contents = store.sources(list(digests.values()))

@@ -104,7 +104,7 @@ def command(
 def _best_command(result: TuningResult, options: SweepOptions, db: Location) -> str:
     """Return the command that trains the best trial with more seeds; "" without a finished trial."""
     from orthobench.errors import shell_command
-    from orthobench.store.connect import default_database
+    from orthobench.store.sqlite import default_database
 
     if result.best is None:
         return ""

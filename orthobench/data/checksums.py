@@ -13,9 +13,9 @@ from typing import Any
 
 from orthobench.arguments import is_none
 from orthobench.data.download import md5
-from orthobench.data.folder import data_folder
 from orthobench.errors import UsageError
-from orthobench.files.atomic import write_bytes
+from orthobench.files import write_bytes
+from orthobench.options import data_folder
 from orthobench.settings import CHECKSUM, whole_path
 
 SETTLED_SECONDS = 2.0

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.data.folder import data_folder
 from orthobench.data.speech.files import read
 from orthobench.data.speech.spectra import BINS, FLOOR, log_magnitude, stft
 from orthobench.errors import UsageError
-from orthobench.files.atomic import replacing_folder
+from orthobench.files import replacing_folder
+from orthobench.options import data_folder
 
 VERSION = 1
 """Increase it whenever the features of the same files change."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import torch
 
-from orthobench.cache import cache_folder
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.diagnosis.storage import folder_finding
+from orthobench.files import cache_folder
 from orthobench.recurrence import BACKENDS
 from orthobench.recurrence.cpu import build, native
 from orthobench.recurrence.cuda import backend as cuda
@@ -76,7 +76,7 @@ def self_tests(retest: bool = False) -> Iterator[Finding]:
             if passed:
                 yield Finding(section, f"C kernels of {name}", "agree with the reference")
             else:
-                text = f"{native.unusable(name)}; PyTorch is used instead"
+                text = f"{native.why_unusable(name)}; PyTorch is used instead"
                 fix = "try another compiler ($CC), and report this with its version"
                 yield Finding(section, f"C kernels of {name}", text, Level.ACTION, fix)
     if torch.cuda.is_available():

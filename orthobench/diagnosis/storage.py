@@ -7,15 +7,15 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from orthobench.data.folder import data_folder
 from orthobench.data.registry import datasets
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.errors import OrthobenchError
 from orthobench.location import Location, Place
-from orthobench.store.connect import is_protected, named_or_default
+from orthobench.options import data_folder
 from orthobench.store.describe import describe
 from orthobench.store.open import HEAD, DatabaseNotFoundError, open_store
-from orthobench.weights.folder import exists, weights_folder
+from orthobench.store.sqlite import is_protected, named_or_default
+from orthobench.weights.files import exists, weights_folder
 
 LITTLE_ROOM = 1 << 30
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, cast
 import psutil
 import torch
 
-from orthobench.data.folder import data_folder, use_data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.execution.single import check_device, check_places, is_new, open_logs
@@ -23,20 +22,20 @@ from orthobench.executors.processes import ProcessExecutor, worker_slots
 from orthobench.executors.profile import profile_job
 from orthobench.executors.serial import SerialExecutor
 from orthobench.location import Location, Place
-from orthobench.options import RunOptions, SweepOptions
+from orthobench.options import RunOptions, SweepOptions, data_folder, use_data_folder
 from orthobench.planning.budget import Budget, by_priority
 from orthobench.planning.estimate import Estimate, Estimator
 from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
 from orthobench.planning.sweep_plan import SweepPlan, make_plan
-from orthobench.process.signals import Stopped, StopRequest, stop_on_signals
+from orthobench.process import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.connect import named_or_default
 from orthobench.store.open import DatabaseNotFoundError, check_writable
+from orthobench.store.sqlite import named_or_default
 from orthobench.training.checkpoint import checkpoint_root
-from orthobench.training.devices import check_fit, pick_device, plain_torch
 from orthobench.training.events import EventSink, Tee
+from orthobench.training.lifecycle import check_fit, pick_device, plain_torch
 from orthobench.training.profiling import RunProfile
 
 if TYPE_CHECKING:

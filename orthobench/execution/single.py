@@ -10,18 +10,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from orthobench.data.folder import use_data_folder
 from orthobench.errors import shell_command
 from orthobench.execution.display import Display
 from orthobench.location import Location, Place
-from orthobench.options import RunOptions
-from orthobench.process.signals import Stopped, StopRequest, stop_on_signals
+from orthobench.options import RunOptions, use_data_folder
+from orthobench.process import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Store, open_store
-from orthobench.store.connect import named_or_default
 from orthobench.store.open import check_writable
-from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
-from orthobench.training.locks import lock, settled_run
+from orthobench.store.sqlite import named_or_default
+from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at, lock, settled_run
 
 if TYPE_CHECKING:
     from orthobench.sinks.live import LiveSinks
@@ -69,7 +67,7 @@ def train_one(
 
 def _first_trainer(config: RunConfig, options: RunOptions) -> Trainer | None:
     """Build the trainer of the first run of a database, so that a run which cannot start leaves no file behind."""
-    from orthobench.training.devices import check_fit, pick_device, plain_torch
+    from orthobench.training.lifecycle import check_fit, pick_device, plain_torch
 
     with plain_torch():
         return check_fit([config], pick_device(options.device))
@@ -85,8 +83,7 @@ def _train(
     trainer: Trainer | None,
 ) -> Run:
     """Train a run that has no result."""
-    from orthobench.training.devices import plain_torch
-    from orthobench.training.lifecycle import train
+    from orthobench.training.lifecycle import plain_torch, train
     from orthobench.training.loop import Interrupted
 
     with ExitStack() as stack:
@@ -107,7 +104,7 @@ def _train(
 
 def _forget(store: Store, database: Location, options: RunOptions, key: str) -> None:
     """Delete a run with its checkpoints and weights."""
-    from orthobench.weights.folder import remove
+    from orthobench.weights.files import remove
 
     if run := store.find(key):
         checkpoints, place = _places(database, options, key)
@@ -136,7 +133,7 @@ def _begin_longer(config: RunConfig, store: Store, database: Location, options: 
 
 def _places(database: Location, options: RunOptions, key: str) -> tuple[Checkpoints, Location]:
     """Return the checkpoints of a run, and the folder or URL of all weights."""
-    from orthobench.weights.folder import weights_folder
+    from orthobench.weights.files import weights_folder
 
     root = checkpoint_root(database, options.checkpoints)
     return checkpoints_at(root, key), weights_folder(database, options.weights, root).root
@@ -159,7 +156,7 @@ def check_places(database: Location, options: RunOptions) -> None:
             parse_target(target)
     checkpoints = checkpoint_root(database, options.checkpoints)
     if options.keep_weights != "none":
-        from orthobench.weights.folder import weights_folder
+        from orthobench.weights.files import weights_folder
 
         weights_folder(database, options.weights, checkpoints).check()
 
@@ -173,8 +170,8 @@ def check_device(options: RunOptions) -> None:
         UsageError: one of them is missing.
     """
     if options.device == "cuda" or options.backend != "auto" or options.cuda_graph == "on":
-        from orthobench.training.devices import check_backend, pick_device
         from orthobench.training.graph import check_graph
+        from orthobench.training.lifecycle import check_backend, pick_device
 
         device = pick_device(options.device)
         check_backend(options.backend, device)

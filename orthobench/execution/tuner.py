@@ -10,8 +10,7 @@ from orthobench.errors import needs_extra
 from orthobench.execution.session import Session
 from orthobench.executors.job import Job
 from orthobench.planning.search import Trial, Tuning, TuningResult, round_start
-from orthobench.training.checkpoint import checkpoints_at
-from orthobench.training.locks import lock
+from orthobench.training.checkpoint import checkpoints_at, lock
 
 
 def check_optuna() -> None:

@@ -16,20 +16,18 @@ from typing import Any, Protocol
 import torch
 
 from orthobench.arguments import Preset
-from orthobench.data.folder import use_data_folder
 from orthobench.errors import OrthobenchError, RunLockedError, one_line
 from orthobench.executors.pruning import Pruned, PruningSink
 from orthobench.location import Location
-from orthobench.options import RunOptions
+from orthobench.options import RunOptions, use_data_folder
 from orthobench.planning.objective import Median
 from orthobench.plugins import Catalog
 from orthobench.plugins.sources import Sources
 from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
+from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at, lock
 from orthobench.training.events import EventSink, RunStart
 from orthobench.training.lifecycle import DEFAULTS, OutOfMemory, train
-from orthobench.training.locks import lock
 from orthobench.training.loop import Interrupted
 from orthobench.training.recording import DatabaseSink
 

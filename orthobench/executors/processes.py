@@ -28,10 +28,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orthobench.errors import UsageError
 from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, record_failure
-from orthobench.process.signals import REQUESTS
+from orthobench.process import REQUESTS
 from orthobench.store import Status, Store
+from orthobench.training.checkpoint import is_locked, is_settled
 from orthobench.training.events import EventSink, replay
-from orthobench.training.locks import is_locked, is_settled
 
 IDLE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
 """Environment variables that keep idle threads from occupying cores, unless the user has set them."""

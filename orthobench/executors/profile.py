@@ -11,11 +11,11 @@ from typing import cast
 
 import torch
 
-from orthobench.data.folder import use_data_folder
 from orthobench.errors import OrthobenchError, UsageError, one_line
 from orthobench.executors.job import Job
-from orthobench.process.spawn import Spawning
-from orthobench.training.devices import pick_device
+from orthobench.options import use_data_folder
+from orthobench.spawn import Spawning
+from orthobench.training.lifecycle import pick_device
 from orthobench.training.profiling import ProfileError, RunProfile, profile_run
 
 

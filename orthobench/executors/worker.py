@@ -17,8 +17,7 @@ import threading
 import time
 from typing import Any, TextIO
 
-from orthobench.process.output import lasting_output
-from orthobench.process.signals import stop_signals
+from orthobench.process import lasting_output, stop_signals
 from orthobench.training.events import Relay
 
 ITERATION_SECONDS = 0.2

@@ -34,9 +34,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from orthobench import files
 from orthobench.arguments import Preset
 from orthobench.errors import StorageError, UsageError, unknown
-from orthobench.files import atomic
 from orthobench.gate.inference import Direction
 from orthobench.plugins import Catalog
 from orthobench.settings import read_toml
@@ -352,6 +352,6 @@ def write_text(file: Path, text: str) -> None:
         StorageError: the file cannot be written.
     """
     try:
-        atomic.write_bytes(file, text.encode())
+        files.write_bytes(file, text.encode())
     except OSError as error:
         raise StorageError(f"{file} cannot be written: {error.strerror}") from error

@@ -25,11 +25,11 @@ from orthobench.location import Place
 from orthobench.options import SweepOptions
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
-from orthobench.process.signals import Stopped, stop_on_signals
+from orthobench.process import Stopped, stop_on_signals
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
-from orthobench.store.connect import named_or_default
-from orthobench.training.devices import check_backend, pick_device
+from orthobench.store.sqlite import named_or_default
+from orthobench.training.lifecycle import check_backend, pick_device
 
 
 @dataclass(frozen=True)

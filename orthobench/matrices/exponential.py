@@ -22,8 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from orthobench.matrices.aligned import aligned
-from orthobench.matrices.factorisation import lu_factors
-from orthobench.matrices.skew import skew, upper_entries
+from orthobench.matrices.skew import lu_factors, skew, upper_entries
 
 BETA = 1 / math.sqrt(604800)
 ALPHA = -1 / (2880 * BETA)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from orthobench.matrices.aligned import aligned
-from orthobench.matrices.indices import index_table
+from orthobench.matrices.skew import index_table
 
 
 class _Product(torch.autograd.Function):

@@ -1,12 +1,66 @@
-"""Skew-symmetric matrices A^T = -A from the n (n - 1) / 2 entries above the diagonal, row by row."""
+r"""Skew-symmetric matrices A^T = -A, and their scaled Cayley transform W = (I + A)^{-1} (I - A) D, D = diag(+-1).
+
+A is given by its n (n - 1) / 2 entries above the diagonal, row by row. Every orthogonal matrix is reached for a
+suitable D with all |a_ij| <= 1 (Helfrich, Willmott, Ye, ICML 2018, theorem 3.1). The derivative is their theorem 3.2:
+with G = dL/dW and V = (I + A)^{-T} G (D + W^T), dL/dA = V^T - V. Here dL/dA_ij is the derivative when a_ij grows by d
+and a_ji by -d at once.
+
+With M = (I + A)^{-1} the program computes W = (2 M - I) D and V = 2 M^T G D M^T. The inverse is computed in float64, so
+that W is orthogonal to the rounding of its own type; the gradient takes two products in that type.
+
+torch's `parametrizations.orthogonal` has a Cayley map without D, so its W never has an eigenvalue -1. It computes in
+the parameter's own precision and differentiates through the solve.
+
+A matrix whose Hermitian part is positive definite, such as I + A, has LU factors without pivoting, and so do its Schur
+complements, because their Hermitian parts are positive definite too. The entries of the factors grow by at most about
+the norm of the skew part (Golub, Van Loan, Linear Algebra Appl. 28, 1979). In float64 the resulting error is far below
+the rounding of W's own type. On a GPU the search for a pivot in each column costs more than the arithmetic, because it
+waits for the whole column. On the CPU torch has no factorisation without pivoting, so a large matrix is inverted
+blockwise, by halves. The products of halves take less time than LAPACK's inverse, and no rows need to be exchanged
+between the halves.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from orthobench.matrices.indices import index_table
+from orthobench.recurrence.projection import product
+
+
+def index_table(
+    count: Callable[..., int],
+) -> Callable[[Callable[..., np.ndarray]], Callable[..., Tensor]]:
+    """Decorate a function from sizes to indices, so that it takes a device too and returns a cached tensor.
+
+    The latest 16 tensors are kept. Tensors created while `torch.export` traces are not, because later calls would get
+    traced tensors.
+
+    Args:
+        count: the number of indices for these sizes; on the device meta, which has only shapes, none are computed.
+    """
+
+    def decorate(make: Callable[..., np.ndarray]) -> Callable[..., Tensor]:
+        def table(*sizes: int, device: torch.device) -> Tensor:
+            if device.type == "meta":
+                return torch.empty(count(*sizes), dtype=torch.int64, device=device)
+            return torch.from_numpy(make(*sizes)).to(device)
+
+        cached = lru_cache(maxsize=16)(table)
+
+        @wraps(make)
+        def tensor(*sizes: int, device: torch.device) -> Tensor:
+            return table(*sizes, device=device) if torch.compiler.is_exporting() else cached(*sizes, device=device)
+
+        return tensor
+
+    return decorate
 
 
 @index_table(lambda n: n * (n - 1) // 2)
@@ -51,3 +105,85 @@ def block_rotation_entries(values: Tensor, n: int) -> Tensor:
     even = torch.arange(0, 2 * (n // 2), 2)
     matrix[even, even + 1] = values
     return upper_entries(matrix)
+
+
+_LEAST = 400  # rows up to which LAPACK inverts the whole matrix
+
+
+def lu_factors(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the LU factors and pivots of `[n, n]`, whose Hermitian part is positive definite."""
+    factors, pivots, _ = torch.linalg.lu_factor_ex(matrix, pivot=not matrix.is_cuda)
+    return factors, pivots
+
+
+def inverse_of_shifted(a: Tensor) -> Tensor:
+    """Return (I + A)^{-1} `[n, n]` of a skew-Hermitian A; the Hermitian part of I + A is I."""
+    shifted = a.clone()
+    shifted.diagonal().add_(1)
+    if not a.is_cuda:
+        return _inverse(shifted)
+    identity = torch.eye(len(a), dtype=a.dtype, device=a.device)
+    solved: Tensor = torch.linalg.lu_solve(*lu_factors(shifted), identity)
+    return solved
+
+
+def _inverse(matrix: Tensor) -> Tensor:
+    """Return the inverse `[n, n]` of a matrix whose Hermitian part is positive definite.
+
+    Its blocks are [[P, B], [C, Q]]. S = Q - C P^{-1} B is the Schur complement, and the inverse is
+
+        [P^{-1} + P^{-1} B S^{-1} C P^{-1}    -P^{-1} B S^{-1}]
+        [-S^{-1} C P^{-1}                      S^{-1}         ]
+    """
+    n = len(matrix)
+    if n <= _LEAST:
+        inverse: Tensor = torch.linalg.inv_ex(matrix).inverse
+        return inverse
+    half = (n // 2 + 31) // 32 * 32  # multiples of the vector width make products faster
+    (p, b), (c, q) = ((part[:, :half], part[:, half:]) for part in (matrix[:half], matrix[half:]))
+    p = _inverse(p)
+    right, left = p @ b, c @ p
+    s = _inverse(torch.addmm(q, c, right, alpha=-1))
+    right = right @ s
+    inverse = torch.empty_like(matrix)
+    inverse[:half, :half] = torch.addmm(p, right, left)
+    inverse[:half, half:] = -right
+    inverse[half:, :half] = -(s @ left)
+    inverse[half:, half:] = s
+    return inverse
+
+
+class _ScaledCayley(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, upper: Tensor, signs: Tensor) -> Tensor:
+        inverse = inverse_of_shifted(skew(upper, signs.numel()).double())
+        ctx.save_for_backward(inverse.to(upper.dtype, copy=True), signs.to(upper.dtype))
+        inverse *= 2 * signs.double()  # in place: fresh memory would cost more time than the arithmetic
+        inverse.diagonal().sub_(signs)
+        weight: Tensor = inverse.to(upper.dtype).contiguous()
+        return weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        inverse, signs = ctx.saved_tensors
+        v = product(product(inverse.T, 2 * gradient * signs), inverse.T)
+        return upper_entries(v.T - v), None
+
+
+def scaled_cayley(upper: Tensor, signs: Tensor) -> Tensor:
+    """Return W `[n, n]`, orthogonal to the rounding of its own type.
+
+    Args:
+        upper: the entries of A above its diagonal, `[n (n - 1) / 2]`.
+        signs: the diagonal of D, `[n]`, each +1 or -1.
+    """
+    weight: Tensor = _ScaledCayley.apply(upper, signs)
+    return weight
+
+
+def minus_ones_last(n: int, negative_ones: int) -> Tensor:
+    """Return the diagonal of D `[n]`: +1, then `negative_ones` times -1, in the order of the scoRNN program."""
+    signs = torch.ones(n)
+    signs[n - negative_ones :] = -1
+    return signs

@@ -1,4 +1,4 @@
-r"""The complex scaled Cayley transform W = (I + A)^{-1} (I - A) D, A skew-Hermitian, D = diag(e^{i theta_j}).
+"""The complex scaled Cayley transform W = (I + A)^{-1} (I - A) D, A skew-Hermitian, D = diag(e^{i theta_j}).
 
 Every unitary matrix is reached for suitable phases (Maduranga, Helfrich, Ye, AAAI 2019). The derivative is the analogue
 of scoRNN's theorem 3.2: with M = (I + A)^{-1} and G = dL/dRe W + i dL/dIm W,
@@ -6,7 +6,7 @@ of scoRNN's theorem 3.2: with M = (I + A)^{-1} and G = dL/dRe W + i dL/dIm W,
     V = M* G (D* + W*) = 2 M* G D* M*,   dL/dA = V* - V,   dL/dtheta_j = Im (W* G)_jj,
 
 where dL/dA is the derivative when a_ij and a_ji move together; on the diagonal they are the same entry, so it is
-halved. As in `cayley`, the inverse is computed in double precision, so that W is unitary to the rounding of its own
+halved. As in `skew`, the inverse is computed in double precision, so that W is unitary to the rounding of its own
 type.
 """
 
@@ -18,8 +18,24 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from orthobench.matrices.factorisation import inverse_of_shifted
-from orthobench.matrices.skew_hermitian import skew_hermitian, skew_hermitian_gradient
+from orthobench.matrices.skew import inverse_of_shifted
+
+
+def skew_hermitian(entries: Tensor) -> Tensor:
+    """Return a skew-Hermitian A, complex `[n, n]`, from the n^2 real numbers of P `[n, n]`.
+
+    A = X + iY: the skew-symmetric X takes the entries above P's diagonal, the symmetric Y the other entries.
+    """
+    upper, lower = entries.triu(1), entries.tril()
+    return torch.complex(upper - upper.T, lower + lower.tril(-1).T)
+
+
+def skew_hermitian_gradient(gradient: Tensor) -> Tensor:
+    """Return dL/dP `[n, n]` from dL/dRe A + i dL/dIm A, complex `[n, n]`, which treats A's entries as independent."""
+    paired = gradient - gradient.mH  # an off-diagonal entry of P changes two entries of A
+    derivative = paired.real.triu(1) + paired.imag.tril()
+    derivative.diagonal().div_(2)  # a diagonal entry changes only one
+    return derivative
 
 
 class _UnitaryCayley(torch.autograd.Function):

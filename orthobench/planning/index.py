@@ -24,10 +24,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from orthobench import files
 from orthobench.arguments import Preset
-from orthobench.cache import cache_folder, written_by_others
 from orthobench.errors import StorageError, UsageError
-from orthobench.files import atomic
+from orthobench.files import cache_folder, written_by_others
 from orthobench.plugins import Catalog, Plugin, PluginError
 from orthobench.settings import CHECKSUM, describe_settings, text
 from orthobench.spec import RunConfig, RunSpec, resolve
@@ -191,7 +191,7 @@ def _keep(name: str, value: Any) -> None:
         if not file.parent.is_dir():
             _remove_unused(file.parents[1])
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        atomic.write_bytes(file, _seal(name, content) + content)
+        files.write_bytes(file, _seal(name, content) + content)
 
 
 def _remove_unused(folder: Path) -> None:

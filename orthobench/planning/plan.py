@@ -15,8 +15,7 @@ from orthobench.plugins import Catalog
 from orthobench.settings import Settings, identity
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Status, Store
-from orthobench.training.checkpoint import checkpoints_at
-from orthobench.training.locks import is_locked, is_settled
+from orthobench.training.checkpoint import checkpoints_at, is_locked, is_settled
 
 
 class SweepRun(NamedTuple):

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from orthobench import seeds
 from orthobench.arguments import Preset
 from orthobench.errors import UsageError, unknown
 from orthobench.metric import Metric
@@ -31,7 +30,7 @@ from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, Settings, digest
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import MetricValue, Run, Status, Store
-from orthobench.task import Task, TrainingSettings
+from orthobench.task import Task, TrainingSettings, derive_seed
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -247,7 +246,7 @@ class Search:
         past = [self._as_optuna(trial) for trial in trials[:ended] if trial.state != "failed"]
         past += [self._as_optuna(replace(trial, state="missing", bests=[])) for trial in trials[ended:]]
         for attempt in range(DRAWS):
-            seed = seeds.derive(0, "search", self.key, len(trials), attempt) % 2**32
+            seed = derive_seed(0, "search", self.key, len(trials), attempt) % 2**32
             # The constant liar: running trials count as bad, so that the sampler does not draw points near them.
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
             study = optuna.create_study(
@@ -255,7 +254,7 @@ class Search:
             )
             study.add_trials(past)
             yield self.space.settings(study.ask(distributions).params)
-        yield from self.space.shuffled(seeds.derive(0, "search", self.key, len(trials)))
+        yield from self.space.shuffled(derive_seed(0, "search", self.key, len(trials)))
 
     def _as_optuna(self, trial: Trial) -> FrozenTrial:
         """Convert a trial to a trial of optuna."""

@@ -1,8 +1,8 @@
 """Recurrence through time: the hot operation.
 
 Each folder of `ops` declares an operation, which is also its definition, and contains its kernels. `cpu` and `cuda`
-hold the code that kernels share, and `dispatch` chooses between them. Other modules are passes over all steps:
-`projection`, `readout`, `convolution`, `pointwise`, `normalization`, `head_normalization` and `entropy`.
+hold the code that kernels share, and `operation` chooses between them. Other modules are passes over all steps:
+`projection`, `convolution`, `pointwise`, `normalization`, `head_normalization` and `entropy`.
 
 An operation is called as `h, state = recurrence(x, weight, state, trace, ...)`; see `Operation.__call__`.
 """
@@ -13,14 +13,23 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
-from orthobench.recurrence.backends import BACKENDS, BackendError, last_used, set_backend, use_backend
-from orthobench.recurrence.call import Convolution, Multiply, Projection
+from orthobench.recurrence.call import (
+    IDENTITY,
+    LEAKY_RELU,
+    MODRELU,
+    RELU,
+    TANH,
+    Activation,
+    Convolution,
+    GradientTrace,
+    Kind,
+    Multiply,
+    Projection,
+    State,
+)
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.declaration import State
-from orthobench.recurrence.projection import project
-from orthobench.recurrence.readout import Read, reading, unread
-from orthobench.recurrence.trace import GradientTrace
+from orthobench.recurrence.projection import Read, project, reading, unread
+from orthobench.recurrence.runtime import BACKENDS, BackendError, last_used, set_backend, use_backend
 
 if TYPE_CHECKING:
     from orthobench.recurrence.convolution import short_convolution

@@ -1,16 +1,230 @@
-"""One call of a recurrence, and the result that a back end returns for it."""
+"""A call of a recurrence: what it consists of, and the result that a back end returns for it.
+
+An operation's declaration is one step in PyTorch, its shapes, and the variants in which kernels are tested. A call adds
+the inputs, or what they are computed from, the weight, the state, the parameters, and a trace for gradient norms.
+
+A parameter of many operations is the activation: the pointwise function in h_t = act(x_t + W h_{t-1}), in the numerical
+forms of the papers' programs. z is the pre-activation `[..., n]`, b a trainable vector. In the complex forms unit j has
+two real columns, 2j (real part) and 2j+1 (imaginary part). b has one entry for each complex unit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.declaration import Declaration, State
-from orthobench.recurrence.trace import GradientTrace
+
+class Kind(StrEnum):
+    IDENTITY = "identity"
+    TANH = "tanh"
+    RELU = "relu"
+    LEAKY_RELU = "leaky_relu"
+    MODRELU = "modrelu"
+    COMPLEX_MODRELU = "complex_modrelu"
+    COMPLEX_MODRELU_SMOOTH = "complex_modrelu_smooth"
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An activation.
+
+    * identity, tanh, relu, leaky_relu: f(z + b); `slope` is the slope of leaky ReLU for negative inputs.
+    * modrelu: sign(z) max(q + b, 0) with q = |z| + epsilon and sign(0) = 0. epsilon is 0 for scoRNN, 0.01 in the
+      real EURNN program, 0.001 in GORU's.
+    * complex_modrelu: (z / q) max(q + b, 0), q = |z| + epsilon; 0 at z = 0 (EURNN's program: epsilon = 0.01).
+    * complex_modrelu_smooth: z max(rho + b, 0) / (rho + epsilon), rho = sqrt(epsilon + |z|^2)
+      (the uRNN programs: epsilon = 1e-5).
+    """
+
+    kind: Kind
+    slope: float = 0.1
+    epsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind is Kind.COMPLEX_MODRELU_SMOOTH and self.epsilon <= 0:
+            raise ValueError(f"{self.kind} divides by epsilon at z = 0: it must be positive, not {self.epsilon}")
+
+    @property
+    def is_complex(self) -> bool:
+        return self.kind in (Kind.COMPLEX_MODRELU, Kind.COMPLEX_MODRELU_SMOOTH)
+
+    def bias_size(self, features: int) -> int:
+        """Return the length of b for a state with this number of real features."""
+        return features // 2 if self.is_complex else features
+
+    def __call__(self, z: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return act(z; b) for z `[..., n]`, elementwise or over pairs of columns; the shape is z's."""
+        match self.kind:
+            case Kind.MODRELU:
+                return z.sign() * _shifted(z.abs() + self.epsilon, bias)
+            case Kind.COMPLEX_MODRELU | Kind.COMPLEX_MODRELU_SMOOTH:
+                pairs = z.reshape(*z.shape[:-1], -1, 2)
+                scale = self._complex_scale(pairs.square().sum(-1), bias)
+                return (pairs * scale.unsqueeze(-1)).reshape(z.shape)
+        shifted = z if bias is None else z + bias
+        match self.kind:
+            case Kind.TANH:
+                return shifted.tanh()
+            case Kind.RELU:
+                return shifted.relu()
+            case Kind.LEAKY_RELU:
+                return torch.where(shifted >= 0, shifted, self.slope * shifted)
+        return shifted
+
+    def _complex_scale(self, squared_modulus: Tensor, bias: Tensor | None) -> Tensor:
+        if self.kind is Kind.COMPLEX_MODRELU_SMOOTH:
+            rho = (squared_modulus + self.epsilon).sqrt()
+            return _shifted(rho, bias) / (rho + self.epsilon)
+        # Autograd must not reach the root's infinite slope at 0, where the output is 0 for any scale.
+        zero = squared_modulus == 0
+        q = torch.where(zero, 1.0, squared_modulus).sqrt() + self.epsilon
+        return torch.where(zero, 0.0, _shifted(q, bias) / q)
+
+
+def _shifted(modulus: Tensor, bias: Tensor | None) -> Tensor:
+    return (modulus if bias is None else modulus + bias).relu()
+
+
+IDENTITY = Activation(Kind.IDENTITY)
+TANH = Activation(Kind.TANH)
+RELU = Activation(Kind.RELU)
+LEAKY_RELU = Activation(Kind.LEAKY_RELU)
+MODRELU = Activation(Kind.MODRELU)
+
+
+State = tuple[Tensor, ...]
+"""The state that a recurrence carries from step to step: h, or h and c, each `[B, n]`."""
+
+Step = Callable[..., State]
+"""A function of x_t `[B, gates * n]` and the state's tensors `[B, n]` that returns the next state."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A choice of an operation's parameters for which its kernels are compared with the reference.
+
+    Attributes:
+        parameters: the parameters that are not vectors, by name.
+        vectors: the lengths of the parameters that are vectors, by name.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    vectors: Mapping[str, int] = field(default_factory=dict)
+
+
+class Declaration:
+    """A recurrence s_t = step(x_t, s_{t-1}); n is the number of features of each tensor of its state.
+
+    Attributes:
+        name: the name of the function that returns the step.
+        folder: the package that declares the operation. Its modules `cpu` and `cuda`, if any, contain its kernels.
+        step: returns the step for a weight and the parameters.
+        states: names of the state's tensors.
+        gates: number of blocks of n features in x.
+        rows: number of blocks of n rows in the weight.
+        sources: number of blocks of n columns in the weight. With a parameter `heads` a block has n / heads columns.
+        diagonal: whether the units are independent, so that the weight has numbers for each unit instead,
+            `[rows * n]`. With one row it is the diagonal of a matrix, or one diagonal for each step and batch row,
+            `[T, B, n]`. The step then takes `[rows * n]`, or one step's `[B, n]`.
+        traced_states: the names of the states in a `GradientTrace`: "h" for the first, whatever the paper calls it.
+            Only the first `traced` states are traced; a stabiliser, on which no output depends, has no gradient.
+        check: returns the reason why n and the parameters do not fit, or None.
+        widths: returns the number of features of x and of the weight, from n and the parameters, if they do not follow
+            from the blocks. There is then one weight for each step and batch row, `[T, B, width]`, or a matrix that
+            maps x_t to these weights, `[width, features of x]`.
+        output: returns the output of a step `[B, outputs]` from x_t, the step's weight, the state and the parameters;
+            if None, the output is the first state.
+        forms: returns the variants to test at n features; if None, the folder's module `comparison` compares its
+            kernels.
+        kernels: the kernels by the names of their back ends; see `kernels.kernel`, which registers them.
+    """
+
+    def __init__(
+        self,
+        step: Callable[..., Step],
+        states: tuple[str, ...],
+        gates: int,
+        rows: int,
+        sources: int,
+        diagonal: bool,
+        traced: int | None,
+        check: Callable[..., str | None],
+        widths: Callable[..., tuple[int, int]] | None,
+        output: Callable[..., Tensor] | None,
+        forms: Callable[[int], Iterable[Form]] | None,
+    ) -> None:
+        self.name, self.folder, self.__doc__ = step.__name__, step.__module__, step.__doc__
+        self.step, self.states, self.check = step, states, check
+        self.gates, self.rows, self.sources, self.diagonal = gates, rows, sources, diagonal
+        self.traced_states = ("h", *states[1:traced])
+        self.widths, self.output, self.forms = widths, output, forms
+        self.kernels: dict[str, Any] = {}
+        self._signature = inspect.signature(step)
+
+    def matrix_shape(self, n: int, parameters: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the shape of a weight that is a matrix for all steps, neither diagonal nor one per step."""
+        return self.rows * n, self.sources * n // max(1, parameters.get("heads", 1))
+
+    def bind(self, weight: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return every parameter by name, including defaults.
+
+        Raises:
+            TypeError: a parameter is missing or unknown.
+        """
+        bound = self._signature.bind(weight, *args, **kwargs)
+        bound.apply_defaults()
+        return dict(list(bound.arguments.items())[1:])
+
+
+class GradientTrace:
+    """The norms of a loss's gradients with respect to the states of a recurrence.
+
+    The backward pass of a recurrence that received the trace fills it. `norms[state]` is `[time, batch]`: for every
+    sample the Euclidean norm of the total derivative dL/ds_t, through the output at t and through all later steps.
+
+    With `of_sum`, `sums[state]` is `[time]`: the norm of their sum over the batch. Kernels do not compute this sum, so
+    the reference runs the recurrence, and no run's record of back ends names it.
+    """
+
+    def __init__(self, of_sum: bool = False) -> None:
+        self.of_sum = of_sum
+        self.norms: dict[str, Tensor] = {}
+        self.sums: dict[str, Tensor] = {}
+
+    def frobenius(self, state: str = "h") -> Tensor:
+        """Return ||dL/dh_t||_F over the whole batch, `[time]`."""
+        return self.norms[state].square().sum(-1).sqrt()
+
+    def expect(self, x: Tensor, states: Sequence[str]) -> tuple[Tensor, ...]:
+        """Return, for each state, a tensor of zeros `[T, B]` that a backward pass fills; x is `[T, B, *]`."""
+        for state in states:
+            self.norms[state] = x.new_zeros(x.shape[:2], dtype=x.dtype.to_real())
+        return tuple(self.norms[state] for state in states)
+
+    def watch(self, state: str, steps: Sequence[Tensor]) -> None:
+        """Record the gradient that autograd accumulates in each of these tensors `[batch, n]`, one for each step."""
+        first = steps[0]
+        norms = first.new_zeros(len(steps), len(first), dtype=first.dtype.to_real())
+        self.norms[state] = norms
+        sums = norms.new_zeros(len(steps))
+        if self.of_sum:
+            self.sums[state] = sums
+
+        def record(gradient: Tensor, t: int) -> None:
+            norms[t] = torch.linalg.vector_norm(gradient, dim=-1)
+            if self.of_sum:
+                sums[t] = torch.linalg.vector_norm(gradient.sum(0))
+
+        for t, step in enumerate(steps):
+            if step.requires_grad:
+                step.register_hook(lambda gradient, t=t: record(gradient, t))
+
 
 Multiply = Callable[[Tensor], Tensor]
 """A function that maps rows h `[B, n]` to h W^T `[B, n]`."""

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.call import Call, GradientTrace, Result
 from orthobench.recurrence.operation import Operation
-from orthobench.recurrence.trace import GradientTrace
 
 
 def evaluate(

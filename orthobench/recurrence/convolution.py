@@ -14,9 +14,9 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
-from orthobench.recurrence import stopwatch
+from orthobench.recurrence import runtime
 from orthobench.recurrence.call import Projection
-from orthobench.recurrence.cpu import native, threads, workspace
+from orthobench.recurrence.cpu import native
 
 _SMALL = 1 << 15  # numbers; below, starting a thread costs more than it saves
 
@@ -59,7 +59,7 @@ def has_few_inputs(x: Projection) -> bool:
 
 def in_c(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the convolution by the C kernels, for float32 on the CPU."""
-    with stopwatch.part(stopwatch.PROJECTION):
+    with runtime.part(runtime.PROJECTION):
         result: Tensor = _Convolution.apply(inputs.contiguous(), weight.contiguous(), before.contiguous(), bias)
     return result
 
@@ -79,7 +79,7 @@ class _Convolution(Function):
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None) -> Tensor:
         bias = None if bias is None else bias.contiguous()
         ctx.save_for_backward(inputs, weight, before, bias)
-        y = workspace.take(*inputs.shape)
+        y = runtime.take(*inputs.shape)
         _run("convolution_forward", inputs, before=before, weight=weight, bias=bias, y=y)
         return y
 
@@ -88,12 +88,12 @@ class _Convolution(Function):
     def backward(ctx: Any, dy: Tensor) -> Any:
         inputs, weight, before, bias = ctx.saved_tensors
         taps, (_, batch, width) = len(weight), inputs.shape
-        dx, dbefore = workspace.take(*inputs.shape), torch.empty_like(before)
+        dx, dbefore = runtime.take(*inputs.shape), torch.empty_like(before)
         dweight, later = inputs.new_zeros(taps, batch, width), torch.zeros_like(before)
         dbias = None if bias is None else torch.zeros_like(inputs[0])
         tensors = {"before": before, "weight": weight, "bias": bias, "dy": dy.contiguous(), "later": later}
         tensors |= {"dx": dx, "dbefore": dbefore, "dweight": dweight, "dbias": dbias}
-        with stopwatch.part(stopwatch.PROJECTION):
+        with runtime.part(runtime.PROJECTION):
             _run("convolution_backward", inputs, **tensors)
         dweight = torch.stack([native.total(rows) for rows in dweight.unbind(0)])
         return dx, dweight, dbefore, None if dbias is None else native.total(dbias)
@@ -106,5 +106,5 @@ def _run(function: str, x: Tensor, /, **tensors: Tensor | None) -> None:
     sizes = {"steps": steps, "batch": batch, "width": width, "taps": len(weight)}
     kernel = native.bind(function, **sizes, x=x, **tensors)
     blocks = batch * -(-width // native.kernels().vector_length())
-    parts = threads.ranges(blocks, torch.get_num_threads() if x.numel() > _SMALL else 1)
-    threads.run([partial(kernel, *part) for part in parts])
+    parts = runtime.ranges(blocks, torch.get_num_threads() if x.numel() > _SMALL else 1)
+    runtime.run_all([partial(kernel, *part) for part in parts])

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence.cpu import native, threads, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.cpu import native
 
 _PART = 1 << 16  # logits per part; the division into parts depends only on the sizes
 
@@ -43,7 +44,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 class _CrossEntropy(Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
-        gradient = workspace.take(*logits.shape) if ctx.needs_input_grad[0] else None
+        gradient = runtime.take(*logits.shape) if ctx.needs_input_grad[0] else None
         ctx.save_for_backward(*([] if gradient is None else [gradient]))
         return logits.new_tensor(mean(logits.contiguous(), targets.contiguous(), gradient))
 
@@ -60,7 +61,7 @@ def mean(logits: Tensor, targets: Tensor, gradient: Tensor | None) -> float:
     kernel = native.bind(
         "cross_entropy", classes=classes, scale=1 / rows, logits=logits, targets=targets, gradient=gradient
     )
-    parts = threads.ranges(rows, -(-logits.numel() // _PART))
+    parts = runtime.ranges(rows, -(-logits.numel() // _PART))
     sums = [0.0] * len(parts)
 
     def task(part: int, first: int, last: int) -> Callable[[], None]:
@@ -69,7 +70,7 @@ def mean(logits: Tensor, targets: Tensor, gradient: Tensor | None) -> float:
 
         return run
 
-    threads.run([task(part, *range_) for part, range_ in enumerate(parts)])
+    runtime.run_all([task(part, *range_) for part, range_ in enumerate(parts)])
     if -1.0 in sums:
         raise MemoryError("cross_entropy")
     if -2.0 in sums:

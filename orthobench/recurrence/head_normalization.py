@@ -15,9 +15,10 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
+from orthobench.recurrence import runtime
 from orthobench.recurrence.call import Projection
 from orthobench.recurrence.convolution import has_few_inputs
-from orthobench.recurrence.cpu import native, threads, workspace
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.projection import project
 
 _PARTS = 8  # ranges of rows with separate sums of parameter gradients, so that no sum depends on the number of threads
@@ -77,7 +78,7 @@ class _HeadNorm(Function):
         by_input = None if gate_weight is None else gate_weight.T.contiguous()
         ctx.epsilon = epsilon
         ctx.save_for_backward(y, weight, gate, by_input)
-        h = workspace.take(*y.shape)
+        h = runtime.take(*y.shape)
         tensors = {"y": y, "weight": weight, "gate": gate, "gate_weight": by_input, "h": h}
         _run("head_norm_forward", epsilon, tensors, {})
         return h
@@ -86,8 +87,8 @@ class _HeadNorm(Function):
     @once_differentiable
     def backward(ctx: Any, dh: Tensor) -> Any:
         y, weight, gate, by_input = ctx.saved_tensors
-        dy = workspace.take(*y.shape)
-        dgate = workspace.take(*y.shape) if gate is not None and by_input is None else None
+        dy = runtime.take(*y.shape)
+        dgate = runtime.take(*y.shape) if gate is not None and by_input is None else None
         sums = {"dweight": y.new_zeros(_PARTS, *weight.shape)}
         if by_input is not None:
             sums["dgate_weight"] = y.new_zeros(_PARTS, *by_input.shape)
@@ -113,4 +114,4 @@ def _run(function: str, epsilon: float, tensors: dict[str, Tensor | None], sums:
         problem = native.problem(function, **shared, **own)
         return lambda: kernel(ctypes.byref(problem), first, last)
 
-    threads.run([task(part, *rows) for part, rows in enumerate(threads.ranges(y.numel() // n, _PARTS))])
+    runtime.run_all([task(part, *rows) for part, rows in enumerate(runtime.ranges(y.numel() // n, _PARTS))])

@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence.call import Call, Convolution, Projection, Result
-from orthobench.recurrence.declaration import Declaration, State
+from orthobench.recurrence.call import Call, Convolution, Declaration, Projection, Result, State
 
 
 class OutputMap:

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence.cpu import native, threads, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.cpu import native
 
 _EPSILON = 1e-5  # torch's
 _PARTS = 8  # ranges of rows with separate sums of parameter gradients, so that no sum depends on the number of threads
@@ -56,23 +57,23 @@ def in_c(inputs: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """Return the normalised rows, and each row's mean and inverse deviation `[rows, 2]`, of contiguous tensors."""
     width = inputs.shape[-1]
     rows = inputs.numel() // width
-    out, scales = workspace.take(*inputs.shape), inputs.new_empty(rows, 2)
+    out, scales = runtime.take(*inputs.shape), inputs.new_empty(rows, 2)
     sizes = {"total": rows, "width": width, "epsilon": _EPSILON}
     kernel = native.bind("normalize_forward", **sizes, x=inputs, weight=weight, bias=bias, scales=scales, out=out)
-    threads.run([partial(kernel, *part) for part in threads.ranges(rows, _PARTS)])
+    runtime.run_all([partial(kernel, *part) for part in runtime.ranges(rows, _PARTS)])
     return out, scales
 
 
 def gradients(inputs: Tensor, weight: Tensor, scales: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return dL/d(inputs), dL/dw and dL/db from dL/d(output) `[..., n]`, all contiguous."""
     width = inputs.shape[-1]
-    rows, dx, sums = inputs.numel() // width, workspace.take(*inputs.shape), inputs.new_zeros(_PARTS, 2, width)
+    rows, dx, sums = inputs.numel() // width, runtime.take(*inputs.shape), inputs.new_zeros(_PARTS, 2, width)
     tensors = {"x": inputs, "weight": weight, "scales": scales, "dout": gradient, "dx": dx}
     kernel = native.bind("normalize_backward", total=rows, width=width, **tensors)
     tasks = [
         partial(kernel, *range_, dweight=sums[part, 0], dbias=sums[part, 1])
-        for part, range_ in enumerate(threads.ranges(rows, _PARTS))
+        for part, range_ in enumerate(runtime.ranges(rows, _PARTS))
     ]
-    threads.run(tasks)
+    runtime.run_all(tasks)
     dweight, dbias = native.total(sums)
     return dx, dweight, dbias

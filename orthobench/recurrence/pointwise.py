@@ -15,7 +15,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu
 
-from orthobench.recurrence.cpu import native, threads, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.cpu import native
 
 _PARTS = 8  # ranges of rows with separate sums, so that no sum depends on the number of threads
 
@@ -58,7 +59,7 @@ class _SkipGelu(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, skip: Tensor, v: Tensor) -> Tensor:
         ctx.save_for_backward(x, skip, v)
-        out = workspace.take(*x.shape)
+        out = runtime.take(*x.shape)
         _run("skip_gelu_forward", out, x=x, skip=skip, v=v, out=out)
         return out
 
@@ -66,7 +67,7 @@ class _SkipGelu(Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, skip, v = ctx.saved_tensors
-        dx, dv, sums = workspace.take(*x.shape), workspace.take(*x.shape), x.new_zeros(_PARTS, len(skip))
+        dx, dv, sums = runtime.take(*x.shape), runtime.take(*x.shape), x.new_zeros(_PARTS, len(skip))
         tensors = {"x": x, "skip": skip, "v": v, "dout": gradient.contiguous(), "dx": dx, "dv": dv}
         _run("skip_gelu_backward", x, {"dskip": sums}, **tensors)
         return dx, native.total(sums), dv
@@ -76,7 +77,7 @@ class _GatedSum(Function):
     @staticmethod
     def forward(ctx: Any, base: Tensor, values: Tensor) -> Tensor:
         ctx.save_for_backward(values)
-        out = workspace.take(*base.shape)
+        out = runtime.take(*base.shape)
         _run("gated_sum_forward", out, values=values, base=base, out=out)
         return out
 
@@ -84,7 +85,7 @@ class _GatedSum(Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         (values,) = ctx.saved_tensors
-        dvalues, gradient = workspace.take(*values.shape), gradient.contiguous()
+        dvalues, gradient = runtime.take(*values.shape), gradient.contiguous()
         _run("gated_sum_backward", gradient, values=values, dout=gradient, dvalues=dvalues)
         return gradient, dvalues
 
@@ -94,9 +95,9 @@ def _run(function: str, rows: Tensor, sums: Mapping[str, Tensor] | None = None, 
     width = rows.shape[-1]
     count = rows.numel() // width
     kernel = native.bind(function, total=count, width=width, **tensors)
-    threads.run(
+    runtime.run_all(
         [
             partial(kernel, *range_, **{name: each[part] for name, each in (sums or {}).items()})
-            for part, range_ in enumerate(threads.ranges(count, _PARTS))
+            for part, range_ in enumerate(runtime.ranges(count, _PARTS))
         ]
     )

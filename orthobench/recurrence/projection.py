@@ -1,12 +1,19 @@
-"""The input projection x_t = U u_t + b, or the output map y_t = V h_t + c, of all steps in one product.
+"""The input projection x_t = U u_t + b, and the output map y_t = V h_t + c, of all steps in one product.
 
-It equals `torch.nn.functional.linear` in value and gradient. On the CPU the large tensors, x and the gradient of h, are
-in reused memory. They are as large as all states and soon unused, and fresh pages would cost more time than the
-product.
+The product equals `torch.nn.functional.linear` in value and gradient. On the CPU the large tensors, x and the gradient
+of h, are in reused memory. They are as large as all states and soon unused, and fresh pages would cost more time than
+the product.
+
+The loops of the recurrences can compute the output map as well. As a separate product, dL/dh, which is as large as all
+states, would be written to memory and read again. The backward loop instead computes it step by step as one more
+product, and dL/dV while the states are in the cache. The forward loop computes y along with its states. The map
+therefore has to be announced before the recurrence runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -14,11 +21,11 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import stopwatch
-from orthobench.recurrence.cpu import native, workspace
+from orthobench.recurrence import kernels, runtime
+from orthobench.recurrence.cpu import native
 
 
-def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: str = stopwatch.PROJECTION) -> Tensor:
+def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: str = runtime.PROJECTION) -> Tensor:
     """Return x = U u + b.
 
     Args:
@@ -32,7 +39,7 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: st
     """
     if not native.serves("project", "T B m, n m, n", inputs, weight, bias):
         return torch.nn.functional.linear(inputs, weight, bias)
-    with stopwatch.part(part):
+    with runtime.part(part):
         result: Tensor = _Project.apply(inputs, weight, bias, part)
     return result
 
@@ -43,7 +50,7 @@ class _Project(Function):
         ctx.part = part
         ctx.save_for_backward(inputs, weight)
         ctx.has_bias = bias is not None
-        x = workspace.take(*inputs.shape[:2], weight.shape[0])
+        x = runtime.take(*inputs.shape[:2], weight.shape[0])
         if inputs.shape[-1] == 1:  # as in pixel by pixel tasks; a product with one column would be slower
             bias = x.new_zeros(weight.shape[0]) if bias is None else bias
             return torch.addcmul(bias, inputs, weight[:, 0], out=x)
@@ -53,7 +60,7 @@ class _Project(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dx: Tensor) -> Any:
-        with stopwatch.part(ctx.part):
+        with runtime.part(ctx.part):
             return (*_Project._gradients(ctx, dx), None)
 
     @staticmethod
@@ -63,7 +70,7 @@ class _Project(Function):
         dinputs = None
         if ctx.needs_input_grad[0]:
             packed = native.pack_transposed(weight.contiguous())
-            dinputs = native.linear(dx.contiguous(), packed, None, workspace.take(*inputs.shape))
+            dinputs = native.linear(dx.contiguous(), packed, None, runtime.take(*inputs.shape))
         if not any(ctx.needs_input_grad[1:]):
             return dinputs, None, None
         # The bias is the weight of an additional input 1, so that one pass over dx computes both gradients.
@@ -83,3 +90,37 @@ def product(left: Tensor, right: Tensor) -> Tensor:
         return left.detach() @ right.detach()
     packed = native.pack_transposed(right.detach())
     return native.linear(left.detach().contiguous(), packed, None, left.new_empty(len(left), right.shape[1]))
+
+
+Read = Callable[[Tensor], Tensor]
+"""A function of features h `[..., n]` that returns y = V h + c, as `torch.nn.functional.linear`."""
+
+
+@contextmanager
+def reading(weight: Tensor, bias: Tensor, in_loop: bool = True) -> Iterator[Read]:
+    """Yield the function that maps features h to y = V h + c, to be called after the block.
+
+    If the features are the outputs of all steps of a C recurrence in the block that projects its inputs, its loop has
+    computed y. The gradient then goes from y directly to the recurrence's arguments, so a hook on the outputs does not
+    see it.
+
+    Args:
+        weight: V `[p, n]`.
+        bias: c `[p]`.
+        in_loop: whether the features will be such outputs. If not, a loop would compute y in vain.
+    """
+    output_map = kernels.OutputMap(weight, bias)
+
+    def read(features: Tensor) -> Tensor:
+        if output_map.y is not None and features is output_map.outputs:
+            return output_map.y
+        return project(features, weight, bias, part=runtime.READOUT)
+
+    is_in_c = in_loop and torch.is_grad_enabled() and native.serves("readout", "p n, p", weight, bias)
+    with kernels.expect(output_map if is_in_c else None):
+        yield read
+
+
+def unread() -> AbstractContextManager[None]:
+    """Return the context of recurrences whose outputs no output map reads."""
+    return kernels.expect(None)

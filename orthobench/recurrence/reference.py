@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.declaration import State
+from orthobench.recurrence.call import Call, Result, State
 
 _LONG = 64  # steps from which on states that are larger than the outputs are computed twice
 

@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from orthobench.errors import UsageError
-from orthobench.files.strict_json import dumps
+from orthobench.files import dump_json
 
 
 def plotly_script() -> str:
@@ -38,7 +38,7 @@ def block(name: str, content: bytes) -> Markup:
 
 def json_block(name: str, value: Any) -> Markup:
     """Return a block of JSON, with null for numbers that are not finite."""
-    return block(name, dumps(value, separators=(",", ":"), default=str).encode())
+    return block(name, dump_json(value, separators=(",", ":"), default=str).encode())
 
 
 def digest(script: str) -> str:

@@ -16,7 +16,7 @@ from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.statistics import Median, Summary
 from orthobench.analysis.variants import Variant
 from orthobench.errors import UsageError
-from orthobench.files.strict_json import dumps
+from orthobench.files import dump_json
 from orthobench.reporting.latex import latex_table
 from orthobench.reporting.pages import PaperView, distinguishing_values, full_title, leaderboard
 from orthobench.reporting.scope import Scope
@@ -283,7 +283,7 @@ def _csv(tables: Sequence[Sheet]) -> str:
 
 def _json(tables: Sequence[Sheet]) -> str:
     content = [{"title": sheet.title, "rows": sheet.records} for sheet in tables]
-    return dumps(content, indent=2) + "\n"
+    return dump_json(content, indent=2) + "\n"
 
 
 def _markdown(tables: Sequence[Sheet]) -> str:

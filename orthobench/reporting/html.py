@@ -20,8 +20,7 @@ from orthobench.analysis.conditions import SOLVED, Condition
 from orthobench.analysis.paper_tables import TOLERANCE, fill_command
 from orthobench.analysis.searches import SearchData, collect_searches
 from orthobench.errors import UsageError
-from orthobench.files import atomic
-from orthobench.files.overwrite import refuse_other_kinds
+from orthobench.files import refuse_other_kinds, write_bytes
 from orthobench.papers import Study, papers
 from orthobench.reporting import sparks, verdicts
 from orthobench.reporting.account import Account, read_account
@@ -115,7 +114,7 @@ def write_whole(out: Path, content: bytes, kind: str) -> None:
     """Write or replace a file of a report, creating its folder if necessary.
 
     Args:
-        kind: the kind of file, as in `orthobench.files.overwrite.KINDS`.
+        kind: the kind of file, as in `orthobench.files.KINDS`.
 
     Raises:
         UsageError: the file cannot be written, or an existing file is of another kind.
@@ -123,7 +122,7 @@ def write_whole(out: Path, content: bytes, kind: str) -> None:
     refuse_other_kinds(out, kind)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_bytes(out, content)
+        write_bytes(out, content)
     except OSError as error:
         raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with `out`") from error
 

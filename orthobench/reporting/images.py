@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 
 from orthobench.analysis.conditions import Condition
 from orthobench.errors import UsageError, installation
-from orthobench.files.overwrite import refuse_file, refuse_other_kinds
+from orthobench.files import refuse_file, refuse_other_kinds
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.length_figures import over_length

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
-from orthobench.files.strict_json import dumps
+from orthobench.files import dump_json
 from orthobench.reporting.decimate import is_line
 from orthobench.reporting.figure_record import Figure
 
@@ -66,7 +66,7 @@ def packed_figures(figures: Mapping[str, Mapping[str, Any]], **more: Any) -> byt
         LAST_BITS
     )
     planes = bits.view(np.uint8).reshape(-1, 4).T
-    return dumps(record, separators=(",", ":"), default=str).encode() + b"\n" + planes.tobytes()
+    return dump_json(record, separators=(",", ":"), default=str).encode() + b"\n" + planes.tobytes()
 
 
 def _plain(value: Any) -> Any:

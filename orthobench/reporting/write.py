@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
-from orthobench.files.overwrite import refuse_other_kinds
+from orthobench.files import refuse_other_kinds
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.export import condition_sheet, sheets
 from orthobench.reporting.export import write as write_tables

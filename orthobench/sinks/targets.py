@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from orthobench.errors import UsageError, needs_extra, unknown
-from orthobench.files.overwrite import refuse_file
+from orthobench.files import refuse_file
 from orthobench.location import Location, Place
 
 if TYPE_CHECKING:

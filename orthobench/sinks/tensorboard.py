@@ -23,7 +23,7 @@ from torch.utils.tensorboard.summary import hparams
 from orthobench.sinks.destination import Change
 from orthobench.sinks.record import Points, RunRecord, equal
 from orthobench.store import Status
-from orthobench.store.keys import as_name
+from orthobench.store.result import as_name
 
 SUFFIX = ".orthobench"
 """The suffix of the event files that this module writes and may replace."""

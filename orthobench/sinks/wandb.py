@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import wandb
 
-from orthobench.files import atomic
+from orthobench import files
 from orthobench.sinks.destination import Change
 from orthobench.sinks.record import Points, RunRecord
 from orthobench.store import Status
@@ -55,7 +55,7 @@ class WeightsAndBiases:
             settings=_settings(),
         )
         if self.mode == "offline":
-            atomic.write_bytes(Path(run.settings.sync_dir) / MARK, b"{}")
+            files.write_bytes(Path(run.settings.sync_dir) / MARK, b"{}")
         elif run.resumed:  # the server keeps the points it has, and accepts later ones
             points = {(name, iteration): value for (name, iteration), value in points.items() if iteration >= run.step}
         writer = WandbRun(run, record, {}, change)
@@ -88,7 +88,7 @@ class WandbRun:
         self.run.finish(exit_code=0 if record.status == Status.FINISHED else 1)
         if self.run.offline:
             mark = json.dumps({"holds": _digest(record, self.points)}).encode()
-            atomic.write_bytes(Path(self.run.settings.sync_dir) / MARK, mark)
+            files.write_bytes(Path(self.run.settings.sync_dir) / MARK, mark)
 
 
 def _settings() -> wandb.Settings:

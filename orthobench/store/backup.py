@@ -6,10 +6,9 @@ import sqlite3
 from pathlib import Path
 
 from orthobench.errors import UsageError
-from orthobench.files.atomic import replacing, storage_error, unwritable
-from orthobench.store.connect import connect
+from orthobench.files import replacing, storage_error, unwritable
 from orthobench.store.damage import integrity_problems
-from orthobench.store.sqlite import damaged, translated_errors
+from orthobench.store.sqlite import connect, damaged, translated_errors
 from orthobench.store.tables import utc_now
 
 

@@ -1,7 +1,7 @@
 """Checks for damage of a database.
 
 SQLite notices damaged pages, but neither a changed text or number nor a value of the wrong type. The types of the
-columns refuse such values (see `orthobench.store.types`), and a run's record is checked when it is loaded. A row that
+columns refuse such values (see `orthobench.store.tables`), and a run's record is checked when it is loaded. A row that
 fails is a `Fault`: readers leave it out with a warning (`orthobench.store.reader`), and `orthobench db repair` mends or
 removes it (`orthobench.store.repair`). `problems_of` reads every row.
 """
@@ -24,10 +24,16 @@ from orthobench.errors import DamagedError, UsageError, shell_command
 from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.settings import merged_settings
-from orthobench.store.connect import connect
-from orthobench.store.keys import check_key
-from orthobench.store.result import Status
-from orthobench.store.sqlite import RESTORE, SHOWN_PROBLEMS, damaged, primary_code, repair_of, translated_errors
+from orthobench.store.result import Status, check_key
+from orthobench.store.sqlite import (
+    RESTORE,
+    SHOWN_PROBLEMS,
+    connect,
+    damaged,
+    primary_code,
+    repair_of,
+    translated_errors,
+)
 from orthobench.store.tables import VERSION_TABLE, Base, Environment, Run, Series
 
 CHECK_SECONDS = 5.0

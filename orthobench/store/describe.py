@@ -10,9 +10,9 @@ from sqlalchemy import Connection, func, inspect, select, table
 
 from orthobench.errors import UsageError
 from orthobench.location import Location
-from orthobench.store.connect import log_of
 from orthobench.store.damage import check_tables, problems_of
 from orthobench.store.open import HEAD, make_engine, reach, schema
+from orthobench.store.sqlite import log_of
 from orthobench.store.tables import VERSION_TABLE, Environment, Run
 
 MACHINE = "platform", "cpu", "cores", "memory", "accelerator"  # the facts that identify a machine

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from orthobench.errors import UsageError
-from orthobench.files.atomic import replacing, storage_error
-from orthobench.files.overwrite import refuse_file, refuse_other_kinds
-from orthobench.files.strict_json import dumps
+from orthobench.files import dump_json, refuse_file, refuse_other_kinds, replacing, storage_error
 from orthobench.settings import merged_settings
 from orthobench.store.store import Store
 from orthobench.store.tables import Run
@@ -93,7 +91,7 @@ def _write(frame: pandas.DataFrame, file: Path, form: Format) -> None:
         file.write_text(as_csv(frame), "utf-8", newline="")
     elif form == "json":
         records = frame.astype(object).where(frame.notna(), None).to_dict("records")
-        file.write_text(dumps(records, indent=1, default=str), "utf-8")
+        file.write_text(dump_json(records, indent=1, default=str), "utf-8")
     else:
         try:
             frame.to_parquet(file, index=False)

@@ -21,14 +21,13 @@ from typing import Any
 from sqlalchemy import Column, Connection, Engine, RowMapping, Table, UniqueConstraint, delete, insert, select, update
 
 from orthobench.errors import DamagedError, UsageError, shell_command
-from orthobench.files.atomic import name_new, unwritable
+from orthobench.files import name_new, unwritable
 from orthobench.location import Location, Place
 from orthobench.store.backup import already_there, back_up, row_counts
-from orthobench.store.connect import connect
 from orthobench.store.damage import check_tables, integrity_problems
-from orthobench.store.keys import as_name
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
-from orthobench.store.result import Status
+from orthobench.store.result import Status, as_name
+from orthobench.store.sqlite import connect
 from orthobench.store.store import Store
 from orthobench.store.tables import Base, Benchmark, Run
 

@@ -17,12 +17,10 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
-from orthobench.files.atomic import storage_error
-from orthobench.files.strict_json import loads
+from orthobench.files import load_json, storage_error
 from orthobench.location import Location, Place
-from orthobench.store.connect import connect, is_read_only, refuse_network, uri_of
 from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
-from orthobench.store.sqlite import damaged, prepare, translated_errors
+from orthobench.store.sqlite import connect, damaged, is_read_only, prepare, refuse_network, translated_errors, uri_of
 from orthobench.store.store import Store
 from orthobench.store.tables import VERSION_TABLE
 
@@ -167,7 +165,7 @@ def make_engine(location: Location, *, create: bool = False) -> Engine:
     elif file is not None and not create:
         arguments = {"poolclass": NullPool}
     try:
-        engine = create_engine(url, json_deserializer=loads, **arguments)
+        engine = create_engine(url, json_deserializer=load_json, **arguments)
     except ImportError as error:
         fix = installation("postgresql") if server else "use SQLite or PostgreSQL"
         raise UsageError(f"database {location} needs a driver that is not installed: {fix}") from error

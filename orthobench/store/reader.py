@@ -27,10 +27,9 @@ from sqlalchemy.orm import (
 
 from orthobench.errors import DamagedError, UsageError
 from orthobench.location import Location
-from orthobench.store.connect import fold, log_size
 from orthobench.store.damage import MOST_FAULTS, UNEXPECTED, Fault, explain, explained, faults_in
 from orthobench.store.result import MetricValue, Trace
-from orthobench.store.sqlite import damaged, repair_of, summary
+from orthobench.store.sqlite import damaged, fold, log_size, repair_of, summary
 from orthobench.store.tables import (
     Base,
     Benchmark,

@@ -21,14 +21,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import NullType
 
 from orthobench.errors import DamagedError, UsageError, shell_command
-from orthobench.files.strict_json import loads
+from orthobench.files import load_json
 from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.settings import run_names
 from orthobench.store.backup import back_up_alongside
 from orthobench.store.damage import UNEXPECTED, faults_in, integrity_problems, number_column, row_problem
-from orthobench.store.keys import is_key
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
+from orthobench.store.result import is_key
 from orthobench.store.sqlite import damaged
 from orthobench.store.tables import Base, Environment, Run, Series, StoredMetric, utc_now
 
@@ -248,7 +248,7 @@ def _not_finite(stored: Mapping[str, Any]) -> dict[str, Any]:
 def _from_spec(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a run that follow from its spec, if another column confirms the spec."""
     try:
-        spec = loads(stored["spec"]) if isinstance(stored["spec"], (str, bytes)) else stored["spec"]
+        spec = load_json(stored["spec"]) if isinstance(stored["spec"], (str, bytes)) else stored["spec"]
         names = run_names(spec)
         columns = {name: spec[name] for name in ("task", "model", "seed")}
         columns |= {"variant": names["variant"], "condition": names["condition"]}
@@ -272,7 +272,7 @@ def _times(stored: Mapping[str, Any], broken: Collection[str]) -> dict[str, Any]
 def _holds_numbers(value: Any) -> bool:
     """Return whether a stored JSON value is an object of numbers."""
     try:
-        sum((loads(value) if isinstance(value, (str, bytes)) else value).values())
+        sum((load_json(value) if isinstance(value, (str, bytes)) else value).values())
     except UNEXPECTED:
         return False
     return True
@@ -281,7 +281,7 @@ def _holds_numbers(value: Any) -> bool:
 def _holds_metrics(value: Any) -> bool:
     """Return whether a stored JSON value declares metrics, or is null."""
     try:
-        for name, record in ((loads(value) if isinstance(value, (str, bytes)) else value) or {}).items():
+        for name, record in ((load_json(value) if isinstance(value, (str, bytes)) else value) or {}).items():
             Metric.read(name, record)
     except UNEXPECTED:
         return False

@@ -2,24 +2,193 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import zlib
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     DateTime,
+    Float,
     ForeignKey,
     Index,
+    Integer,
+    LargeBinary,
     MetaData,
+    String,
     UniqueConstraint,
 )
+from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.types import TypeDecorator
 
 from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.store.result import Status, seconds_per_epoch, wall_seconds
-from orthobench.store.types import Block, JsonObject, Located, NotFinite, Number, PresentText, Text, WholeNumber
+
+WIDTH, HALF = 4, 1 << 31
+"""Bytes of a number, and half the number of values that they can have."""
+NAMES = (
+    b'"c":"n":"z":"1.c":"1.h":100,"trained":2,"lengths":,"by_length/prefix_accuracy":,"by_length/accuracy":,'
+    b'"gradient_norm/c":,"gradient_norm_per_sample/c":,"gradient_norm/z":,"gradient_norm_per_sample/z":,"heat_map/,'
+    b'{"by_length/accuracy":5,"by_length/lengths":5,"by_length/trained":2,"gradient_norm/h":10,'
+    b'"gradient_norm_per_sample/h":10}\n'
+)
+"""Frequent first lines. A block cannot be read with another dictionary, so a change needs a migration."""
+
+
+def pack(vectors: Mapping[str, Sequence[float]]) -> bytes:
+    """Round vectors to float32, and return the block that holds them."""
+    lengths = {name: len(values) for name, values in vectors.items()}
+    bits = array("i", array("f", chain.from_iterable(vectors.values())).tobytes())
+    steps = array("i", ((bit - before + HALF) % (2 * HALF) - HALF for before, bit in pairwise([0, *bits])))
+    content, stream = steps.tobytes(), zlib.compressobj(9, zdict=NAMES)
+    parts = [stream.compress(f"{json.dumps(lengths, separators=(',', ':'))}\n".encode())]
+    for byte in reversed(range(WIDTH)):  # the numbers are little-endian
+        parts.append(stream.flush(zlib.Z_BLOCK))  # because the bytes of each position have their own frequencies
+        parts.append(stream.compress(content[byte::WIDTH]))
+    return b"".join([*parts, stream.flush()])
+
+
+def unpack(block: bytes) -> dict[str, list[float]]:
+    """Return the vectors of a block by name.
+
+    Raises:
+        ValueError: the block is damaged.
+    """
+    try:
+        stream = zlib.decompressobj(zdict=NAMES)
+        head, _, content = stream.decompress(block).partition(b"\n")
+        lengths: dict[str, int] = json.loads(head)
+        count = sum(lengths.values())
+    except (zlib.error, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"its vectors cannot be read: {error}") from error
+    if not stream.eof or stream.unused_data or len(content) != WIDTH * count:
+        raise ValueError("its vectors are cut off or have other bytes at their end")
+    ordered = bytearray(len(content))
+    for byte in range(WIDTH):
+        start = (WIDTH - 1 - byte) * count
+        ordered[byte::WIDTH] = content[start : start + count]
+    bits = array("f", _running_sums(bytes(ordered)))
+    values, ends = bits.tolist(), list(accumulate(lengths.values(), initial=0))
+    return {name: values[start:end] for name, (start, end) in zip(lengths, pairwise(ends), strict=True)}
+
+
+def _running_sums(steps: bytes) -> bytes:
+    """Return the running sums of 32-bit numbers, modulo 2^32.
+
+    A few additions of large integers compute all sums at once: each half of the numbers is packed into one integer,
+    64 bits apart, so that no sum carries over into the next.
+    """
+    size = -(-len(steps) // (2 * WIDTH)) * 2 * WIDTH
+    low = int.from_bytes((b"\xff" * WIDTH + bytes(WIDTH)) * (size // (2 * WIDTH)), "little")
+    whole = int.from_bytes(steps, "little")
+    second = whole >> 8 * WIDTH & low
+    sums, shift = (whole & low) + second, 16 * WIDTH
+    while shift < 8 * size:
+        sums += sums << shift & (1 << 8 * size) - 1
+        shift *= 2
+    return (sums - second & low | (sums & low) << 8 * WIDTH).to_bytes(size, "little")[: len(steps)]
+
+
+def _only(name: str, *types: type) -> Callable[[Any], Any]:
+    """Return a function that returns a value of these types, and raises ValueError for any other value."""
+
+    def check(value: Any) -> Any:
+        if type(value) in types:
+            return value
+        raise ValueError(f"{value!r:.40} is not {name}")
+
+    return check
+
+
+_NULL = type(None)
+_WHOLE, _NUMBER = _only("a whole number", int, _NULL), _only("a number", float, int, _NULL)
+_TEXT, _PRESENT = _only("a text", str, _NULL), _only("a text", str)
+
+
+class WholeNumber(Integer):
+    """An integer."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _WHOLE
+
+
+class Number(Float[float]):
+    """A floating-point number."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _NUMBER
+
+
+class Text(String):
+    """A text."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _TEXT
+
+
+class PresentText(String):
+    """A text whose absence shows that an outer join found no row, so that null is refused as well."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _PRESENT
+
+
+class Located(TypeDecorator[Location]):
+    """A path or a URL, whose text hides its passwords."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Location | None, dialect: Dialect) -> str | None:
+        return None if value is None else value.real
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Location | None:
+        return None if value is None else Location(value)
+
+
+class NotFinite(TypeDecorator[str]):
+    """The word for a number that is not finite: nan, inf or -inf. No database knows these words, so all are checked."""
+
+    impl = String
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        if value is None or value in ("nan", "inf", "-inf"):
+            return value
+        raise ValueError(f"{value!r:.40} is not nan, inf or -inf")
+
+
+class JsonObject(TypeDecorator[dict[str, Any]]):
+    """A JSON object; null is stored as null."""
+
+    impl = JSON(none_as_null=True)
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> dict[str, Any] | None:
+        if value is None or isinstance(value, dict):
+            return value
+        raise ValueError(f"{value!r:.40} is not a JSON object")
+
+
+class Block(TypeDecorator[Mapping[str, Sequence[float]]]):
+    """Vectors by name, stored as a block of `orthobench.store.tables`."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Mapping[str, Sequence[float]] | None, dialect: Dialect) -> bytes | None:
+        return None if value is None else pack(value)
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> dict[str, list[float]] | None:
+        return None if value is None else unpack(value)
+
 
 VERSION_TABLE = "orthobench_version"
 """The table in which Alembic records the schema's revision."""
@@ -233,7 +402,7 @@ class StoredMetric(Base):
 
 
 class StoredTrace(Base):
-    """Vectors of a run that were logged together at an iteration, as a block of `orthobench.store.blocks`."""
+    """Vectors of a run that were logged together at an iteration, as a block of `orthobench.store.tables`."""
 
     __tablename__ = "trace"
     __table_args__ = (Index("ix_trace_run_id", "run_id", "iteration"),)

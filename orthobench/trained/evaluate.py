@@ -8,13 +8,13 @@ from typing import Any
 
 from orthobench.arguments import BackendName
 from orthobench.errors import UsageError, unknown
-from orthobench.recurrence.backends import use_backend
+from orthobench.recurrence.runtime import use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Store
 from orthobench.trained.load import TrainedModel
 from orthobench.training.by_length import ScoresByLength
-from orthobench.training.devices import make_trainer
-from orthobench.training.evaluation import Evaluator
+from orthobench.training.lifecycle import make_trainer
+from orthobench.training.loop import Evaluator
 
 BATCH = "evaluation_batch_size"
 

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.errors import UsageError, needs_extra
-from orthobench.files.atomic import replacing, storage_error
-from orthobench.files.overwrite import refuse_other_kinds
+from orthobench.files import refuse_other_kinds, replacing, storage_error
 from orthobench.model import Model
+from orthobench.task import as_stream
 from orthobench.trained.load import TrainedModel
-from orthobench.training.batches import as_stream
 
 ExportFormat = Literal["safetensors", "onnx", "pt2"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)

@@ -20,9 +20,8 @@ from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.task import Task
-from orthobench.training.size import build_without_memory
-from orthobench.weights.content import BROKEN, SUFFIX, Content, decode
-from orthobench.weights.folder import read
+from orthobench.training.trainer import build_without_memory
+from orthobench.weights.files import BROKEN, SUFFIX, Content, decode, read
 
 LEAST_ROOM = 1 << 30
 """Bytes that a model may take in any case."""

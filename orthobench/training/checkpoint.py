@@ -15,17 +15,19 @@ import shutil
 import time
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from orthobench.arguments import OnDivergence
 from orthobench.errors import RunLockedError, UsageError
-from orthobench.files.atomic import storage_error, write_bytes
+from orthobench.files import storage_error, write_bytes
 from orthobench.location import Location, Place
-from orthobench.store.keys import as_name
+from orthobench.store import Run, Status, Store
+from orthobench.store.result import as_name
 
 _logger = logging.getLogger(__name__)
 
@@ -216,7 +218,7 @@ class RemoteCheckpoints(Checkpoints):
             UsageError: no installed file system supports the URL.
             DamagedError: the key is not a valid file name.
         """
-        from orthobench.files.remote import RemoteFolder
+        from orthobench.files import RemoteFolder
 
         self.key = as_name(key)
         self.files = RemoteFolder(url, key, "checkpoints")
@@ -278,7 +280,7 @@ def checkpoint_root(database: Place, place: Place | None = None) -> Path | Locat
     location = Location.of(place or "orthobench.checkpoints")
     if not location.is_url:
         return Path(location.real)
-    from orthobench.files.remote import RemoteFolder
+    from orthobench.files import RemoteFolder
 
     RemoteFolder(location, what="checkpoints")
     return location
@@ -352,3 +354,50 @@ def _read(content: bytes) -> dict[str, Any] | None:
     except Exception:  # a damaged file raises nearly any error; the previous checkpoint may be usable
         return None
     return state if isinstance(state, dict) and type(state.get("logged")) is int else None
+
+
+@contextmanager
+def lock(store: Store, checkpoints: Checkpoints) -> Iterator[None]:
+    """Lock the run of these checkpoints until the context ends.
+
+    Raises:
+        RunLockedError: another process has locked the run.
+        StorageError: the folder cannot be written.
+    """
+    if store.server is None:
+        with checkpoints.lock():
+            yield
+    else:
+        with store.server.lock(f"run {checkpoints.key}"):
+            yield
+
+
+def is_locked(store: Store, checkpoints: Checkpoints) -> bool:
+    """Return whether a process is training the run."""
+    return checkpoints.is_locked() if store.server is None else store.server.is_locked(f"run {checkpoints.key}")
+
+
+def is_settled(run: Run, checkpoints: Checkpoints, on_divergence: OnDivergence) -> bool:
+    """Return whether training this run again would train nothing."""
+    if run.status == Status.DIVERGED and on_divergence == "continue":
+        return not checkpoints.exists()
+    return Status(run.status).is_final
+
+
+def settled_run(store: Store, checkpoints: Checkpoints, on_divergence: OnDivergence) -> Run | None:
+    """Return the record of the run of these checkpoints if the run is settled."""
+    run = store.find(checkpoints.key)
+    return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
+
+
+def current_status(store: Store, checkpoint_root: Path | Location, key: str, status: str) -> str:
+    """Return the status of a run; a run recorded as running that no process has locked is interrupted."""
+    if status == Status.RUNNING and not is_locked(store, checkpoints_at(checkpoint_root, key)):
+        return Status.INTERRUPTED
+    return status
+
+
+def status_in(store: Store, location: Location) -> Callable[[Run], str]:
+    """Return a function that returns the current status of a run in the database at this location."""
+    root = checkpoint_root(location)
+    return lambda run: current_status(store, root, run.key, run.status)

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from orthobench.arguments import GraphMode
-from orthobench.errors import UsageError, one_line
+from orthobench.errors import UsageError, lacks_memory, one_line
 from orthobench.model import Model
-from orthobench.training.size import lacks_memory
 
 Tensors = tuple[Tensor, ...]
 Step = Callable[..., Tensors]

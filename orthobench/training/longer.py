@@ -17,8 +17,7 @@ from orthobench.store import Run, Status, Store, Weights
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.optimizers import length_dependence
 from orthobench.training.trainer import Checkpoint
-from orthobench.weights.content import BROKEN, decode
-from orthobench.weights.folder import read
+from orthobench.weights.files import BROKEN, decode, read
 from orthobench.weights.structure import restore
 
 LENGTH = ("epochs", "max_iterations")

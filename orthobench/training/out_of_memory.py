@@ -8,11 +8,10 @@ from functools import partial
 
 import torch
 
+from orthobench.errors import lacks_memory
 from orthobench.probe import Probe, ProbeContext
-from orthobench.task import Batch, Split
-from orthobench.training.batches import as_stream
+from orthobench.task import Batch, Split, as_stream
 from orthobench.training.loop import TrainingLoop
-from orthobench.training.size import lacks_memory
 from orthobench.training.trainer import Trainer
 
 

@@ -10,13 +10,12 @@ import torch
 
 from orthobench import environment
 from orthobench.arguments import BackendName, GraphMode
-from orthobench.recurrence.backends import use_backend
+from orthobench.recurrence.runtime import use_backend
 from orthobench.spec import RunConfig
-from orthobench.task import Split
-from orthobench.training.batches import as_stream
-from orthobench.training.devices import make_trainer
-from orthobench.training.evaluation import Evaluator
+from orthobench.task import Split, as_stream
 from orthobench.training.graph import WARM_UP
+from orthobench.training.lifecycle import make_trainer
+from orthobench.training.loop import Evaluator
 from orthobench.training.trainer import Trainer
 
 

@@ -8,29 +8,80 @@ back-propagation through time), the state is part of the checkpoint.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+import psutil
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 
-from orthobench import seeds
 from orthobench.arguments import GraphMode
 from orthobench.errors import UsageError
-from orthobench.model import State
-from orthobench.recurrence.backends import last_used
+from orthobench.model import Model, ModelSettings, Signature, State
 from orthobench.recurrence.cpu.build import source_hash
+from orthobench.recurrence.runtime import last_used
 from orthobench.spec import RunConfig
 from orthobench.store.result import CPU_SECONDS
-from orthobench.task import Batch, Task
-from orthobench.training.batches import Batches
+from orthobench.task import Batch, Batches, Task, seeded_generator
 from orthobench.training.optimizers import learning_rate, make_optimizer, set_capturable, set_learning_rate
-from orthobench.training.size import check_size
 
 if TYPE_CHECKING:
     from orthobench.training.graph import StepGraph
+
+
+def check_size(model_class: type[Model], settings: ModelSettings, signature: Signature) -> None:
+    """Refuse sizes for which the parameters alone exceed the machine's memory.
+
+    The check builds the model without memory for its tensors, and only if square matrices of the largest size, one per
+    layer, would be large.
+
+    Raises:
+        UsageError: the parameters need more memory than the machine has.
+    """
+    memory, sizes = psutil.virtual_memory().total, {"hidden_size": settings.hidden_size}
+    if settings.block is not None:
+        sizes["block_size"] = settings.block_size
+    if settings.layers > 1:
+        sizes["layers"] = settings.layers
+    least = 4 * settings.layers * max(sizes.get("block_size", 0), settings.hidden_size) ** 2
+    if least < memory // 4:
+        return
+    try:
+        model = build_without_memory(model_class, settings, signature)
+        needed = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    except Exception:  # the model computes with the values, so count at least one matrix per layer, 4 bytes a weight
+        needed = least
+    if needed > memory:
+        raise UsageError(
+            f"{', '.join(f'{name}={size}' for name, size in sizes.items())}: the parameters alone need "
+            f"{needed / 2**30:.3g} GiB, and this machine has {memory / 2**30:.3g} GiB of memory: choose a smaller size"
+        )
+
+
+def build_without_memory(model_class: type[Model], settings: ModelSettings, signature: Signature) -> Model:
+    """Return a model whose tensors have shapes but neither values nor memory.
+
+    A model that computes with the values of its tensors may raise any error.
+    """
+    with _WithoutMemory():
+        return model_class.build(settings, signature, torch.Generator())
+
+
+class _WithoutMemory(TorchFunctionMode):
+    """A mode in which new tensors have shapes but no values, and random numbers need no generator."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        arguments = {name: value for name, value in (kwargs or {}).items() if name != "generator"}
+        if func in _device_constructors():
+            arguments["device"] = "meta"
+        return func(*args, **arguments)
+
 
 FORMAT = 3
 """Version of the checkpoints' fields."""
@@ -150,7 +201,7 @@ class Trainer:
             raise UsageError(f"{spec.task} has no validation data to judge a plateau by: leave plateau_decay at 1")
         self.config, self.task, self.device = config, task, device
         check_size(config.model_class, config.model_settings, task.signature)
-        generator = seeds.generator(spec.seed, "model", spec.model)
+        generator = seeded_generator(spec.seed, "model", spec.model)
         self.model = config.model_class.build(config.model_settings, task.signature, generator).to(device)
         self.groups = self.model.parameter_groups()
         self.optimizers = self._make_optimizers()

@@ -18,7 +18,7 @@ from support.pages import table_of_runs
 import orthobench as ob
 from orthobench import api
 from orthobench.store import open_store
-from orthobench.training.devices import plain_torch
+from orthobench.training.lifecycle import plain_torch
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"sequence_length": 10, "train_size": 40, "test_size": 20, "batch_size": 10, "epochs": 3, "hidden_size": 8}

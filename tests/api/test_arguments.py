@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import orthobench as ob
-from orthobench.api.arguments import ARGUMENTS
 from orthobench.api.results import Results
-from orthobench.options import OPTIONS
+from orthobench.options import ARGUMENTS, OPTIONS
 
 TINY = {"sequence_length": 10, "hidden_size": 4, "train_size": 40, "test_size": 20, "epochs": 1, "batch_size": 10}
 SEEDS_WRONG = [1.5, True, -1, "12", "3", 2**32, None, float("nan"), float("inf"), [1], np.float64(0.5), np.bool_(True)]

@@ -17,7 +17,7 @@ from orthobench.bench.shapes import SHAPES, Shape, select
 from orthobench.bench.suite import MultiplyAdd, Setup, measure_recurrences
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.recurrence import backends, stopwatch
+from orthobench.recurrence import runtime
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.cuda import verdicts
 from orthobench.recurrence.cuda.verdicts import Verdict
@@ -99,7 +99,7 @@ def test_timed_step_equals_the_training_step(shape):
 
 
 def test_nothing_is_timed_outside_a_recording(monkeypatch):
-    monkeypatch.setattr(stopwatch.time, "perf_counter", pytest.fail)
+    monkeypatch.setattr(runtime.time, "perf_counter", pytest.fail)
     implementations(SHAPES["adding-200"].small(), torch.device("cpu"))["cpu"]()()
 
 
@@ -108,7 +108,7 @@ def test_results_include_self_test_verdicts(monkeypatch):
     setup, passed = Setup(torch.device("cpu")), Verdict("recurrence tanh", torch.device("cuda", 0), 20, 5)
 
     def measure():
-        backends.record_self_test(passed.form, passed)
+        runtime.record_self_test(passed.form, passed)
         return [{"rows": []}]
 
     results = setup.results(measure)

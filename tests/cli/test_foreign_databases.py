@@ -15,8 +15,8 @@ from support.records import make_run_record
 
 from orthobench.location import Location
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
-from orthobench.store.keys import as_name
-from orthobench.weights.folder import PROTOCOLS, WeightsFolder
+from orthobench.store.result import as_name
+from orthobench.weights.files import PROTOCOLS, WeightsFolder
 
 KEYS = [f"{number:x}" * 16 for number in (10, 11, 12, 13)]
 HOSTILE_KEYS = ["../../proj/poetry", "../../victim", "{root}/victim", "..", "", ".", "a\0b", "a\nb", "A" * 16, "a" * 17]

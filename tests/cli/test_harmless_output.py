@@ -12,7 +12,7 @@ from support.records import make_run_record
 
 from orthobench.cli.console import Console
 from orthobench.location import Location
-from orthobench.process.output import HarmlessStream, harmless, lasting_output
+from orthobench.process import HarmlessStream, harmless, lasting_output
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
 
 CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))]

@@ -11,8 +11,8 @@ from support.speech import write_speech
 
 import orthobench as ob
 from orthobench.data import checksums
-from orthobench.data.folder import use_data_folder
 from orthobench.data.timit import speech_md5
+from orthobench.options import use_data_folder
 from orthobench.plugins import Catalog
 from orthobench.settings import CHECKSUM, Settings
 from orthobench.spec import RunSpec, resolve

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from orthobench.data.dataset import DataSet
-from orthobench.data.folder import data_folder, use_data_folder
 from orthobench.data.registry import dataset, datasets
 from orthobench.errors import StorageError, UsageError
-from orthobench.files.atomic import replacing_folder
+from orthobench.files import replacing_folder
+from orthobench.options import data_folder, use_data_folder
 
 
 def test_option_precedes_environment_and_cache_folder(tmp_path, monkeypatch):

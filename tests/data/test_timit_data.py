@@ -14,12 +14,12 @@ import torch
 from support.speech import SENTENCES, speech, sphere, write_speech, write_timit_sample
 
 from orthobench.data.features import speech_features
-from orthobench.data.folder import use_data_folder
 from orthobench.data.registry import dataset
 from orthobench.data.speech.files import read
 from orthobench.data.speech.spectra import log_magnitude, stft
 from orthobench.data.timit import CORE_TEST, VALIDATION, speech_folder
 from orthobench.errors import StorageError, UsageError
+from orthobench.options import use_data_folder
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Files are replaced whole or not at all, and `orthobench.files.atomic` needs no database library."""
+"""Files are replaced whole or not at all, and `orthobench.files` needs no database library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
-from orthobench.files.atomic import replacing, storage_error, write_bytes
+from orthobench.files import replacing, storage_error, write_bytes
 
 
 @pytest.mark.parametrize("locked", [False, True])
@@ -71,7 +71,7 @@ def test_permissions_come_from_the_file_or_the_umask(tmp_path):
 
 
 def test_atomic_writes_load_no_database_library():
-    code = "import sys, orthobench.files.atomic; sys.exit('sqlalchemy' in sys.modules)"
+    code = "import sys, orthobench.files; sys.exit('sqlalchemy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent).returncode == 0
 
 

@@ -12,7 +12,7 @@ import pytest
 from support.pages import add_run
 
 from orthobench.errors import UsageError
-from orthobench.files.overwrite import KINDS, refuse_file, refuse_other_kinds
+from orthobench.files import KINDS, refuse_file, refuse_other_kinds
 from orthobench.store import MetricRow, open_store
 
 OWN = {

@@ -46,26 +46,31 @@ def fault(name: str, file: str, old: str, new: str, tests: str, runs: str) -> Fa
     return Fault(name, file, old, new, tuple(f"tests/{test}" for test in tests.split()), tuple(runs.split()))
 
 
-TRAINER, BATCHES = "orthobench/training/trainer.py", "orthobench/training/batches.py"
-EVALUATION, OPTIMIZERS = "orthobench/training/evaluation.py", "orthobench/training/optimizers.py"
+TRAINER, TASK = "orthobench/training/trainer.py", "orthobench/task.py"
+LOOP, OPTIMIZERS = "orthobench/training/loop.py", "orthobench/training/optimizers.py"
 RANDOMNESS = "training/test_randomness.py"
 
 FAULTS = (
     # Randomness
     fault(
-        "model seed ignored", TRAINER, "seeds.generator(spec.seed, ", "seeds.generator(0, ", RANDOMNESS, "adding/exact"
+        "model seed ignored",
+        TRAINER,
+        "seeded_generator(spec.seed, ",
+        "seeded_generator(0, ",
+        RANDOMNESS,
+        "adding/exact",
     ),
     fault(
         "second word of a purpose ignored",
-        "orthobench/seeds.py",
+        TASK,
         "(seed, *purpose)))",
         "(seed, *purpose[:1])))",
         RANDOMNESS,
         "adding/exact",
     ),
-    fault("never shuffled", BATCHES, "if not self.shuffle:", "if True:", RANDOMNESS, "adding/exact"),
-    fault("one order for all epochs", BATCHES, '"order", epoch)', '"order", 0)', RANDOMNESS, "adding/exact"),
-    fault("one order for all seeds", BATCHES, "(self.seed, ", "(0, ", RANDOMNESS, "adding/exact"),
+    fault("never shuffled", TASK, "if not self.shuffle:", "if True:", RANDOMNESS, "adding/exact"),
+    fault("one order for all epochs", TASK, '"order", epoch)', '"order", 0)', RANDOMNESS, "adding/exact"),
+    fault("one order for all seeds", TASK, "(self.seed, ", "(0, ", RANDOMNESS, "adding/exact"),
     fault(
         "data seed ignored",
         "tasks/adding.py",
@@ -176,7 +181,7 @@ FAULTS = (
     ),
     fault(
         "last batch of an epoch dropped",
-        BATCHES,
+        TASK,
         "len(task.train) // self.size",
         "len(task.train) // self.size - 1",
         "training/test_lifecycle.py::test_everything_is_logged",
@@ -185,7 +190,7 @@ FAULTS = (
     # Evaluation
     fault(
         "validation on test data",
-        EVALUATION,
+        LOOP,
         "self.measure(self.task.validation)",
         "self.measure(self.task.test)",
         "training/test_validation.py",
@@ -193,7 +198,7 @@ FAULTS = (
     ),
     fault(
         "test on training data",
-        EVALUATION,
+        LOOP,
         "test = self.measure(self.task.test, ",
         "test = self.measure(self.task.train, ",
         "training/test_transcription.py",
@@ -201,7 +206,7 @@ FAULTS = (
     ),
     fault(
         "incomplete batch not tested",
-        EVALUATION,
+        LOOP,
         ".split(size))",
         ".split(size)[: max(1, len(split) // size)])",
         "training/test_trainer.py",
@@ -209,7 +214,7 @@ FAULTS = (
     ),
     fault(
         "state kept between tested sequences",
-        EVALUATION,
+        LOOP,
         "final_state if self.task.carries_state else None",
         "None",
         "training/test_carried_state.py",
@@ -217,7 +222,7 @@ FAULTS = (
     ),
     fault(
         "divergence not noticed",
-        EVALUATION,
+        LOOP,
         "if metrics[name] <= limit * baseline:",
         "if True:",
         "training/test_divergence.py",
@@ -405,7 +410,7 @@ FAULTS = (
     # Models and recurrences
     fault(
         "sign of the Cayley gradient",
-        "orthobench/matrices/cayley.py",
+        "orthobench/matrices/skew.py",
         "upper_entries(v.T - v)",
         "upper_entries(v - v.T)",
         "matrices/test_cayley.py",

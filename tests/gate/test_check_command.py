@@ -256,10 +256,10 @@ def test_run_without_its_data_set_is_skipped_visibly(file, orthobench, data_fold
 
 
 def test_seed_without_effect_is_worse(measured, monkeypatch):
-    from orthobench import seeds
+    from orthobench import task
 
-    derive = seeds.derive
-    monkeypatch.setattr(seeds, "derive", lambda seed, *purpose: derive(0, *purpose))
+    derive = task.derive_seed
+    monkeypatch.setattr(task, "derive_seed", lambda seed, *purpose: derive(0, *purpose))
     outcome = measured("check", "--only", "adding/gru", "--json")
     assert outcome.code == 1
     assert "seeds 0, 1, 2 have equal values in all metrics" in findings(outcome)["adding/gru mse"]["reason"]

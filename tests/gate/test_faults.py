@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from orthobench.matrices import cayley
+from orthobench.matrices import skew
 from orthobench.models.lstm import LSTM
 from orthobench.task import Batch
 from orthobench.tasks import copying
@@ -22,13 +22,13 @@ GUARDS = ("copying/scornn", "copying/scornn-at-the-limit", "adding/lstm")
 
 
 def flip_a_sign_in_the_cayley_gradient(monkeypatch):
-    class Flipped(cayley._ScaledCayley):
+    class Flipped(skew._ScaledCayley):
         @staticmethod
         def backward(ctx, gradient):
             return -cayley_gradient(ctx, gradient)[0], None
 
-    cayley_gradient = cayley._ScaledCayley.backward
-    monkeypatch.setattr(cayley, "_ScaledCayley", Flipped)
+    cayley_gradient = skew._ScaledCayley.backward
+    monkeypatch.setattr(skew, "_ScaledCayley", Flipped)
 
 
 def forget_the_forget_bias(monkeypatch):

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
 from orthobench.matrices.initial import glorot_vector_, half_circle_angles
-from orthobench.matrices.skew import block_rotation_entries, skew, upper_entries
+from orthobench.matrices.skew import block_rotation_entries, minus_ones_last, scaled_cayley, skew, upper_entries
 
 SIZES = [(1, 0), (2, 1), (5, 2), (12, 12), (17, 9)]
 

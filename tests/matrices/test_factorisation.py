@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from orthobench.matrices.cayley import scaled_cayley
 from orthobench.matrices.exponential import exponential
-from orthobench.matrices.factorisation import inverse_of_shifted, lu_factors
+from orthobench.matrices.skew import inverse_of_shifted, lu_factors, scaled_cayley
 
 
 def eliminate(matrix: np.ndarray) -> np.ndarray:

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from orthobench.matrices.complex_form import as_real
-from orthobench.matrices.skew_hermitian import skew_hermitian, skew_hermitian_gradient
-from orthobench.matrices.unitary_cayley import unitary_cayley
+from orthobench.matrices.unitary_cayley import skew_hermitian, skew_hermitian_gradient, unitary_cayley
 from orthobench.matrices.unitary_chain import draw_unitary_chain, reflect, unitary_chain, unitary_chain_matrix
 from orthobench.probes.orthogonality import orthogonality
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from support.data import write_mnist
 
-from orthobench.process.signals import StopRequest, ending_at_once, stop_on_signals
+from orthobench.process import StopRequest, ending_at_once, stop_on_signals
 from orthobench.store import open_store
 from orthobench.store.open import DatabaseNotFoundError
 
@@ -111,7 +111,7 @@ def test_run_under_nohup_continues(tmp_path, tiny):
 
 
 def test_repeated_hangup_does_not_kill(monkeypatch):
-    monkeypatch.setattr("orthobench.process.signals.leave_terminal", lambda: None)
+    monkeypatch.setattr("orthobench.process.leave_terminal", lambda: None)
     before, request = signal.getsignal(signal.SIGHUP), StopRequest()
     with stop_on_signals(request):
         assert not request()
@@ -227,7 +227,7 @@ def test_interrupt_swallowed_by_an_import_ends_the_program(tmp_path):
         "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException:\n    pass\n"
         "print('the interrupt is lost')\n"
     )
-    code = "from orthobench.process.signals import stop_while_torch_is_loaded as stop\nstop()\nimport torch"
+    code = "from orthobench.process import stop_while_torch_is_loaded as stop\nstop()\nimport torch"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
 
@@ -235,7 +235,7 @@ def test_interrupt_swallowed_by_an_import_ends_the_program(tmp_path):
 def test_interrupt_after_the_import_is_an_exception_again(tmp_path):
     (tmp_path / "torch.py").write_text("here = True")
     code = (
-        "import signal, sys\nfrom orthobench.process.signals import stop_while_torch_is_loaded as stop\n"
+        "import signal, sys\nfrom orthobench.process import stop_while_torch_is_loaded as stop\n"
         "finders = len(sys.meta_path)\nstop()\nstop()\nimport torch\nassert torch.here\n"
         "assert len(sys.meta_path) == finders\n"
         "try:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    print('raised')"

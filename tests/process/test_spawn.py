@@ -10,7 +10,7 @@ import pytest
 
 POOL = """
 from concurrent.futures import ProcessPoolExecutor
-from orthobench.process.spawn import Spawning
+from orthobench.spawn import Spawning
 with ProcessPoolExecutor(1, Spawning()) as pool:
     print(pool.submit(abs, -3).result(), __file__.endswith("script.py"))
 """

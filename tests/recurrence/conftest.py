@@ -14,10 +14,10 @@ from support.definition import cast
 from support.scripts import script
 from torch import Tensor
 
-from orthobench.recurrence import IDENTITY, RELU, TANH, Activation, GradientTrace, Kind, reference
+from orthobench.recurrence import IDENTITY, RELU, TANH, Activation, GradientTrace, Kind, reference, runtime
 from orthobench.recurrence.call import Call
-from orthobench.recurrence.cpu import backend as cpu
-from orthobench.recurrence.cpu import native, workspace
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops import operations
 
 EPSILON = {Kind.COMPLEX_MODRELU: 0.01, Kind.COMPLEX_MODRELU_SMOOTH: 1e-5}
@@ -288,7 +288,7 @@ def runs_in_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _poison() -> Iterator[None]:
     """Uninitialised memory holds NaN: what is read before it is written shows."""
-    take, empty, empty_like, new_empty = workspace.take, torch.empty, torch.empty_like, Tensor.new_empty
+    take, empty, empty_like, new_empty = runtime.take, torch.empty, torch.empty_like, Tensor.new_empty
 
     def poisoned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def call(*args: Any, **kwargs: Any) -> Tensor:
@@ -298,7 +298,7 @@ def _poison() -> Iterator[None]:
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workspace, "take", poisoned(take))
+        patch.setattr(runtime, "take", poisoned(take))
         patch.setattr(torch, "empty", poisoned(empty))
         patch.setattr(torch, "empty_like", poisoned(empty_like))
         patch.setattr(Tensor, "new_empty", poisoned(new_empty))

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from support.scripts import script
 
-from orthobench.cache import cache_folder
 from orthobench.diagnosis import Level
 from orthobench.diagnosis import kernels as diagnosis
+from orthobench.files import cache_folder
 from orthobench.recurrence.cpu import build, native
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")

@@ -33,10 +33,11 @@ from orthobench.recurrence import (
     lstm,
     recurrence,
     reference,
+    runtime,
     slstm,
 )
-from orthobench.recurrence.cpu import backend as cpu
-from orthobench.recurrence.cpu import native, workspace
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native as cpu
 
 pytestmark = [pytest.mark.skipif(bool(native.missing()), reason="no C compiler"), pytest.mark.grid]
 
@@ -406,7 +407,7 @@ def test_memory_does_not_grow() -> None:
 
 
 def test_memory_in_use_is_never_reused() -> None:
-    pool = workspace.Workspace()
+    pool = runtime.Workspace()
     first = pool.take(1000, 1000).fill_(1)
     view, address = first[10:], first.data_ptr()
     del first
@@ -419,7 +420,7 @@ def test_memory_in_use_is_never_reused() -> None:
 
 def test_large_unused_memory_is_freed(monkeypatch: Any) -> None:
     """What is little together stays, and what is in use keeps its numbers."""
-    pool = workspace.Workspace()
+    pool = runtime.Workspace()
     used, unused = pool.take(1000, 1000).fill_(1), pool.take(1000, 1000).fill_(2)
     address = unused.data_ptr()
     del unused
@@ -427,7 +428,7 @@ def test_large_unused_memory_is_freed(monkeypatch: Any) -> None:
     unused = pool.take(1000, 1000)
     assert unused.data_ptr() == address
     del unused
-    monkeypatch.setattr(workspace, "_LITTLE", 3 * 10**6)
+    monkeypatch.setattr(runtime, "_LITTLE", 3 * 10**6)
     pool.release()
     assert sum(buffer.nbytes for _, buffer in pool._free) == 0
     assert bool((used == 1).all())

@@ -18,8 +18,8 @@ from orthobench.matrices.householder import householder_product
 from orthobench.recurrence import Convolution, GradientTrace, Projection, delta_rule, reference
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.convolution import in_pytorch
-from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.delta.cuda import Delta as Chunks
 
 pytestmark = pytest.mark.grid

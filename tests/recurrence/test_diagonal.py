@@ -12,8 +12,8 @@ from torch import Tensor
 
 from orthobench.recurrence import GradientTrace, diagonal_recurrence, kernels, reference
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.diagonal.cuda import Diagonal
 
 Run = Callable[[Call], Result]

@@ -16,16 +16,16 @@ from orthobench.recurrence import (
     Activation,
     BackendError,
     Kind,
-    backends,
     cornn,
     diagonal_recurrence,
-    dispatch,
     gru,
     last_used,
     lem,
     lipschitz,
     lstm,
+    operation,
     recurrence,
+    runtime,
     set_backend,
     use_backend,
 )
@@ -42,7 +42,7 @@ def run(name: str, *arguments: Any) -> torch.Tensor:
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    backends.forget_used()
+    runtime.forget_used()
     yield
     set_backend("auto")
 
@@ -52,7 +52,7 @@ def _no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     def forget() -> None:
         for function in (native.missing, native.kernels, native._failures, build.build):
             function.cache_clear()
-        dispatch._logged.clear()
+        operation._logged.clear()
 
     monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
     monkeypatch.setenv("CC", "/nowhere/cc")
@@ -74,7 +74,7 @@ def test_auto_selects_the_fastest() -> None:
 @pytest.mark.parametrize("name", ["reference", "cpu"])
 def test_back_end_is_selected_by_call_context_and_default(name: str) -> None:
     expected = run("reference", X, W, H)
-    backends.forget_used()
+    runtime.forget_used()
     torch.testing.assert_close(run(name, X, W, H), expected)
     assert last_used() == {name}
     with use_backend(name):
@@ -103,7 +103,7 @@ def test_diagonal_recurrence_uses_dispatch() -> None:
     u, decay, start = torch.randn(9, 2, 4), torch.full((4,), 0.5), (torch.zeros(2, 4),)
     results = []
     for name, server in (("auto", "cpu"), ("cpu", "cpu"), ("reference", "reference")):
-        backends.forget_used()
+        runtime.forget_used()
         with use_backend(name):
             results.append(diagonal_recurrence(u, decay, start)[0])
         assert last_used() == {server}
@@ -133,7 +133,7 @@ def test_unavailable_back_end_states_the_reason() -> None:
 
 
 def test_fallback_is_reported_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
-    dispatch._logged.clear()
+    operation._logged.clear()
     with caplog.at_level(logging.INFO, "orthobench.recurrence"):
         for _ in range(2):
             recurrence(X, W, H, None, Activation(Kind.LEAKY_RELU, slope=-1.0))

@@ -17,8 +17,8 @@ from torch.nn.functional import logsigmoid
 
 from orthobench.recurrence import GradientTrace, Projection, mlstm, reference
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.mlstm.cuda import MLSTM, chunk
 
 pytestmark = pytest.mark.grid

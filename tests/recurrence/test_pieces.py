@@ -8,8 +8,8 @@ import torch
 
 from orthobench.recurrence import GradientTrace, kernels, min_gru, min_lstm, oscillators, reference
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.minimal.cuda import Minimal
 from orthobench.recurrence.ops.oscillators.cuda import Oscillators
 

@@ -17,8 +17,8 @@ from torch.nn.functional import linear
 
 from orthobench.recurrence import GradientTrace, delta_rule, kernels, reference, selective_scan
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.selective import cuda as selective_pieces
 from orthobench.recurrence.ops.selective.cuda import SelectiveScan
 

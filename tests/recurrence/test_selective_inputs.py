@@ -15,8 +15,8 @@ from torch.nn.functional import linear
 from orthobench.recurrence import Convolution, GradientTrace, Projection, kernels, reference, selective_scan
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.convolution import in_pytorch
-from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.selective.cuda import SelectiveScan
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")

@@ -21,18 +21,18 @@ from orthobench.recurrence import (
     Activation,
     BackendError,
     Kind,
-    backends,
-    dispatch,
     gated_recurrence,
     gru,
     lstm,
+    operation,
     recurrence,
     reference,
+    runtime,
     use_backend,
 )
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.cuda import backend as cuda
 from orthobench.recurrence.cuda import self_test, verdicts
 
@@ -72,11 +72,11 @@ def _fake_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE)
     verdicts._known.clear()
-    backends.forget_used()
-    dispatch._logged.clear()
+    runtime.forget_used()
+    operation._logged.clear()
     yield
     verdicts._known.clear()
-    backends.forget_used()
+    runtime.forget_used()
 
 
 def stored(tmp_path: Path) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def test_auto_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch, caplo
     monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.Measured({"x": 1.0}, "is wrong by 1"))
     with caplog.at_level(logging.WARNING, "orthobench.recurrence"):
         for _ in range(3):
-            assert dispatch.choose(on_gpu()) == "reference"
+            assert operation.choose(on_gpu()) == "reference"
     (message,) = [record.message for record in caplog.records]
     assert "the CUDA kernels of recurrence tanh, n <= 64, failed their self-test: is wrong by 1" in message
     assert "back end reference" in message
@@ -271,17 +271,17 @@ def test_auto_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch, caplo
 def test_passing_kernels_serve_and_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
     monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.Measured({"x": 1e-7}, None))
-    assert backends.last_self_tests() is None
-    assert dispatch.choose(on_gpu(IDENTITY)) == "cuda"
-    record = backends.last_self_tests()
+    assert runtime.last_self_tests() is None
+    assert operation.choose(on_gpu(IDENTITY)) == "cuda"
+    record = runtime.last_self_tests()
     assert record is not None
     assert {name: record[name] for name in MACHINE} == MACHINE
     assert record["tests"] == {
         "recurrence identity, n <= 64": "passed",
         "recurrence norm, n <= 64": "passed",
     }
-    backends.forget_used()
-    assert backends.last_self_tests() is None
+    runtime.forget_used()
+    assert runtime.last_self_tests() is None
 
 
 def test_requested_back_end_states_why_it_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:

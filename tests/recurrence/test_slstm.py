@@ -13,8 +13,8 @@ from torch import Tensor
 
 from orthobench.recurrence import GradientTrace, Projection, reference, slstm, spread_heads
 from orthobench.recurrence.call import Result
-from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native as cpu
 
 pytestmark = [pytest.mark.skipif(bool(native.missing()), reason="no C compiler"), pytest.mark.grid]
 CASE = SimpleNamespace(name="slstm", op="slstm")

@@ -18,12 +18,12 @@ from orthobench.recurrence import (
     lstm,
     recurrence,
     reference,
+    runtime,
     slstm,
-    stopwatch,
     use_backend,
 )
-from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native as cpu
 
 pytestmark = [pytest.mark.skipif(bool(native.missing()), reason="no C compiler"), pytest.mark.grid]
 
@@ -153,8 +153,8 @@ def test_thread_runs_blocks_of_rows(
 ) -> None:
     """Blocks whose states stay in the cache, unless the packed matrix itself does not."""
     counts = []
-    run = native.threads.run
-    monkeypatch.setattr(native.threads, "run", lambda tasks: (counts.append(len(tasks)), run(tasks)))
+    run = runtime.run_all
+    monkeypatch.setattr(runtime, "run_all", lambda tasks: (counts.append(len(tasks)), run(tasks)))
     torch.set_num_threads(threads)
     tensors = cast(projected(recurrence, 1, 20, batch, n, 1, False), torch.float32)
     outcome("recurrence", tensors, "cpu", (1, 2) if n < 500 else (3,))
@@ -178,7 +178,7 @@ def test_number_of_row_groups_depends_on_the_batch_alone() -> None:
 
 def test_time_of_the_sums_is_a_separate_part() -> None:
     tensors = cast(projected(recurrence, 1, 50, 12, 40, 2, False), torch.float32)
-    with stopwatch.record() as seconds:
+    with runtime.record_times() as seconds:
         outcome("recurrence", tensors, "cpu", (1, 2))
     assert seconds.keys() == {"forward", "backward", "weight gradient"}
     assert all(spent > 0 for spent in seconds.values())

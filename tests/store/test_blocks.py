@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from orthobench.store.blocks import pack, unpack
+from orthobench.store.tables import pack, unpack
 
 SMALLEST, LARGEST = 2.0**-149, 3.4028234663852886e38
 

@@ -11,7 +11,7 @@ import pytest
 
 import orthobench as ob
 from orthobench.store import open_store
-from orthobench.store.connect import DEFAULT, OWN, default_database, is_protected, protect
+from orthobench.store.sqlite import DEFAULT, OWN, default_database, is_protected, protect
 
 
 @pytest.fixture

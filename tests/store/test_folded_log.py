@@ -16,7 +16,7 @@ import orthobench as ob
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.reporting.web import serve as serving
 from orthobench.store import open_store
-from orthobench.store.connect import log_size
+from orthobench.store.sqlite import log_size
 
 SETTINGS = {"sequence_length": 10, "train_size": 40, "test_size": 20, "batch_size": 10, "epochs": 1, "hidden_size": 8}
 

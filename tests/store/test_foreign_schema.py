@@ -14,8 +14,8 @@ import orthobench
 from orthobench.errors import DamagedError, UsageError
 from orthobench.location import Location
 from orthobench.store import open_store
-from orthobench.store.connect import connect
 from orthobench.store.open import make_engine
+from orthobench.store.sqlite import connect
 from orthobench.store.tables import VERSION_TABLE, Base
 
 KEY = "0123456789abcdef"

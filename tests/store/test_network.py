@@ -6,7 +6,7 @@ import pytest
 
 from orthobench.errors import UsageError
 from orthobench.store import open_store
-from orthobench.store.connect import file_system
+from orthobench.store.sqlite import file_system
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.sinks.targets import Target
 from orthobench.spec import resolve
-from orthobench.weights.folder import WeightsFolder, weights_folder
+from orthobench.weights.files import WeightsFolder, weights_folder
 
 SECRET = "Xyzzy7Plugh"
 BASELINE = """\

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orthobench import seeds
 from orthobench.model import Signature
 from orthobench.sequences import valid_steps
-from orthobench.task import Batch, Metric, SyntheticSettings, Task
+from orthobench.task import Batch, Metric, SyntheticSettings, Task, seeded_generator
 
 TRAINED, LONGEST, IGNORED = (2, 4), 9, -100
 
@@ -31,7 +30,7 @@ class Sums(Task):
         self.signature = Signature(input_size=3, output_size=3, readout=self.readout, tokens=True)
         parts = (("train", settings.train_size, *TRAINED), ("test", settings.test_size, 3, LONGEST))
         self.train, self.test = (
-            SumsSplit(self, *sizes, seeds.generator(seed, "sums", part), device) for part, *sizes in parts
+            SumsSplit(self, *sizes, seeded_generator(seed, "sums", part), device) for part, *sizes in parts
         )
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

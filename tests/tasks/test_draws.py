@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthobench import seeds
+from orthobench.task import derive_seed
 from orthobench.tasks._draws import CHANNELS, OFFSETS, Draws
 
 
@@ -37,7 +37,7 @@ def test_transcription_has_the_published_outputs():
 def test_number_is_the_output_at_its_position(seed, example, channel, offset, bound):
     draws = Draws(seed, "a purpose")
     index = (example * CHANNELS + channel) * OFFSETS + offset
-    state = (seeds.derive(seed, "a purpose") + index * 0x9E3779B97F4A7C15) & ((1 << 64) - 1)
+    state = (derive_seed(seed, "a purpose") + index * 0x9E3779B97F4A7C15) & ((1 << 64) - 1)
     bits = splitmix64(state) >> 32
     examples, offsets = torch.tensor([example]), torch.tensor([offset])
     assert draws.bits(examples, offsets, channel).tolist() == [bits]

@@ -12,9 +12,9 @@ from orthobench.errors import UsageError
 from orthobench.model import Signature
 from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.seeds import generator
 from orthobench.spec import resolve
 from orthobench.store import open_store
+from orthobench.task import generator
 from orthobench.tasks.ptb import PTB
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train

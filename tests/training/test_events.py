@@ -11,9 +11,8 @@ from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
-from orthobench.training.devices import make_trainer
 from orthobench.training.events import EventSink, Relay, replay
-from orthobench.training.lifecycle import train
+from orthobench.training.lifecycle import make_trainer, train
 from orthobench.training.loop import Interrupted
 from orthobench.training.profiling import profile_run
 

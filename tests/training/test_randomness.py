@@ -7,8 +7,7 @@ import torch
 
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
-from orthobench.task import Batch
-from orthobench.training.batches import Batches
+from orthobench.task import Batch, Batches
 from orthobench.training.trainer import Trainer
 
 CPU = torch.device("cpu")

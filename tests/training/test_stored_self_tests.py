@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from orthobench.cli import app
 from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.recurrence import backends, dispatch
+from orthobench.recurrence import operation, runtime
 from orthobench.recurrence.cuda import verdicts
 from orthobench.recurrence.cuda.verdicts import Verdict
 from orthobench.spec import resolve
@@ -26,17 +26,17 @@ FORM = "recurrence modrelu bias, n <= 64, triton"
 def fake_verdict(monkeypatch):
     """Every call of a recurrence records a verdict, as those on a GPU do; a function changes its reason."""
     reasons = []
-    run = dispatch.run
+    run = operation.run
 
     def recorded(call):
         verdict = Verdict(FORM, torch.device("cuda", 0), 8, 10, reasons[-1] if reasons else None, {"x": 1e-7})
-        backends.record_self_test(FORM, verdict)
+        runtime.record_self_test(FORM, verdict)
         return run(call)
 
     monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE)
-    monkeypatch.setattr(dispatch, "run", recorded)
+    monkeypatch.setattr(operation, "run", recorded)
     yield reasons.append
-    backends.forget_used()
+    runtime.forget_used()
 
 
 def trained(config, folder):

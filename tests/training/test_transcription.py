@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from orthobench import seeds
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
+from orthobench.task import seeded_generator
 from orthobench.tasks.adding import Adding
 
 CPU = torch.device("cpu")
@@ -41,7 +41,7 @@ def loss_and_gradients(parameters: dict[str, np.ndarray], x: np.ndarray, y: np.n
 def transcribed(config, clip_norm=math.inf, clip_value=math.inf, decay=1.0, decay_every=1):
     """The test errors after every iteration, the training losses between them, and the gradients' norms."""
     task = Adding(config.task_settings, 0, CPU)
-    model = config.model_class.build(config.model_settings, task.signature, seeds.generator(0, "model", "rnn"))
+    model = config.model_class.build(config.model_settings, task.signature, seeded_generator(0, "model", "rnn"))
     parameters = {name: value.numpy().astype(float) for name, value in model.state_dict().items()}
     assert set(parameters) == set(NAMES)
 

@@ -7,17 +7,16 @@ import math
 import pytest
 import torch
 
-from orthobench import seeds
 from orthobench.errors import UsageError
 from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
+from orthobench.task import seeded_generator
 from orthobench.tasks.adding import Adding, AddingSplit
 from orthobench.tasks.cifar10 import CIFAR10
-from orthobench.training.evaluation import Evaluator
 from orthobench.training.lifecycle import train
-from orthobench.training.loop import Interrupted
+from orthobench.training.loop import Evaluator, Interrupted
 
 CPU = torch.device("cpu")
 
@@ -31,7 +30,7 @@ def logged(config, folder, should_stop=lambda: False):
 
 def with_validation(self, settings, seed, device, start=Adding.__init__):
     start(self, settings, seed, device)
-    self.validation = AddingSplit(settings, settings.test_size, seeds.generator(seed, "adding", "test"), device)
+    self.validation = AddingSplit(settings, settings.test_size, seeded_generator(seed, "adding", "test"), device)
 
 
 def test_validation_is_logged_and_changes_nothing_else(tiny, tmp_path, monkeypatch):

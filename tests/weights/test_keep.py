@@ -16,7 +16,7 @@ from orthobench.errors import StorageError, UsageError
 from orthobench.location import Location
 from orthobench.store import WeightsRow
 from orthobench.training.events import EventSink
-from orthobench.weights.content import decode
+from orthobench.weights.files import decode
 
 
 def run(folder: Path, tiny, **options):

@@ -17,8 +17,8 @@ import orthobench as ob
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
-from orthobench.training.keep import WeightsKeeper
-from orthobench.weights.content import decode, encode
+from orthobench.training.recording import WeightsKeeper
+from orthobench.weights.files import decode, encode
 
 MODELS = sorted(Catalog().names("model"))
 KEEPING = ob.RunOptions(device="cpu", keep_weights="both")

@@ -27,7 +27,7 @@ from scipy.signal import cheby2, lfilter, sosfilt
 from orthobench.data.speech.files import RATE, Samples, read
 from orthobench.data.speech.spectra import Features, rebuild, stft
 from orthobench.errors import one_line
-from orthobench.process.spawn import Spawning
+from orthobench.spawn import Spawning
 
 log = logging.getLogger(__name__)
 

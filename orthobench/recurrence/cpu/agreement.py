@@ -12,7 +12,7 @@ from torch import Tensor
 from orthobench.recurrence import reference
 from orthobench.recurrence.call import Call, Projection, Result
 from orthobench.recurrence.comparison import distance, evaluate, normal
-from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.operation import Operation
 
 STEPS, BATCH, FEATURES = 3, 17, 38  # a full tile of rows and a panel of columns, each with a remainder

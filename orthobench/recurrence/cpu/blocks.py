@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import stopwatch
-from orthobench.recurrence.cpu import native, threads
+from orthobench.recurrence import runtime
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.kernels import Tape
 
 _SMALL = 1 << 17  # numbers; below, starting a thread costs more than it saves
@@ -27,9 +27,9 @@ def run_blocks(function: str, states: Tensor, /, **arguments: Any) -> None:
     steps, batch, width = states.shape
     kernel = native.bind(function, steps=steps, batch=batch, width=width, **arguments)
     blocks = batch * -(-width // native.kernels().vector_length())
-    parts = threads.ranges(blocks, torch.get_num_threads() if states.numel() > _SMALL else 1)
-    with stopwatch.part(stopwatch.FORWARD if function.endswith("_forward") else stopwatch.BACKWARD):
-        threads.run([partial(kernel, *part) for part in parts])
+    parts = runtime.ranges(blocks, torch.get_num_threads() if states.numel() > _SMALL else 1)
+    with runtime.part(runtime.FORWARD if function.endswith("_forward") else runtime.BACKWARD):
+        runtime.run_all([partial(kernel, *part) for part in parts])
 
 
 def record_norms(tape: Tape, gradients: Sequence[Tensor | None]) -> None:

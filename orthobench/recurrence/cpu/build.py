@@ -31,7 +31,7 @@ from typing import Any
 
 import filelock
 
-from orthobench.cache import cache_folder, written_by_others
+from orthobench.files import cache_folder, written_by_others
 from orthobench.recurrence.cpu.signatures import HEADERS, SOURCES, signature
 
 _CODE = Path(__file__).parents[1]

@@ -20,12 +20,12 @@ from orthobench.recurrence import (
     normalization,
     pointwise,
     reference,
+    runtime,
 )
-from orthobench.recurrence.activations import TANH
-from orthobench.recurrence.call import Projection
+from orthobench.recurrence.call import TANH, Projection
 from orthobench.recurrence.comparison import normal
-from orthobench.recurrence.cpu import backend as cpu
-from orthobench.recurrence.cpu import native, workspace
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.cpu.agreement import BATCH, FEATURES, STEPS, TOLERANCE, agrees, is_close, operation_agrees
 from orthobench.recurrence.operation import Operation
 from orthobench.recurrence.ops import operations
@@ -65,7 +65,7 @@ def _projection_agrees() -> bool:
     """Return whether the products of `project` and of its gradients agree."""
     dx, inputs = normal(STEPS, BATCH, FEATURES, seed=0), normal(STEPS, BATCH, 5, seed=1)
     weight, bias = normal(FEATURES, 5, seed=2), normal(FEATURES, seed=3)
-    x, dinputs = workspace.take(*dx.shape), workspace.take(*inputs.shape)
+    x, dinputs = runtime.take(*dx.shape), runtime.take(*inputs.shape)
     native.linear(inputs.float(), native.pack(weight.float()), bias.float(), x)
     native.linear(dx.float(), native.pack_transposed(weight.float()), None, dinputs)
     dweight = native.weight_gradient(dx.float(), inputs.float(), None)
@@ -142,7 +142,7 @@ def _head_norm_agrees() -> bool:
 
 def _entropy_agrees() -> bool:
     """Return whether the cross-entropy and its gradient agree."""
-    logits, gradient = normal(BATCH, FEATURES, seed=0).requires_grad_(), workspace.take(BATCH, FEATURES)
+    logits, gradient = normal(BATCH, FEATURES, seed=0).requires_grad_(), runtime.take(BATCH, FEATURES)
     targets = torch.arange(BATCH, device="cpu")
     loss = torch.nn.functional.cross_entropy(logits, targets)
     (expected,) = torch.autograd.grad(loss, logits)

@@ -11,10 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from orthobench.recurrence import stopwatch
-from orthobench.recurrence.activations import Kind
-from orthobench.recurrence.call import Convolution, Projection
-from orthobench.recurrence.cpu import native, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.call import Convolution, Kind, Projection
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.kernels import Arguments, Tape
 
 KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in activations.h
@@ -36,13 +35,13 @@ def fields(tape: Tape, width: int | None, settings: Mapping[str, int | float]) -
         **dict(zip(("norms", "c_norms"), tape.norms, strict=False)),
         "h": h,
         "dh0": h.new_empty(h.shape[1:]),
-        **({} if width is None else {"dx": workspace.take(*h.shape[:2], width)}),
+        **({} if width is None else {"dx": runtime.take(*h.shape[:2], width)}),
     }
 
 
 def saved(h: Tensor, parts: int) -> Tensor:
     """Return memory for the parts `[T, B, n]` that a forward pass keeps in addition to its states h."""
-    return workspace.take(*h.shape[:2], native.kernels().saved_row(h.shape[2], parts))
+    return runtime.take(*h.shape[:2], native.kernels().saved_row(h.shape[2], parts))
 
 
 def inputs(x: Tensor, parameters: Mapping[str, Any], gates: int = 1, more: int = 0) -> dict[str, Any]:
@@ -72,11 +71,11 @@ def sum_fields(tape: Tape, arguments: Arguments, u: Tensor | None, width: int | 
     is_fused = native.fits_cache(width, columns) and (tape.needs_weight or u is not None)
     fields: dict[str, Any] = {"h0": h0, "groups": native.row_groups(h.shape[1])} if is_fused else {}
     if is_fused:
-        fields["dweights"] = workspace.take(fields["groups"], width, native.padded(columns)).zero_()
+        fields["dweights"] = runtime.take(fields["groups"], width, native.padded(columns)).zero_()
     fields |= {"u": u} if u is not None else {}
     if u is not None and is_fused:
         return fields
-    return {**fields, "dx": workspace.take(*h.shape[:2], rows)}
+    return {**fields, "dx": runtime.take(*h.shape[:2], rows)}
 
 
 def weight_gradients(
@@ -96,7 +95,7 @@ def weight_gradients(
 
 def _output_map(dy: Tensor, h: Tensor, weight: Tensor | None) -> dict[str, Tensor | None]:
     """Return dL/dV, which is `weight` if the loop has computed it, and dL/dc, from dL/dy `[T, B, p]`."""
-    with stopwatch.part(stopwatch.READOUT):
+    with runtime.part(runtime.READOUT):
         constant, n = dy.new_ones(*dy.shape[:2], 1), h.shape[-1]
         if weight is not None:
             sums = native.outer_sums(dy, constant, None)
@@ -130,11 +129,11 @@ def total(row_sums: Tensor, h0: Tensor) -> Tensor:
 
 def outer_sums(*arguments: Any) -> Tensor:
     """Return dL/d[W, U]; see `native.outer_sums`."""
-    with stopwatch.part(stopwatch.WEIGHT_GRADIENT):
+    with runtime.part(runtime.WEIGHT_GRADIENT):
         return native.outer_sums(*arguments)
 
 
 def product(*arguments: Any) -> Tensor:
     """Return dL/dW; see `native.weight_gradient`."""
-    with stopwatch.part(stopwatch.WEIGHT_GRADIENT):
+    with runtime.part(runtime.WEIGHT_GRADIENT):
         return native.weight_gradient(*arguments)

@@ -1,4 +1,4 @@
-"""The compiled library for Python: its functions, the problems of `dense.h`, and matrices in the order it reads them.
+"""The CPU back end: the compiled library, its functions, the problems of `dense.h`, and the order of its matrices.
 
 No result depends on the number of threads.
 """
@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import backends, stopwatch
-from orthobench.recurrence.cpu import build, signatures, threads, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.cpu import build, signatures
+from orthobench.recurrence.kernels import find
 
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
 _CACHED = 1 << 20  # bytes of a packed matrix that stays in a core's cache; a larger one is read once for all batch rows
@@ -35,7 +37,7 @@ def missing() -> str | None:
     return None
 
 
-def unusable(name: str) -> str | None:
+def why_unusable(name: str) -> str | None:
     """Return the reason why the C kernels of an operation, or of a pass such as `project`, are not used, or None.
 
     The first call after a build compares the kernels with the reference.
@@ -70,7 +72,7 @@ def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
     """
     present = [each for each in tensors if each is not None]
     fit = all(each.is_cpu and each.dtype is torch.float32 and each.numel() for each in present)
-    return fit and _fits(layout, tensors) and not backends.in_torch() and not unusable(name)
+    return fit and _fits(layout, tensors) and not runtime.in_torch() and not why_unusable(name)
 
 
 def _fits(layout: str, tensors: Sequence[Tensor | None]) -> bool:
@@ -238,7 +240,7 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, /, **
     fields |= settings or {}
     steps, batch, features = fields["h"].shape
     groups, u = fields.get("groups"), fields.get("u")
-    if stopwatch.is_recording() and fields.get("dweights") is not None:
+    if runtime.is_timing() and fields.get("dweights") is not None:
         fields["weight_time"] = torch.zeros(2, dtype=torch.int64, device="cpu")
     fields |= {"steps": steps, "batch": batch, "features": features, "inputs": 0 if u is None else u.shape[-1]}
     packed: Tensor = fields["packed"]
@@ -248,7 +250,7 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, /, **
         if groups and 4 * fields["dweights"].numel() > _SUMS:
             rows //= 2
         count *= max(1, batch // (count * rows))
-    parts = threads.ranges(groups or batch, count)
+    parts = runtime.ranges(groups or batch, count)
     if groups:
         parts = [(batch * first // groups, batch * last // groups) for first, last in parts]
     run_parts(function, parts, **fields)
@@ -274,10 +276,10 @@ def run_parts(function: str, parts: Sequence[tuple[int, int]], /, **fields: Any)
 
         return run
 
-    name = stopwatch.FORWARD if function.endswith("_forward") else stopwatch.BACKWARD
-    share = stopwatch.WEIGHT_GRADIENT, lambda: float(times[0] / times[1])
-    with stopwatch.part(name) if times is None else stopwatch.divided(name, *share):
-        threads.run([task(*part) for part in parts])
+    name = runtime.FORWARD if function.endswith("_forward") else runtime.BACKWARD
+    share = runtime.WEIGHT_GRADIENT, lambda: float(times[0] / times[1])
+    with runtime.part(name) if times is None else runtime.divided(name, *share):
+        runtime.run_all([task(*part) for part in parts])
 
 
 def with_bias(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -301,7 +303,7 @@ def pack_transposed(weight: Tensor, gates: int = 1) -> Tensor:
 def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride: int, gates: int) -> Tensor:
     library = kernels()
     width = -(-n // library.vector_length()) * library.vector_length()
-    packed = workspace.take(width * gates * depth)
+    packed = runtime.take(width * gates * depth)
     matrix = {"to": pointer(packed), "from": pointer(weight, strided=True), "sj": output_stride, "sk": input_stride}
     library.pack(*_ordered("pack", n=n, depth=depth, gates=gates, **matrix))
     return packed
@@ -312,8 +314,8 @@ def linear(rows: Tensor, packed: Tensor, bias: Tensor | None, out: Tensor) -> Te
     depth, n = rows.shape[-1], out.shape[-1]
     count = rows.numel() // depth
     kernel = bind("linear", total=count, depth=depth, n=n, a=rows, packed=packed, bias=bias, out=out)
-    parts = threads.ranges(count, torch.get_num_threads() if count * depth * n > _SMALL else 1)
-    threads.run([functools.partial(kernel, *part) for part in parts])
+    parts = runtime.ranges(count, torch.get_num_threads() if count * depth * n > _SMALL else 1)
+    runtime.run_all([functools.partial(kernel, *part) for part in parts])
     return out
 
 
@@ -338,8 +340,8 @@ def outer_sums(dz: Tensor, states: Tensor, initial: Tensor | None, inputs: Tenso
     n, m, rows = states.shape[-1], 0 if inputs is None else inputs.shape[-1], steps * batch
     row_length = dz.stride(1) if batch > 1 else dz.stride(0)  # the stride of an axis of length 1 is arbitrary
     by_columns = not fits_cache(width, n + m)
-    columns = threads.ranges(width, torch.get_num_threads() if by_columns else 1)
-    segments = threads.ranges(rows, 1 if by_columns else min(16, max(1, rows * width * n // _SMALL)))
+    columns = runtime.ranges(width, torch.get_num_threads() if by_columns else 1)
+    segments = runtime.ranges(rows, 1 if by_columns else min(16, max(1, rows * width * n // _SMALL)))
     parts = dz.new_empty(len(segments), width, padded(n + m))
     shift = 0 if initial is None else batch
 
@@ -355,7 +357,9 @@ def outer_sums(dz: Tensor, states: Tensor, initial: Tensor | None, inputs: Tenso
 
         return run
 
-    threads.run([task(part, *rows_, *cols) for part, rows_ in zip(parts, segments, strict=True) for cols in columns])
+    runtime.run_all(
+        [task(part, *rows_, *cols) for part, rows_ in zip(parts, segments, strict=True) for cols in columns]
+    )
     return joined_sums(parts)
 
 
@@ -385,3 +389,39 @@ def total(per_row: Tensor) -> Tensor:
     total = per_row.new_empty(per_row.shape[1:])
     kernels().add_parts(per_row.shape[0], total.numel(), pointer(per_row), pointer(total))
     return total
+
+
+SLOWER_WITHOUT = "up to seven times slower"
+"""How much slower PyTorch is."""
+
+
+def unsupported(call: Call) -> str | None:
+    """Return the reason why this back end has no kernel for the call, or None."""
+    x, kernel = call.x, find(call.operation, "cpu")
+    if x.device.type != "cpu":
+        return f"the tensors are on {x.device.type}"
+    if kernel is None:
+        return "the operation has no C kernel"
+    if not isinstance(call.weight, Tensor):
+        return "W is applied by a function, which has no C kernel"
+    if x.dtype is not torch.float32:
+        return f"the C kernels are for float32, not {x.dtype}".replace("torch.", "")
+    return kernel.unsupported(call.parameters)
+
+
+def unusable(call: Call) -> str | None:
+    """Return the reason why the kernel of a supported call is not used on this machine, or None."""
+    return why_unusable(call.operation.name)
+
+
+def makes(call: Call) -> bool:
+    """Return whether the call's kernel computes the inputs itself, from their projection or convolution."""
+    kernel = find(call.operation, "cpu")
+    return kernel is not None and not isinstance(call.x, Tensor) and kernel.makes(call.x)
+
+
+def run(call: Call) -> Result:
+    """Run all steps."""
+    kernel = find(call.operation, "cpu")
+    assert kernel is not None
+    return kernel.run(call)

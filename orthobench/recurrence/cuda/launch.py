@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.call import Call
-from orthobench.recurrence.declaration import Declaration
+from orthobench.recurrence.call import Call, Declaration
 from orthobench.recurrence.kernels import Kernel, Tape
 
 MAX_ROW_FEATURES = 256

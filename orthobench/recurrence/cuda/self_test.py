@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence import comparison, kernels, reference
-from orthobench.recurrence.activations import IDENTITY, Activation
-from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.call import IDENTITY, Activation, Call, Result
 from orthobench.recurrence.cuda.launch import TritonKernel
 from orthobench.recurrence.operation import Operation
 from orthobench.recurrence.ops import operations

@@ -23,8 +23,8 @@ from typing import Any
 import filelock
 import torch
 
-from orthobench.cache import cache_folder
-from orthobench.recurrence import backends
+from orthobench.files import cache_folder
+from orthobench.recurrence import runtime
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cpu import build
 from orthobench.recurrence.cuda import self_test
@@ -189,7 +189,7 @@ def failure(call: Call, run: Run) -> str | None:
             if call.x.is_cuda and torch.cuda.is_current_stream_capturing():
                 return None  # a test would end the capture, and the warm-up has already tested the variant
             verdict = _known[form, device] = judge(call, form, run)
-        backends.record_self_test(verdict.form, verdict)
+        runtime.record_self_test(verdict.form, verdict)
         if not verdict.passed:
             return f"the CUDA kernels of {form}, failed their self-test: {verdict.reason}"
     return None

@@ -13,8 +13,7 @@ from pathlib import Path
 import jinja2
 
 from orthobench.errors import UsageError
-from orthobench.files.atomic import storage_error, write_bytes
-from orthobench.files.overwrite import START, refuse_file
+from orthobench.files import START, refuse_file, storage_error, write_bytes
 from orthobench.location import Location
 from orthobench.papers import find_paper
 from orthobench.reporting.contents import Contents

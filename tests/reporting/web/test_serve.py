@@ -18,8 +18,8 @@ from support.served import make_database, served
 from orthobench.errors import OrthobenchError
 from orthobench.reporting.web import serve as serving
 from orthobench.store import MetricRow, open_store
-from orthobench.store.connect import log_size
 from orthobench.store.open import open_read_only
+from orthobench.store.sqlite import log_size
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.declaration import Form, State, Step
+from orthobench.recurrence.call import Form, State, Step
 from orthobench.recurrence.operation import operation
 
 _FORM = Form({"step_size": 0.3, "frequency": 2.7, "damping": 1.3})

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.cpu import dense, native, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.cpu import dense, native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.cornn import cornn
 
@@ -18,7 +19,7 @@ class CoRNN(Kernel):
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         weight, (y0, z0) = arguments.weight, arguments.state
         n = y0.shape[-1]
-        y, z = workspace.take(*x.shape), workspace.take(*x.shape)
+        y, z = runtime.take(*x.shape), runtime.take(*x.shape)
         saved = dense.saved(y, 1) if keep else None
         native.loop(
             "cornn_forward",

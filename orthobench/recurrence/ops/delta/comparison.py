@@ -11,7 +11,7 @@ from orthobench.recurrence import convolution, reference
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import agreement
-from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.delta import delta_rule
 
 _CONVOLVED = (  # taps, inputs, corrections a step, whether outputs are read, keys, values; 32 and 32 have kernels apart

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution
+from orthobench.recurrence import convolution, runtime
 from orthobench.recurrence.call import Convolution, Projection
-from orthobench.recurrence.cpu import native, threads, workspace
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.delta import delta_rule
 
@@ -40,10 +40,10 @@ class Delta(Kernel):
         (start,), sizes = arguments.state, _sizes(x, arguments)
         steps, batch, heads, keys, values = (sizes[name] for name in ("steps", "batch", "heads", "keys", "values"))
         units, factors = batch * heads, sizes["factors"]
-        y, end = workspace.take(steps, batch, sizes["reads"] * heads * values), torch.empty_like(start)
-        errors = workspace.take(units, steps * factors * values) if keep else None
+        y, end = runtime.take(steps, batch, sizes["reads"] * heads * values), torch.empty_like(start)
+        errors = runtime.take(units, steps * factors * values) if keep else None
         memory = native.kernels().delta_memory(keys, values)
-        starts = workspace.take(units, -(-steps // sizes["group"]) * memory) if keep else None
+        starts = runtime.take(units, -(-steps // sizes["group"]) * memory) if keep else None
         tensors = _inputs(x, arguments) | {"start": start, "y": y, "end": end, "errors": errors, "starts": starts}
         _run("delta_forward", sizes, tensors)
         return (y,), (end, x, errors, starts)
@@ -59,7 +59,7 @@ class Delta(Kernel):
         dbeta, dstart = torch.empty_like(beta), torch.empty_like(start)
         by_decay = None if decay is None else torch.empty_like(decay)
         norms = x.new_empty(*x.shape[:2], sizes["heads"]) if tape.norms else None
-        dx, by_row = None if sizes["inputs"] else workspace.take(*x.shape), {}
+        dx, by_row = None if sizes["inputs"] else runtime.take(*x.shape), {}
         for name in ("input_weight", "convolution"):
             if (weight := tensors[name]) is not None:
                 by_row[name] = weight.new_zeros(x.shape[1], *weight.shape)
@@ -113,5 +113,5 @@ def _run(function: str, sizes: dict[str, Any], tensors: dict[str, Tensor | None]
     """Run one direction over all steps, with the heads of all rows split over the threads."""
     units = sizes["batch"] * sizes["heads"]
     work = sizes["steps"] * units * sizes["keys"] * sizes["values"] * sizes["factors"]
-    parts = threads.ranges(units, torch.get_num_threads() if work > _SMALL else 1)
+    parts = runtime.ranges(units, torch.get_num_threads() if work > _SMALL else 1)
     native.run_parts(function, parts, **sizes, **tensors)

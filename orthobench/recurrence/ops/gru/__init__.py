@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.activations import MODRELU, TANH, Activation, Kind
-from orthobench.recurrence.declaration import Form, State, Step
+from orthobench.recurrence.call import MODRELU, TANH, Activation, Form, Kind, State, Step
 from orthobench.recurrence.operation import operation
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.activations import Activation
-from orthobench.recurrence.cpu import dense, native, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.call import Activation
+from orthobench.recurrence.cpu import dense, native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.gru import gru
 
@@ -31,7 +32,7 @@ class GRU(Kernel):
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         weight, (h0,), parameters = arguments.weight, arguments.state, arguments.parameters
         n = h0.shape[-1]
-        h = workspace.take(*x.shape[:2], n)
+        h = runtime.take(*x.shape[:2], n)
         saved = dense.saved(h, 4 if parameters["reset_after"] else 3) if keep else None
         inputs = dense.inputs(x, parameters, gates=2, more=1)
         native.loop(
@@ -54,7 +55,7 @@ class GRU(Kernel):
         fields |= dense.sum_fields(tape, arguments, u, (4 if reset_after else 3) * n)
         fields |= {"saved": saved, "h0": h0}
         if "dweights" not in fields:  # then the backward loop keeps one more factor of dL/dW
-            fields["dmixed"] = workspace.take(*h.shape)
+            fields["dmixed"] = runtime.take(*h.shape)
         vectors = {"candidate_bias": "dcandidate_bias", "activation_bias": "dbias"}
         vectors = {name: sums for name, sums in vectors.items() if parameters[name] is not None}
         fields |= {sums: dense.row_sums(h0) for sums in vectors.values()}

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.activations import Kind
-from orthobench.recurrence.call import Call
+from orthobench.recurrence.call import Call, Declaration, Kind
 from orthobench.recurrence.cuda.launch import (
     TritonKernel,
     loss_gradient,
@@ -21,7 +20,6 @@ from orthobench.recurrence.cuda.launch import (
     step_launch,
     weight_gradient,
 )
-from orthobench.recurrence.declaration import Declaration
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
 from orthobench.recurrence.ops.gru import gru
 

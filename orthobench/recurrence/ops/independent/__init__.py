@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from orthobench.recurrence.activations import IDENTITY, RELU, TANH, Activation, Kind
-from orthobench.recurrence.declaration import Form, State, Step
+from orthobench.recurrence.call import IDENTITY, RELU, TANH, Activation, Form, Kind, State, Step
 from orthobench.recurrence.operation import operation
 
 

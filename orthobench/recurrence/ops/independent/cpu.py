@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.activations import Kind
-from orthobench.recurrence.cpu import native, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.call import Kind
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.cpu.blocks import record_norms, run_blocks
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.independent import independent_recurrence
@@ -26,7 +27,7 @@ class Independent(Kernel):
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        h = workspace.take(*x.shape)
+        h = runtime.take(*x.shape)
         run_blocks("independent_forward", h, x=x, h0=arguments.state[0], h=h, **_shared(arguments))
         return (h,), ()
 
@@ -34,10 +35,10 @@ class Independent(Kernel):
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         weight, (h0,), (h,) = arguments.weight, arguments.state, tape.states
         per_step = weight.dim() == 3
-        dx, dh0, da = workspace.take(*h.shape), torch.zeros_like(h0), None
+        dx, dh0, da = runtime.take(*h.shape), torch.zeros_like(h0), None
         if tape.needs_weight:
-            da = workspace.take(*h.shape) if per_step else torch.zeros_like(h0)
-        dh = workspace.take(*h.shape) if tape.norms else None
+            da = runtime.take(*h.shape) if per_step else torch.zeros_like(h0)
+        dh = runtime.take(*h.shape) if tape.norms else None
         tensors = {"h0": h0, "h": h, "grad_h": tape.gradient, "grad_last": tape.final[0]}
         run_blocks("independent_backward", h, **tensors, dx=dx, da=da, dh0=dh0, dh=dh, **_shared(arguments))
         record_norms(tape, [dh])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.declaration import Form, State, Step
+from orthobench.recurrence.call import Form, State, Step
 from orthobench.recurrence.operation import operation
 
 

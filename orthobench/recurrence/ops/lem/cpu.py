@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.cpu import dense, native, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.cpu import dense, native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.lem import lem
 
@@ -25,7 +26,7 @@ class LEM(Kernel):
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         weight, (y0, z0) = arguments.weight, arguments.state
         n = y0.shape[-1]
-        y, z = (workspace.take(*x.shape[:2], n) for _ in range(2))
+        y, z = (runtime.take(*x.shape[:2], n) for _ in range(2))
         saved, inputs = dense.saved(y, 4) if keep else None, dense.inputs(x, arguments.parameters, gates=3, more=1)
         native.loop(
             "lem_forward",

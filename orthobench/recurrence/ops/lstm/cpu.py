@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.cpu import dense, native, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.cpu import dense, native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.lstm import lstm
 
@@ -24,7 +25,7 @@ class LSTM(Kernel):
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         h0, c0 = arguments.state
-        h, c = (workspace.take(*x.shape[:2], h0.shape[-1]) for _ in range(2))
+        h, c = (runtime.take(*x.shape[:2], h0.shape[-1]) for _ in range(2))
         saved = dense.saved(h, 4) if keep else None
         packed, inputs = native.pack(arguments.weight, gates=4), dense.inputs(x, arguments.parameters, gates=4)
         native.loop("lstm_forward", packed=packed, h0=h0, c0=c0, h=h, c=c, saved=saved, **inputs)

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.call import Call
+from orthobench.recurrence.call import Call, Declaration
 from orthobench.recurrence.cuda.launch import TritonKernel, loss_gradient, record, step_launch, weight_gradient
-from orthobench.recurrence.declaration import Declaration
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
 from orthobench.recurrence.ops.lstm import lstm
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from orthobench.recurrence.declaration import Form, State, Step
+from orthobench.recurrence.call import Form, State, Step
 from orthobench.recurrence.operation import operation
 
 

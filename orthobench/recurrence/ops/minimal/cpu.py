@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.cpu import native, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.cpu.blocks import record_norms, run_blocks
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.minimal import min_gru, min_lstm
@@ -24,7 +25,7 @@ class Minimal(Kernel):
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         (h0,) = arguments.state
-        h = workspace.take(*x.shape[:2], h0.shape[-1])
+        h = runtime.take(*x.shape[:2], h0.shape[-1])
         run_blocks("minimal_forward", h, h0=h0, h=h, **_shared(x, arguments))
         return (h,), (x if keep else None,)
 
@@ -32,9 +33,9 @@ class Minimal(Kernel):
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         (h0,), (h,), (x,) = arguments.state, tape.states, tape.saved
         assert x is not None
-        dx, dh0 = workspace.take(*x.shape), torch.zeros_like(h0)
+        dx, dh0 = runtime.take(*x.shape), torch.zeros_like(h0)
         dbias = x.new_zeros(x.shape[1:])
-        dh = workspace.take(*h.shape) if tape.norms else None
+        dh = runtime.take(*h.shape) if tape.norms else None
         tensors = {"h0": h0, "h": h, "grad_h": tape.gradient, "grad_last": tape.final[0]}
         run_blocks("minimal_backward", h, **tensors, dx=dx, dbias=dbias, dh0=dh0, dh=dh, **_shared(x, arguments))
         record_norms(tape, [dh])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from orthobench.recurrence.declaration import State, Step
+from orthobench.recurrence.call import State, Step
 from orthobench.recurrence.operation import operation
 from orthobench.recurrence.ops.mlstm.layout import memory_blocks, memory_size, split_memories
 from orthobench.recurrence.ops.slstm import LARGEST_EXPONENT

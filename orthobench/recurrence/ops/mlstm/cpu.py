@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from orthobench.recurrence import runtime
 from orthobench.recurrence.call import Convolution, Projection
-from orthobench.recurrence.cpu import native, threads, workspace
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.mlstm import mlstm
 from orthobench.recurrence.ops.mlstm.layout import memory_blocks, memory_size
@@ -42,14 +43,14 @@ class MLSTM(Kernel):
             u, weight = native.with_bias(x, weight, parameters["input_bias"])
             inputs = {"u": u, "packed_inputs": _packed(weight, heads, size)}
         reads = parameters["reads"]
-        y, end = workspace.take(steps, batch, heads * size * reads), torch.empty_like(start)
+        y, end = runtime.take(steps, batch, heads * size * reads), torch.empty_like(start)
         results: dict[str, Tensor | None] = {"end": end}
         totals = starts = None
         if reads:
             library = native.kernels()
             chunks = -(-steps // library.mlstm_chunk())
-            totals = workspace.take(steps, batch, heads) if keep else None
-            starts = workspace.take(chunks, batch, heads, library.mlstm_memory(size)) if keep else None
+            totals = runtime.take(steps, batch, heads) if keep else None
+            starts = runtime.take(chunks, batch, heads, library.mlstm_memory(size)) if keep else None
             results |= {"y": y, "totals": totals, "starts": starts}
         _run("forward", arguments, y, inputs | results)
         return (y,), (end, inputs.get("x"), inputs.get("u"), inputs.get("packed_inputs"), totals, starts)
@@ -62,7 +63,7 @@ class MLSTM(Kernel):
         dgates = torch.empty_like(arguments.weight)
         dstart = torch.zeros_like(start) if tape.final[0] is None else tape.final[0].clone()
         norms = y.new_zeros(steps, batch) if tape.norms else None
-        dx = workspace.take(steps, batch, parts * heads * size) if u is None else None
+        dx = runtime.take(steps, batch, parts * heads * size) if u is None else None
         tensors = {"x": x, "u": u, "packed_inputs": packed, "dx": dx, "dgates": dgates, "dstart": dstart}
         tensors["norms"] = norms
         if parameters["reads"]:
@@ -70,11 +71,11 @@ class MLSTM(Kernel):
         du = dweights = None
         if u is not None:
             rows = parts * native.padded(size)
-            dweights = workspace.take(native.row_groups(batch), heads, u.shape[-1], rows).zero_()
+            dweights = runtime.take(native.row_groups(batch), heads, u.shape[-1], rows).zero_()
             tensors["dweights"] = dweights
         if tape.needs_inputs and u is not None:
             weight = parameters["input_weight"]
-            du = workspace.take(steps, batch, weight.shape[1])
+            du = runtime.take(steps, batch, weight.shape[1])
             tensors |= {"du": du, "packed_transposed": _packed_transposed(weight, heads, size)}
         _run("backward", arguments, y, tensors)
         for out in tape.norms:
@@ -118,6 +119,6 @@ def _run(direction: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, 
     sizes |= {"inputs": 0 if u is None else u.shape[-1], "differentiated": 0 if du is None else du.shape[-1]}
     sizes["exponential"] = arguments.parameters["exponential_forget"]
     count = torch.get_num_threads() if steps * batch * heads * size**2 > _SMALL else 1
-    parts = [(batch * first // groups, batch * last // groups) for first, last in threads.ranges(groups, count)]
+    parts = [(batch * first // groups, batch * last // groups) for first, last in runtime.ranges(groups, count)]
     kernel = "mlstm" if arguments.parameters["reads"] else "mlstm_final"
     native.run_parts(f"{kernel}_{direction}", parts, **sizes, **tensors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from orthobench.recurrence.declaration import State, Step
+from orthobench.recurrence.call import State, Step
 from orthobench.recurrence.operation import operation
 
 

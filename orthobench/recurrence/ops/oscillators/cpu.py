@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.cpu import native, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.cpu.blocks import record_norms, run_blocks
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.oscillators import oscillators
@@ -22,7 +23,7 @@ class Oscillators(Kernel):
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        y, z = workspace.take(*x.shape), workspace.take(*x.shape)
+        y, z = runtime.take(*x.shape), runtime.take(*x.shape)
         run_blocks("oscillators_forward", y, y=y, z=z, **_shared(x, arguments))
         return (y, z), (x if keep else None,)
 
@@ -30,9 +31,9 @@ class Oscillators(Kernel):
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         (y, z), (x,) = tape.states, tape.saved
         assert x is not None
-        dx, (dy0, dz0) = workspace.take(*y.shape), map(torch.zeros_like, arguments.state)
+        dx, (dy0, dz0) = runtime.take(*y.shape), map(torch.zeros_like, arguments.state)
         dweight = y.new_zeros(y.shape[1], len(arguments.weight))
-        dy, dz = (workspace.take(*y.shape) if tape.norms else None for _ in range(2))
+        dy, dz = (runtime.take(*y.shape) if tape.norms else None for _ in range(2))
         run_blocks(
             "oscillators_backward",
             y,

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.activations import LEAKY_RELU, TANH, Activation, Kind
-from orthobench.recurrence.call import Weight
-from orthobench.recurrence.declaration import Form, State, Step
+from orthobench.recurrence.call import LEAKY_RELU, TANH, Activation, Form, Kind, State, Step, Weight
 from orthobench.recurrence.operation import operation
 
 

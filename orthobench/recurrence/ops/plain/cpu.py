@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.activations import Activation, Kind
-from orthobench.recurrence.cpu import dense, native, workspace
+from orthobench.recurrence import runtime
+from orthobench.recurrence.call import Activation, Kind
+from orthobench.recurrence.cpu import dense, native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.plain import gated_recurrence, lipschitz, recurrence
 
@@ -47,7 +48,7 @@ class Recurrence(Kernel):
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         settings, bias = Recurrence.settings(arguments.parameters), Recurrence.bias(arguments.parameters)
-        h = workspace.take(*x.shape[:2], arguments.weight.shape[0])
+        h = runtime.take(*x.shape[:2], arguments.weight.shape[0])
         # The complex kinds' input and the Euler form's update cannot be recovered from h.
         needs_more = arguments.parameters["activation"].is_complex or settings["euler"]
         saved = dense.saved(h, 1) if keep and needs_more else None
@@ -55,7 +56,7 @@ class Recurrence(Kernel):
         fields |= {"bias": bias, "h0": arguments.state[0], "h": h, "saved": saved}
         y = []
         if (output_weight := arguments.parameters.get("output_weight")) is not None:
-            y = [workspace.take(*h.shape[:2], len(output_weight))]
+            y = [runtime.take(*h.shape[:2], len(output_weight))]
             fields |= {"outputs": len(output_weight), "packed_outputs": native.pack(output_weight), "y": y[0]}
             fields |= {"output_bias": arguments.parameters["output_bias"]}
         native.loop("recurrence_forward", settings, packed=native.pack(arguments.weight), **fields)
@@ -92,7 +93,7 @@ class Gated(Kernel):
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         (h0,) = arguments.state
-        h = workspace.take(*x.shape[:2], h0.shape[-1])
+        h = runtime.take(*x.shape[:2], h0.shape[-1])
         saved = dense.saved(h, 2) if keep else None
         settings = Gated.settings(arguments.parameters)
         native.loop("gated_forward", settings, x=x, packed=native.pack(arguments.weight), h0=h0, h=h, saved=saved)
@@ -101,7 +102,7 @@ class Gated(Kernel):
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         (h0,), (h,), (saved,) = arguments.state, tape.states, tape.saved
-        dmixed = workspace.take(*h.shape)
+        dmixed = runtime.take(*h.shape)
         fields = dense.fields(tape, 2 * h.shape[-1], Gated.settings(arguments.parameters))
         fields |= {"saved": saved, "dmixed": dmixed, "packed": native.pack_transposed(arguments.weight)}
         native.loop("gated_backward", **fields)
@@ -117,7 +118,7 @@ class Lipschitz(Kernel):
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        h = workspace.take(*x.shape)
+        h = runtime.take(*x.shape)
         saved = dense.saved(h, 1) if keep else None
         packed = native.pack(arguments.weight, gates=2)
         settings = Lipschitz.settings(arguments.parameters)
@@ -128,7 +129,7 @@ class Lipschitz(Kernel):
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         weight, (h0,), (h,), (saved,) = arguments.weight, arguments.state, tape.states, tape.saved
         n = h.shape[-1]
-        dlinear = workspace.take(*h.shape)
+        dlinear = runtime.take(*h.shape)
         fields = dense.fields(tape, n, Lipschitz.settings(arguments.parameters)) | {"saved": saved, "dmixed": dlinear}
         native.loop(
             "lipschitz_backward",

@@ -13,10 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.activations import MODRELU, TANH, Activation, Kind
-from orthobench.recurrence.call import Call
+from orthobench.recurrence.call import MODRELU, TANH, Activation, Call, Declaration, Kind
 from orthobench.recurrence.cuda import launch
-from orthobench.recurrence.declaration import Declaration
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
 from orthobench.recurrence.ops.plain import gated_recurrence, recurrence
 

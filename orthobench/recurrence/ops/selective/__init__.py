@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import linear, softplus
 
-from orthobench.recurrence.declaration import State, Step
+from orthobench.recurrence.call import State, Step
 from orthobench.recurrence.operation import operation
 
 

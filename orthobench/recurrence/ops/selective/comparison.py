@@ -11,7 +11,7 @@ from orthobench.recurrence import convolution, reference
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import agreement
-from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.selective import gate as selective_gate
 from orthobench.recurrence.ops.selective import selective_scan
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution
+from orthobench.recurrence import convolution, runtime
 from orthobench.recurrence.call import Convolution, Projection
-from orthobench.recurrence.cpu import native, threads, workspace
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.selective import selective_scan
 
@@ -42,10 +42,10 @@ class Selective(Kernel):
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         (start,), parameters = arguments.state, arguments.parameters
         (steps, batch, _), width = x.shape, len(parameters["step_bias"])
-        y, end = workspace.take(steps, batch, width * parameters["reads"]), torch.empty_like(start)
+        y, end = runtime.take(steps, batch, width * parameters["reads"]), torch.empty_like(start)
         length = native.kernels().selective_starts(steps, batch, width, parameters["state_size"])
-        starts = workspace.take(length) if keep else None
-        mapped = workspace.take(steps, batch, len(arguments.weight)) if arguments.weight.dim() == 2 else None
+        starts = runtime.take(length) if keep else None
+        mapped = runtime.take(steps, batch, len(arguments.weight)) if arguments.weight.dim() == 2 else None
         _run(
             "selective_forward",
             x,
@@ -64,11 +64,11 @@ class Selective(Kernel):
         before, gate = parameters.get("before"), parameters.get("gate")
         gradient = _unless_empty(tape.gradient)
         single = {
-            "dx": None if "input_weight" in parameters else workspace.take(*x.shape),
-            "dweight": workspace.take(*weight.shape) if mapped is None else None,
+            "dx": None if "input_weight" in parameters else runtime.take(*x.shape),
+            "dweight": runtime.take(*weight.shape) if mapped is None else None,
             "dstart": torch.zeros_like(start) if tape.final[0] is None else tape.final[0].clone(),
             "dbefore": None if before is None else torch.empty_like(before),
-            "dgate": None if gate is None or gradient is None else workspace.take(*gate.shape),
+            "dgate": None if gate is None or gradient is None else runtime.take(*gate.shape),
         }
         dmap = None if mapped is None else x.new_zeros(groups, len(weight), native.padded(width))
         sums = {
@@ -129,5 +129,5 @@ def _run(
     sizes = {"steps": steps, "batch": batch, "width": width, "size": size, "rank": rank, "groups": groups}
     sizes |= {"negative": parameters["negative"], "taps": 0 if taps is None else len(taps)}
     sizes["inputs"] = inputs if "input_weight" in parameters else 0
-    parts = threads.ranges(groups, torch.get_num_threads() if steps * batch * width * size > _SMALL else 1)
+    parts = runtime.ranges(groups, torch.get_num_threads() if steps * batch * width * size > _SMALL else 1)
     native.run_parts(function, parts, **sizes, **by_name)

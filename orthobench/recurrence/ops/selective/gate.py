@@ -12,13 +12,12 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import silu
 
-from orthobench.recurrence import dispatch
-from orthobench.recurrence.call import Convolution, Inputs, Projection, Result
+from orthobench.recurrence import operation
+from orthobench.recurrence.call import Convolution, GradientTrace, Inputs, Projection, Result
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.kernels import Kernel
 from orthobench.recurrence.ops.selective import selective_scan
 from orthobench.recurrence.projection import project
-from orthobench.recurrence.trace import GradientTrace
 
 
 def gated_scan(
@@ -45,11 +44,11 @@ def gated_scan(
         o `[T, B, D]`, and the final state `[B, N * D]`.
     """
     call = selective_scan.call(x, weight, state, trace, **parameters)
-    kernel = dispatch.kernel_of(call, dispatch.choose(call))
+    kernel = operation.kernel_of(call, operation.choose(call))
     if kernel.gates_outputs and _fits(x, skip, gate):
-        return dispatch.run(replace(call, parameters={**call.parameters, "skip": skip, **_gate(kernel, x, gate)}))
-    inputs = dispatch.resolved(x)
-    y, final = dispatch.run(replace(call, x=inputs))
+        return operation.run(replace(call, parameters={**call.parameters, "skip": skip, **_gate(kernel, x, gate)}))
+    inputs = operation.resolved(x)
+    y, final = operation.run(replace(call, x=inputs))
     return in_pytorch(y, inputs, skip, None if gate is None else project(gate.inputs, gate.weight, gate.bias)), final
 
 

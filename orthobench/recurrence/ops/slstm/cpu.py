@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from orthobench.recurrence import runtime
 from orthobench.recurrence.call import Convolution, Projection
-from orthobench.recurrence.cpu import native, threads, workspace
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.slstm import slstm
 
@@ -32,10 +33,10 @@ class SLSTM(Kernel):
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         h0, c0, n0, m0 = arguments.state
         steps, shape, heads = len(x), h0.shape, arguments.parameters["heads"]
-        h = workspace.take(steps, *shape)
-        c, n = (workspace.take(steps if keep else 1, *shape) for _ in range(2))
+        h = runtime.take(steps, *shape)
+        c, n = (runtime.take(steps if keep else 1, *shape) for _ in range(2))
         m = m0.clone()
-        saved = workspace.take(steps, shape[0], 4 * shape[1]) if keep else None
+        saved = runtime.take(steps, shape[0], 4 * shape[1]) if keep else None
         inputs = {"x": x}
         if "input_weight" in arguments.parameters:
             x, weight = native.with_bias(x, *(arguments.parameters[name] for name in ("input_weight", "input_bias")))
@@ -54,8 +55,8 @@ class SLSTM(Kernel):
         inputs, groups, size = 0 if u is None else u.shape[-1], native.row_groups(batch), weight.shape[1]
         dweights = None
         if tape.needs_weight or u is not None:
-            dweights = workspace.take(groups, heads, 4 * size, native.padded(size + inputs)).zero_()
-        dx = workspace.take(len(h), batch, 4 * features) if u is None else None
+            dweights = runtime.take(groups, heads, 4 * size, native.padded(size + inputs)).zero_()
+        dx = runtime.take(len(h), batch, 4 * features) if u is None else None
         dh0, *others = torch.empty_like(h0), *(tape.last(i).clone() for i in (1, 2, 3))
         tensors = {"u": u, "h0": h0, "c0": c0, "n0": n0, "h": h, "c": c, "n": n, "saved": saved}
         tensors |= {"grad_h": tape.gradient, "grad_last": tape.final[0]}
@@ -64,7 +65,7 @@ class SLSTM(Kernel):
         packed, du = torch.stack([native.pack_transposed(each) for each in rows]), None
         if tape.needs_inputs and u is not None:
             input_rows = _by_head(parameters["input_weight"], heads).flatten(0, 1)
-            du = workspace.take(*h.shape[:2], input_rows.shape[1])
+            du = runtime.take(*h.shape[:2], input_rows.shape[1])
             tensors |= {"du": du, "packed_transposed": native.pack_transposed(input_rows)}
         dx = dx if u is None else du
         _run("slstm_backward", arguments, packed=packed, **tensors, **results)
@@ -103,5 +104,5 @@ def _run(function: str, arguments: Arguments, **tensors: Any) -> None:
     sizes["differentiated"] = 0 if du is None else du.shape[-1]
     count = torch.get_num_threads() if h.numel() > _SMALL else 1
     count *= max(1, batch // (count * _ROWS))
-    parts = [(batch * first // groups, batch * last // groups) for first, last in threads.ranges(groups, count)]
+    parts = [(batch * first // groups, batch * last // groups) for first, last in runtime.ranges(groups, count)]
     native.run_parts(function, parts, **sizes, **tensors)

@@ -6,9 +6,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from orthobench import seeds
 from orthobench.model import Signature
-from orthobench.task import Batch, Metric, SyntheticSettings, Task
+from orthobench.task import Batch, Metric, SyntheticSettings, Task, seeded_generator
 
 
 class ModularSumSettings(SyntheticSettings):
@@ -28,7 +27,7 @@ class ModularSum(Task):
         self.modulus = settings.modulus
         self.signature = Signature(input_size=settings.modulus, output_size=settings.modulus, readout="last")
         for part, size in (("train", settings.train_size), ("test", settings.test_size)):
-            generator = seeds.generator(seed, "modular sum", part)
+            generator = seeded_generator(seed, "modular sum", part)
             digits = torch.randint(settings.modulus, (size, settings.sequence_length), generator=generator)
             setattr(self, part, Digits(digits.to(device), settings.modulus))
 

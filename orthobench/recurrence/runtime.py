@@ -1,0 +1,257 @@
+"""What all calls share at run time: the chosen back end and the record of those used, threads, memory and time.
+
+Large tensors are in reused memory, because fresh pages cost as much time as the arithmetic on them. A tensor from this
+pool owns its memory like any other tensor as long as anything (a view, a saved tensor, a user) holds its storage. After
+that the memory returns to the pool.
+
+The seconds of the parts of a training step are measured inside `record_times`, and nothing is timed outside it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+AUTO = "auto"
+REFERENCE = "reference"
+BACKENDS = (REFERENCE, "cpu", "cuda")
+
+_current: ContextVar[str | None] = ContextVar("recurrence_backend", default=None)
+_default = AUTO
+
+
+class SelfTest(Protocol):
+    """The verdict on the kernels of one variant: why they failed their self-test, or None."""
+
+    @property
+    def reason(self) -> str | None: ...
+
+    def machine(self) -> dict[str, Any]:
+        """Return the facts for which the verdict is valid, as JSON values."""
+
+
+class _Record(threading.local):
+    """The record of this thread's calls."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+        self.self_tests: dict[str, SelfTest] = {}
+
+
+_record = _Record()
+
+
+class BackendError(ValueError):
+    """The chosen back end cannot run a call; the message gives the reason."""
+
+
+def set_backend(name: str) -> None:
+    """Set the back end of every call outside `use_backend`: one of BACKENDS, or "auto"."""
+    global _default
+    _default = _checked(name)
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[None]:
+    """Set the back end of the calls inside the block: one of BACKENDS, or "auto"."""
+    token = _current.set(_checked(name))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def chosen_backend() -> str:
+    """Return the name set by `use_backend` or `set_backend`: one of BACKENDS, or "auto"."""
+    return _current.get() or _default
+
+
+def in_torch() -> bool:
+    """Return whether only torch's operations are used, because the user chose so or a program is being exported."""
+    return torch.compiler.is_exporting() or chosen_backend() == REFERENCE
+
+
+def last_used() -> set[str]:
+    """Return the names of the back ends that ran this thread's calls since `forget_used`, for a run's record."""
+    return set(_record.used)
+
+
+def record_used(name: str) -> None:
+    """Record the name of a back end that ran a call, for `last_used`."""
+    _record.used.add(name)
+
+
+def last_self_tests() -> dict[str, Any] | None:
+    """Return the machine and the self-tests on which calls relied since `forget_used`, as JSON values, or None.
+
+    A test is "passed" or the reason for its failure. All runs that rely on the same tests have the same record, because
+    runs of one environment share it.
+    """
+    tests = _record.self_tests
+    if not tests:
+        return None
+    machine = next(iter(tests.values())).machine()
+    return {**machine, "tests": {form: test.reason or "passed" for form, test in sorted(tests.items())}}
+
+
+def record_self_test(form: str, verdict: SelfTest) -> None:
+    """Record a verdict on which a call relied, for `last_self_tests`."""
+    _record.self_tests[form] = verdict
+
+
+def forget_used() -> None:
+    """Empty the records of `last_used` and `last_self_tests`."""
+    _record.used.clear()
+    _record.self_tests.clear()
+
+
+def _checked(name: str) -> str:
+    if name not in (AUTO, *BACKENDS):
+        raise ValueError(f"unknown recurrence back end {name!r}: one of {', '.join((AUTO, *BACKENDS))}")
+    return name
+
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_pools.clear)
+
+
+def run_all(tasks: Sequence[Callable[[], None]]) -> None:
+    """Run all tasks, in list order, on up to torch.get_num_threads() threads, including the caller's."""
+    helpers = min(torch.get_num_threads(), len(tasks)) - 1
+    waiting = deque(tasks)
+
+    def work() -> None:
+        while True:
+            try:
+                task = waiting.popleft()
+            except IndexError:
+                return
+            task()
+
+    if helpers < 1:
+        return work()
+    if helpers not in _pools:
+        _pools[helpers] = ThreadPoolExecutor(helpers, thread_name_prefix="recurrence")
+    futures = [_pools[helpers].submit(work) for _ in range(helpers)]
+    try:
+        work()
+    finally:
+        for future in futures:
+            future.result()
+    return None
+
+
+def ranges(size: int, parts: int) -> list[tuple[int, int]]:
+    """Divide [0, size) into at most `parts` ranges of nearly equal length."""
+    parts = max(1, min(parts, size))
+    return [(size * i // parts, size * (i + 1) // parts) for i in range(parts)]
+
+
+_POOLED_FROM = 1 << 20  # bytes; for less, torch's allocator is as good
+_RETENTION = 64  # calls of `take` after which an unused buffer is freed
+_LITTLE = 1 << 30  # bytes of unused buffers that need not be freed, because fresh pages would cost more
+
+
+class Workspace:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._clock = 0
+        self._free: list[tuple[int, np.ndarray]] = []  # the clock when it came back, and the buffer
+        # Finalizers fill it. They may run while the lock is held, but a deque's append does not need the lock.
+        self._returned: deque[np.ndarray] = deque()
+
+    def take(self, *shape: int) -> Tensor:
+        """Return an uninitialised contiguous float32 tensor of this shape, aligned to 64 bytes."""
+        size = 4 * math.prod(shape)
+        if size < _POOLED_FROM:
+            return torch.empty(shape, dtype=torch.float32, device="cpu")  # because programs may change the defaults
+        buffer = self._buffer(size)
+        start = -buffer.ctypes.data % 64
+        # torch keeps this new array object until the storage dies, which returns the buffer.
+        loan = buffer[start : start + size].view(np.float32)
+        weakref.finalize(loan, self._returned.append, buffer).atexit = False
+        return torch.from_numpy(loan).view(shape)
+
+    def release(self) -> None:
+        """Free the unused buffers if they are large in total, because the next work needs other sizes."""
+        with self._lock:
+            self._collect()
+            if sum(buffer.nbytes for _, buffer in self._free) > _LITTLE:
+                self._free = []
+
+    def _collect(self) -> None:
+        """Move the buffers that came back to the unused ones."""
+        while self._returned:
+            self._free.append((self._clock, self._returned.popleft()))
+
+    def _buffer(self, size: int) -> np.ndarray:
+        with self._lock:
+            self._clock += 1
+            self._collect()
+            fitting = [entry for entry in self._free if size + 64 <= entry[1].nbytes <= 2 * size]
+            if fitting:
+                chosen = min(fitting, key=lambda entry: entry[1].nbytes)
+                self._free = [entry for entry in self._free if entry is not chosen]
+            self._free = [entry for entry in self._free if self._clock - entry[0] < _RETENTION]
+        return chosen[1] if fitting else np.empty(size + 64, np.uint8)
+
+
+_shared = Workspace()
+take, release = _shared.take, _shared.release
+
+
+FORWARD, BACKWARD = "forward", "backward"
+WEIGHT_GRADIENT, PROJECTION, READOUT = "weight gradient", "input projection", "output map"
+
+_recorded: dict[str, float] | None = None
+
+
+@contextmanager
+def record_times() -> Iterator[dict[str, float]]:
+    """Sum the seconds of each `part` inside the block in the dictionary that it yields."""
+    global _recorded
+    before, _recorded = _recorded, {}
+    try:
+        yield _recorded
+    finally:
+        _recorded = before
+
+
+def is_timing() -> bool:
+    """Return whether parts are being timed."""
+    return _recorded is not None
+
+
+def part(name: str) -> AbstractContextManager[None]:
+    """Time the block as this part, inside `record_times`. Parts do not overlap."""
+    return nullcontext() if _recorded is None else _timed({name: lambda: 1.0}, _recorded)
+
+
+def divided(name: str, inner: str, share: Callable[[], float]) -> AbstractContextManager[None]:
+    """Time the block as two parts, inside `record_times`; afterwards `share` returns the inner part's share."""
+    return nullcontext() if _recorded is None else _timed({name: lambda: 1 - share(), inner: share}, _recorded)
+
+
+@contextmanager
+def _timed(shares: Mapping[str, Callable[[], float]], seconds: dict[str, float]) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        spent = time.perf_counter() - start
+        for name, share in shares.items():
+            seconds[name] = seconds.get(name, 0.0) + spent * share()
