@@ -89,7 +89,7 @@ NAMES = {
     "gate.check": ("CheckResult",),
     "options": ("RunOptions", "SweepOptions"),
     "execution.session": ("SweepResult",),
-    "process.signals": ("Stopped",),
+    "process": ("Stopped",),
     "planning.search": ("TuningResult",),
     "training.events": ("EventSink",),
 }

@@ -21,7 +21,6 @@ from orthobench.recurrence import (
     head_norm,
     layer_norm,
     project,
-    read,
     reading,
     recurrence,
     short_convolution,
@@ -239,11 +238,9 @@ def test_nan_row_of_a_readout_leaves_the_others_unchanged(in_loop: bool) -> None
 
     def function(state: Tensor, mapped: Tensor, weight: Tensor, output: Tensor, bias: Tensor) -> list[Tensor]:
         x = Projection(u, mapped, None)
-        if not in_loop:
-            return [read(recurrence(x, weight, (state,), None, TANH)[0], output, bias)]
-        with reading(output, bias):
+        with reading(output, bias, in_loop) as read:
             states, _ = recurrence(x, weight, (state,), None, TANH)
-        return [read(states, output, bias)]
+        return [read(states)]
 
     shapes = [(BATCH, N), (N, 3), (N, N), (7, N), (7,)]
     assert_rows_are_apart(function, [0.3 * normal(*shape, seed=k) for k, shape in enumerate(shapes)])

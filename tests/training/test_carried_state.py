@@ -14,7 +14,7 @@ from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
-from orthobench.task import generator
+from orthobench.task import seeded_generator
 from orthobench.tasks.ptb import PTB
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
@@ -76,7 +76,7 @@ def torch_rnn(config):
     task = PTB(config.task_settings, 0, CPU)
     m = task.signature.input_size
     model = config.model_class(
-        config.model_settings, Signature(m, m, "all"), generator(config.spec.seed, "model", config.spec.model)
+        config.model_settings, Signature(m, m, "all"), seeded_generator(config.spec.seed, "model", config.spec.model)
     )
     rnn, out = nn.RNN(m, 6, nonlinearity="tanh"), nn.Linear(6, m)
     with torch.no_grad():
