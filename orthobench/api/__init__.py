@@ -89,7 +89,7 @@ NAMES = {
     "gate.check": ("CheckResult",),
     "options": ("RunOptions", "SweepOptions"),
     "execution.session": ("SweepResult",),
-    "process.stop": ("Stopped",),
+    "process.signals": ("Stopped",),
     "planning.search": ("TuningResult",),
     "training.events": ("EventSink",),
 }

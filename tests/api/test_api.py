@@ -91,8 +91,8 @@ def test_settings_are_resolved_and_database_opened_once(monkeypatch):
     from orthobench.store import open as opening
 
     calls = []
-    config, make_engine = spec._config, opening.make_engine
-    monkeypatch.setattr(spec, "_config", lambda *a, **k: (calls.append("resolve"), config(*a, **k))[1])
+    canonical, make_engine = spec._spec, opening.make_engine
+    monkeypatch.setattr(spec, "_spec", lambda *a, **k: (calls.append("resolve"), canonical(*a, **k))[1])
     monkeypatch.setattr(opening, "make_engine", lambda *a, **k: (calls.append("open"), make_engine(*a, **k))[1])
     ob.run("adding", "rnn", settings=SETTINGS)
     assert calls.count("resolve") == 1
