@@ -21,6 +21,7 @@ from orthobench.plugins import Catalog
 from orthobench.recurrence import GradientTrace
 from orthobench.task import TrainingSettings
 from orthobench.testing import problems
+from orthobench.training.trainer import build_model
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = re.findall(
@@ -72,7 +73,10 @@ def test_gradient_norms_of_the_examples_loop_match_the_equation(write_example):
     """With h_t = a h_{t-1} + ..., dL/dh_t = (dL/dh_T) a^(T-t), unit by unit."""
     cls = Catalog([write_example("leaky_rnn")]).load("model", "leaky_rnn")
     signature = Signature(input_size=2, output_size=1, readout="last")
-    model, trace = cls.build(cls.Settings(hidden_size=5), signature, torch.Generator().manual_seed(1)), GradientTrace()
+    model, trace = (
+        build_model(cls, cls.Settings(hidden_size=5), signature, torch.Generator().manual_seed(1)),
+        GradientTrace(),
+    )
     torch.nn.init.uniform_(model.decay, 0.2, 0.9, generator=torch.Generator().manual_seed(2))
     outputs, _ = model(torch.ones(6, 3, 2), trace=trace)
     outputs.sum().backward()

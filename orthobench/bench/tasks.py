@@ -12,6 +12,7 @@ from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.task import Batches, seeded_generator
+from orthobench.training.trainer import build_model
 
 MODEL = "scornn"
 """A fast model, with which the share of the data is largest."""
@@ -61,7 +62,9 @@ def _measure_all(catalog: Catalog, setup: Setup) -> dict[str, Any]:
 def _measure(catalog: Catalog, task_name: str, overrides: dict[str, str], setup: Setup) -> dict[str, Any]:
     config = resolve(catalog, task_name, MODEL, overrides, "quick" if setup.quick else "paper", SEED)
     task = config.task_class(config.task_settings, SEED, setup.device)
-    model = config.model_class.build(config.model_settings, task.signature, seeded_generator(SEED, "model", MODEL))
+    model = build_model(
+        config.model_class, config.model_settings, task.signature, seeded_generator(SEED, "model", MODEL)
+    )
     next_batch = NextBatch(Batches(task, config.training, SEED, setup.device))
     batch = next_batch()
     step = ModelStep(model.to(setup.device), batch, task.loss)

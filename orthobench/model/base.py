@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -262,35 +262,6 @@ class Model(nn.Module, ABC):
                 nn.init.trunc_normal_(self.output_bias, std=0.1, a=-0.2, b=0.2, generator=generator)
             case "constant":
                 nn.init.constant_(self.output_bias, 0.01)
-
-    @classmethod
-    def build(cls, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> Model:
-        """Build a model with these settings: of this class, or a stack of its cells (`orthobench.model.stack`).
-
-        With an embedding E `[e, m]` the model reads E x_t (setting `embedding_start`). The setting `output_weight`
-        replaces the model's own initial output weight.
-        """
-        model_class: type[Model] = cls
-        if settings.is_stack:
-            from orthobench.model.stack import stack_of  # that module defines a subclass of this class
-
-            model_class = stack_of(cls, cls.layer_class(settings))
-        size = settings.embedding_size
-        inner = signature if size is None else replace(signature, input_size=size)
-        model = model_class(settings, inner, generator)
-        if settings.output_weight == "linear":
-            torch_linear_(model.output_weight, model.output_weight.shape[1], generator)
-        elif settings.output_weight == "glorot":
-            nn.init.xavier_uniform_(model.output_weight, generator=generator)
-        if size is None:
-            return model
-        embedding = torch.empty(size, signature.input_size)
-        if settings.embedding_start == "normal":
-            nn.init.normal_(embedding, generator=generator)
-        else:
-            nn.init.uniform_(embedding, -0.1, 0.1, generator=generator)
-        model.embedding = nn.Parameter(embedding)
-        return model
 
     @classmethod
     def layer_class(cls, settings: ModelSettings) -> type[Model]:

@@ -116,7 +116,7 @@ KINDS: dict[str | None, type[Layer]] = {None: Layer, "residual": ResidualBlock, 
 
 
 class Stack(Model):
-    """A model of several layers; `Model.build` calls `stack_of`, which creates the subclass for a cell.
+    """A model of several layers; `stack_of` creates the subclass for a cell.
 
     Layers have numbers from 1, the lowest, in the names of matrices ("1.W") and of states ("1.h"). The state consists
     of the tensors of all cells, lowest first. A trace receives the states of the last layer under their own names, and

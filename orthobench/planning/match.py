@@ -18,6 +18,7 @@ from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES
 from orthobench.spec import RunConfig, resolve
 from orthobench.task import SyntheticSettings
+from orthobench.training.trainer import build_model
 
 TOLERANCE = 0.05
 """The largest allowed difference between a count and the target, as a fraction of the target."""
@@ -153,12 +154,12 @@ class Counter:
         settings, generator = config.model_settings, torch.Generator()
         try:
             with torch.device("meta"):
-                return config.model_class.build(settings, signature, generator).parameter_count()
+                return build_model(config.model_class, settings, signature, generator).parameter_count()
         except Exception:  # a plugin may raise any error on tensors without numbers
             if settings.hidden_size > LARGEST_ON_CPU:
                 raise UsageError(f"{config.spec.model} is too large to be counted: name fewer parameters") from None
         try:
-            return config.model_class.build(settings, signature, generator).parameter_count()
+            return build_model(config.model_class, settings, signature, generator).parameter_count()
         except OrthobenchError:
             raise
         except Exception as error:  # a plugin may raise any error

@@ -13,6 +13,7 @@ from orthobench.recurrence import GradientTrace
 from orthobench.task import TrainingSettings
 from orthobench.testing.require import no_global_draws, require, require_apart
 from orthobench.training.optimizers import make_optimizer
+from orthobench.training.trainer import build_model
 
 TIME, BATCH, INPUTS, OUTPUTS, HIDDEN = 7, 3, 2, 4, 8
 UNKNOWN = "no known optimizer"
@@ -20,7 +21,7 @@ UNKNOWN = "no known optimizer"
 
 def _make(model_class: Any, readout: Any = "all", seed: int = 1, settings: Any = None) -> Model:
     settings = settings or model_class.Settings.read({"hidden_size": HIDDEN})
-    model = model_class.build(settings, Signature(INPUTS, OUTPUTS, readout), torch.Generator().manual_seed(seed))
+    model = build_model(model_class, settings, Signature(INPUTS, OUTPUTS, readout), torch.Generator().manual_seed(seed))
     require(isinstance(model, Model), "the class is not derived from Model")
     assert isinstance(model, Model)
     return model

@@ -20,7 +20,7 @@ from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.task import Task
-from orthobench.training.trainer import build_without_memory
+from orthobench.training.trainer import build_model, build_without_memory
 from orthobench.weights.files import BROKEN, SUFFIX, Content, decode, read
 
 LEAST_ROOM = 1 << 30
@@ -162,7 +162,7 @@ def load_content(content: bytes, name: str, device: torch.device, catalog: Catal
         raise UsageError(f"{name}: {error}") from error
     try:
         _check_shapes(decoded, config, facts.signature, name)
-        model = config.model_class.build(config.model_settings, facts.signature, torch.Generator())
+        model = build_model(config.model_class, config.model_settings, facts.signature, torch.Generator())
         model.load_state_dict(decoded.tensors)
     except UNEXPECTED as error:
         reason = " ".join(str(error).split())[:400]

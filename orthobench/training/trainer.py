@@ -10,17 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from orthobench.arguments import GraphMode
 from orthobench.errors import UsageError
+from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Model, ModelSettings, Signature, State
 from orthobench.recurrence.cpu.build import source_hash
 from orthobench.recurrence.runtime import last_used
@@ -62,13 +63,43 @@ def check_size(model_class: type[Model], settings: ModelSettings, signature: Sig
         )
 
 
+def build_model(
+    model_class: type[Model], settings: ModelSettings, signature: Signature, generator: torch.Generator
+) -> Model:
+    """Build a model with these settings: of this class, or a stack of its cells (`orthobench.model.stack`).
+
+    With an embedding E `[e, m]` the model reads E x_t (setting `embedding_start`). The setting `output_weight`
+    replaces the model's own initial output weight.
+    """
+    if settings.is_stack:
+        from orthobench.model.stack import stack_of  # most runs have one cell
+
+        model_class = stack_of(model_class, model_class.layer_class(settings))
+    size = settings.embedding_size
+    inner = signature if size is None else replace(signature, input_size=size)
+    model = model_class(settings, inner, generator)
+    if settings.output_weight == "linear":
+        torch_linear_(model.output_weight, model.output_weight.shape[1], generator)
+    elif settings.output_weight == "glorot":
+        nn.init.xavier_uniform_(model.output_weight, generator=generator)
+    if size is None:
+        return model
+    embedding = torch.empty(size, signature.input_size)
+    if settings.embedding_start == "normal":
+        nn.init.normal_(embedding, generator=generator)
+    else:
+        nn.init.uniform_(embedding, -0.1, 0.1, generator=generator)
+    model.embedding = nn.Parameter(embedding)
+    return model
+
+
 def build_without_memory(model_class: type[Model], settings: ModelSettings, signature: Signature) -> Model:
     """Return a model whose tensors have shapes but neither values nor memory.
 
     A model that computes with the values of its tensors may raise any error.
     """
     with _WithoutMemory():
-        return model_class.build(settings, signature, torch.Generator())
+        return build_model(model_class, settings, signature, torch.Generator())
 
 
 class _WithoutMemory(TorchFunctionMode):
@@ -202,7 +233,7 @@ class Trainer:
         self.config, self.task, self.device = config, task, device
         check_size(config.model_class, config.model_settings, task.signature)
         generator = seeded_generator(spec.seed, "model", spec.model)
-        self.model = config.model_class.build(config.model_settings, task.signature, generator).to(device)
+        self.model = build_model(config.model_class, config.model_settings, task.signature, generator).to(device)
         self.groups = self.model.parameter_groups()
         self.optimizers = self._make_optimizers()
         self.batches = Batches(task, self.training, spec.seed, device)

@@ -8,6 +8,7 @@ import torch
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.testing import problems
+from orthobench.training.trainer import build_model
 
 pytestmark = pytest.mark.grid
 
@@ -36,7 +37,8 @@ def test_every_setting_draws_from_the_given_generator_alone(name, setting, value
     cls = Catalog().load("model", name)
     settings = cls.Settings.read({"hidden_size": 8, setting: value, **needs})
     first, again = (
-        cls.build(settings, Signature(4, 3, "all"), torch.Generator().manual_seed(0)).state_dict() for _ in range(2)
+        build_model(cls, settings, Signature(4, 3, "all"), torch.Generator().manual_seed(0)).state_dict()
+        for _ in range(2)
     )
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(first[key], again[key]) for key in first)

@@ -14,6 +14,7 @@ from orthobench.errors import UsageError
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
+from orthobench.training.trainer import build_model
 
 pytestmark = pytest.mark.grid
 
@@ -22,7 +23,7 @@ CHARACTERS = Signature(50, 50, "all")
 
 def build(name, signature=CHARACTERS, seed=0, **settings):
     cls = Catalog().load("model", name)
-    return cls.build(cls.Settings.read(settings), signature, torch.Generator().manual_seed(seed))
+    return build_model(cls, cls.Settings.read(settings), signature, torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from support.models import make
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.sequences import last_valid, mean_of_valid, one_hot, steps_at
+from orthobench.training.trainer import build_model
 
 pytestmark = pytest.mark.grid
 
@@ -84,7 +85,7 @@ def test_symbols_equal_one_hot_vectors_in_value_and_gradient(name, settings):
     results = []
     for x, tokens in ((numbers, True), (vectors, False)):
         signature = Signature(SYMBOLS, OUTPUTS, "last_valid", tokens)
-        model = cls.build(read, signature, torch.Generator().manual_seed(0)).double()
+        model = build_model(cls, read, signature, torch.Generator().manual_seed(0)).double()
         outputs, _ = model(x, lengths=LENGTHS)
         outputs.square().sum().backward()
         results.append((outputs, *(p.grad for p in model.parameters() if p.grad is not None)))

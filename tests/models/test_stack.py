@@ -17,7 +17,7 @@ from orthobench.plugins import Catalog
 from orthobench.recurrence import GradientTrace
 from orthobench.spec import resolve
 from orthobench.testing import problems
-from orthobench.training.trainer import Trainer
+from orthobench.training.trainer import Trainer, build_model
 
 pytestmark = pytest.mark.grid
 
@@ -28,7 +28,7 @@ BLOCK = {"layers": 2, "block": "residual", "block_size": D}
 def build(name: str, readout: Any = "all", seed: int = 0, inputs: int = M, **settings: Any) -> Model:
     cls = Catalog().load("model", name)
     read = cls.Settings.read({"hidden_size": N, **settings})
-    return cls.build(read, Signature(inputs, P, readout), torch.Generator().manual_seed(seed))
+    return build_model(cls, read, Signature(inputs, P, readout), torch.Generator().manual_seed(seed))
 
 
 def noise(*shape: int, seed: int = 1) -> Tensor:

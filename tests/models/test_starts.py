@@ -14,6 +14,7 @@ from support.models import (
 
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
+from orthobench.training.trainer import build_model
 
 
 def test_enrnn_starts_with_the_stated_eigenvalues():
@@ -107,7 +108,7 @@ def test_output_weight_starts_as_set(name, layers):
         settings = model_class.Settings.read(
             {"hidden_size": 32, "layers": layers, "output_weight": output_weight, "embedding_size": None}
         )
-        return model_class.build(settings, Signature(5, 60, "all"), torch.Generator().manual_seed(0))
+        return build_model(model_class, settings, Signature(5, 60, "all"), torch.Generator().manual_seed(0))
 
     before, linear, glorot = (start(value) for value in ("none", "linear", "glorot"))
     n = before.output_weight.shape[1]

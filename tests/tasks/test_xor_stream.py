@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthobench.tasks.xor_stream import XORStream, XORStreamSettings, encode_bits, encode_events, streams
+from orthobench.training.trainer import build_model
 
 CPU = torch.device("cpu")
 PAD = 12
@@ -114,7 +115,7 @@ def test_padding_does_not_change_an_answer():
     from orthobench.models.gru import GRU
 
     task = _task(encoding="event")
-    model = GRU.build(GRU.Settings(hidden_size=5), task.signature, torch.Generator().manual_seed(0))
+    model = build_model(GRU, GRU.Settings(hidden_size=5), task.signature, torch.Generator().manual_seed(0))
     batch = task.test.batch(torch.arange(8))
     together, _ = batch.through(model)
     for column in range(8):

@@ -13,6 +13,7 @@ from orthobench.spec import resolve
 from orthobench.store import open_store
 from orthobench.task import seeded_generator
 from orthobench.tasks.adding import Adding
+from orthobench.training.trainer import build_model
 
 CPU = torch.device("cpu")
 NAMES = ("input_weight", "recurrent_weight", "bias", "output_weight", "output_bias")
@@ -41,7 +42,7 @@ def loss_and_gradients(parameters: dict[str, np.ndarray], x: np.ndarray, y: np.n
 def transcribed(config, clip_norm=math.inf, clip_value=math.inf, decay=1.0, decay_every=1):
     """The test errors after every iteration, the training losses between them, and the gradients' norms."""
     task = Adding(config.task_settings, 0, CPU)
-    model = config.model_class.build(config.model_settings, task.signature, seeded_generator(0, "model", "rnn"))
+    model = build_model(config.model_class, config.model_settings, task.signature, seeded_generator(0, "model", "rnn"))
     parameters = {name: value.numpy().astype(float) for name, value in model.state_dict().items()}
     assert set(parameters) == set(NAMES)
 
