@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
+from orthobench.location import Location
 from orthobench.metric import run_columns
 from orthobench.spec import RunConfig, RunSpec
 from orthobench.store import MetricRow, Run, Status, TraceRow, WeightsRow
@@ -133,7 +134,7 @@ class RunEnd:
         """Return the end that `asdict` turned into this message."""
         rows = [MetricRow(**row) for row in message["rows"]]
         status, progress = Status(message["status"]), RunProgress(**message["progress"])
-        weights = [WeightsRow(**row) for row in message["weights"]]
+        weights = [WeightsRow(**{**row, "path": Location(**row["path"])}) for row in message["weights"]]
         return cls(**{**message, "status": status, "rows": rows, "progress": progress, "weights": weights})
 
 

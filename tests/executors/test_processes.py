@@ -22,6 +22,7 @@ from orthobench.execution.display import Display
 from orthobench.execution.session import Session
 from orthobench.executors.job import Ending, SinkFactory, train_job
 from orthobench.executors.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots
+from orthobench.location import Location
 from orthobench.options import SweepOptions
 from orthobench.planning.plan import PlannedRun
 from orthobench.plugins import Catalog
@@ -120,7 +121,7 @@ def session(folder: Path, plugins=(), jobs=None, display=None) -> Session:
     """A session with a database in this folder."""
     store = open_store(str(folder / "r.db"), create=True)
     options = SweepOptions(device="cpu", jobs=jobs, checkpoint_every=0.0, plugins=tuple(plugins))
-    return Session(store, str(folder / "r.db"), options, CPU, at_once=1, display=display or Display())
+    return Session(store, Location(str(folder / "r.db")), options, CPU, at_once=1, display=display or Display())
 
 
 @pytest.mark.slow

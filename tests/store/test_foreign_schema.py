@@ -63,7 +63,7 @@ def test_only_one_module_opens_files_without_sqlalchemy():
     """Each connection there distrusts the schema; a backup has opened one of its own."""
     package = Path(orthobench.__file__).parent
     openers = [file.name for file in package.rglob("*.py") if "sqlite3.connect(" in file.read_text("utf-8")]
-    assert openers == ["connect.py"]
+    assert openers == ["sqlite.py"]
 
 
 LONG = (
