@@ -14,6 +14,7 @@ from orthobench.settings import text
 from orthobench.store import Status
 
 if TYPE_CHECKING:
+    from orthobench.analysis.variants import Variant
     from orthobench.cli.console import Console
     from orthobench.store import Run
 
@@ -95,11 +96,6 @@ def echo_log(location: Location) -> None:
 def print_json(value: Any) -> None:
     """Print strict JSON, in which numbers that are not finite become null."""
     print(dump_json(value, indent=2, default=str))
-
-
-if TYPE_CHECKING:
-    from orthobench.analysis.variants import Variant
-    from orthobench.store import Run
 
 
 class RunState(NamedTuple):

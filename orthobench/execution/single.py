@@ -139,10 +139,6 @@ def _places(database: Location, options: RunOptions, key: str) -> tuple[Checkpoi
     return checkpoints_at(root, key), weights_folder(database, options.weights, root).root
 
 
-if TYPE_CHECKING:
-    from orthobench.sinks.live import LiveSinks
-
-
 def check_places(database: Location, options: RunOptions) -> None:
     """Check the destinations of events, and the folders of checkpoints and weights.
 

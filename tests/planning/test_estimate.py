@@ -220,26 +220,22 @@ def test_streams_and_validation_sets_are_timed(small_data):
 
 
 @pytest.mark.slow
-def test_error_in_the_first_steps_is_reported(tmp_path):
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        ("raise ArithmeticError('on purpose')", "its first steps failed: ArithmeticError: on purpose"),
+        ("os._exit(9)", "ended the process"),
+    ],
+    ids=["error", "death"],
+)
+def test_failure_in_the_first_steps_is_reported_and_ends_nothing_else(tmp_path, states, message):
     file = tmp_path / "wrong.py"
     file.write_text(
-        "import orthobench.models.rnn as rnn\n"
-        "class Wrong(rnn.RNN):\n    title = 'wrong'\n    def states(self, *_): raise ArithmeticError('on purpose')\n"
+        "import os, orthobench.models.rnn as rnn\n"
+        f"class Wrong(rnn.RNN):\n    title = 'wrong'\n    def states(self, *_): {states}\n"
     )
     config = resolve(Catalog([file]), "adding", "wrong", {"train_size": "200", "test_size": "50"})
-    with pytest.raises(ProfileError, match="its first steps failed: ArithmeticError: on purpose"):
-        profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.catalog.files))
-
-
-@pytest.mark.slow
-def test_death_of_the_timing_process_ends_nothing_else(tmp_path):
-    file = tmp_path / "deadly.py"
-    file.write_text(
-        "import os, orthobench.models.rnn as rnn\n"
-        "class Deadly(rnn.RNN):\n    title = 'deadly'\n    def states(self, *_): os._exit(9)\n"
-    )
-    config = resolve(Catalog([file]), "adding", "deadly", {"train_size": "200", "test_size": "50"})
-    with pytest.raises(ProfileError, match="ended the process"):
+    with pytest.raises(ProfileError, match=message):
         profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.catalog.files))
 
 
