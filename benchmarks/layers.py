@@ -1,4 +1,4 @@
-"""A training step of `orthobench.nn.ScoRNN` and `.LSTM` beside torch's layers and geotorch's orthogonal RNN.
+"""A training step of `orthobench.nn.ScoRNN` and `.LSTM` next to torch's layers and geotorch's orthogonal RNN.
 
 python benchmarks/layers.py [ROUNDS]        (5; geotorch from the package index; all of the machine's cores)
 

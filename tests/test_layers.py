@@ -22,7 +22,7 @@ def table() -> dict[str, set[str]]:
 
 
 def rooms() -> dict[str, list[Path]]:
-    """The files of each room. A module at the top is a room of its own; `models` and `tasks` lie beside the package."""
+    """The files of each room. A top-level module is its own room; `models` and `tasks` lie next to the package."""
     files: dict[str, list[Path]] = {}
     for path in PACKAGE.rglob("*.py"):
         room = path.relative_to(PACKAGE).with_suffix("").parts[0]

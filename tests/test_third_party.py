@@ -47,7 +47,7 @@ def newcomer(tmp_path, monkeypatch):
 
 @pytest.fixture
 def plugin_file(tmp_path) -> Path:
-    """A plugin file with a module beside it."""
+    """A plugin file with a module next to it."""
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "gains.py").write_text(HELPER)
     file = tmp_path / "lib" / "mine.py"

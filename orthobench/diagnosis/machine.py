@@ -108,7 +108,7 @@ def _gpus(section: str) -> Iterator[Finding]:
         yield Finding(section, "GPU", "no NVIDIA GPU: runs train on the CPU")
         return
     if torch.version.cuda is None:
-        text = f"an NVIDIA driver is installed ({driver}), but this torch is built for the CPU alone"
+        text = f"an NVIDIA driver is installed ({driver}), but this torch is built for the CPU only"
         fix = "install torch with CUDA: https://pytorch.org/get-started/locally"
     else:
         text = f"an NVIDIA driver is installed ({driver}), but torch {torch.__version__} sees no GPU"

@@ -226,7 +226,7 @@ class Operation(Declaration, Generic[P]):
                 raise ValueError(f"{self.name}: {name} {list(tensor.shape)} should be {list(shape)}")
         for tensor in tensors:
             if (tensor.dtype, tensor.device) != (x.dtype, x.device):
-                raise ValueError(f"{self.name}: {tensor.dtype} on {tensor.device} beside x, {x.dtype} on {x.device}")
+                raise ValueError(f"{self.name}: {tensor.dtype} on {tensor.device}, but x is {x.dtype} on {x.device}")
         if reason := self.check(n, **parameters):
             raise ValueError(f"{self.name}: {reason}")
 
@@ -241,7 +241,7 @@ class Operation(Declaration, Generic[P]):
         for tensor in (weight, before, *(() if bias is None else (bias,))):
             if (tensor.dtype, tensor.device) != (x.dtype, x.device):
                 raise ValueError(
-                    f"{self.name}: {tensor.dtype} on {tensor.device} beside inputs, {x.dtype} on {x.device}"
+                    f"{self.name}: {tensor.dtype} on {tensor.device}, but the inputs are {x.dtype} on {x.device}"
                 )
 
     def _check_projection(self, x: Projection) -> None:
@@ -253,7 +253,7 @@ class Operation(Declaration, Generic[P]):
         for tensor in (weight, bias):
             if tensor is not None and (tensor.dtype, tensor.device) != (x.dtype, x.device):
                 raise ValueError(
-                    f"{self.name}: {tensor.dtype} on {tensor.device} beside inputs, {x.dtype} on {x.device}"
+                    f"{self.name}: {tensor.dtype} on {tensor.device}, but the inputs are {x.dtype} on {x.device}"
                 )
 
 

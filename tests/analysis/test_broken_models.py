@@ -1,7 +1,7 @@
 """Claims on models that are broken on purpose: each claim that counts is one that a broken model fails.
 
 The runs are real but small. Where a claim's data set or size is large, the adding problem over a few steps stands in
-for it: the check is the claim's, with the same models beside the broken one. For a claim about a metric over length,
+for it: the check is the claim's, with the same models next to the broken one. For a claim about a metric over length,
 short words over S3 stand in.
 """
 

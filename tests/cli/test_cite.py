@@ -20,7 +20,7 @@ REQUIRED = {
     "misc": {"title", "eprint", "archiveprefix", "year"},
     "techreport": {"title", "institution", "year"},
 }
-"""The fields of each kind of entry, beside its authors."""
+"""The fields of each kind of entry, in addition to its authors."""
 CITED = {
     (kind, name): keys_of(Catalog().load(kind, name).cites)
     for kind in ("model", "task")

@@ -63,7 +63,7 @@ def tree(root: Path) -> dict[str, bytes | None]:
 
 @pytest.fixture
 def world(tmp_path) -> Path:
-    """A folder with a stranger's database in lk, and with projects of the user beside it."""
+    """A folder with a stranger's database in lk, and with projects of the user next to it."""
     write_database(tmp_path / "lk" / "s.db")
     for name in ("proj/poetry.lock", "victim/thesis", "victim.lock", "lk/notes", "lk/.lock", "lk/...lock"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

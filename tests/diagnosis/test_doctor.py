@@ -119,7 +119,7 @@ def test_c_kernels_that_differ_need_action(monkeypatch: pytest.MonkeyPatch) -> N
 def test_gpu_invisible_to_torch_needs_action(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(verdicts, "driver_version", lambda: "580.65.06")
-    for cuda_version, part in ((None, "built for the CPU alone"), ("13.0", "sees no GPU")):
+    for cuda_version, part in ((None, "built for the CPU only"), ("13.0", "sees no GPU")):
         monkeypatch.setattr(torch.version, "cuda", cuda_version)
         finding = by_subject(list(machine.devices()))["GPU"]
         assert finding.level is Level.ACTION

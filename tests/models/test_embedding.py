@@ -1,4 +1,4 @@
-"""A trained embedding before any model, and what Penn Treebank's experiments ask of the models beside it."""
+"""A trained embedding before any model, and what Penn Treebank's experiments ask of the models in addition."""
 
 from __future__ import annotations
 

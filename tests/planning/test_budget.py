@@ -83,7 +83,7 @@ def estimates(*seconds):
         (45, 1, [0, 1]),
         (25, 1, [0, 3]),  # the second does not fit, the last does
         (9, 1, []),
-        (30, 2, [0, 1, 2]),  # ten and thirty, twenty beside the thirty
+        (30, 2, [0, 1, 2]),  # ten and thirty, twenty next to the thirty
         (45, 2, [0, 1, 2, 3]),
     ],
 )

@@ -104,7 +104,7 @@ def test_chunks_match_the_reference(steps: int, is_complex: bool, per_step: bool
 
 @pytest.mark.parametrize("run", [pytest.param(cpu.run, id="c", marks=in_c), pytest.param(in_pieces, id="pieces")])
 def test_long_sequences_in_single_precision_match(run: Run) -> None:
-    """Units that forget at once, whose powers underflow, beside one on the circle."""
+    """Units that forget at once, whose powers underflow, next to one on the circle."""
     generator = torch.Generator().manual_seed(0)
     x, h0 = torch.randn(3000, 2, 8, generator=generator), torch.randn(2, 8, generator=generator)
     a = pairs([0.0, 1e-8 + 1e-8j, 0.9j, np.exp(2j)]).float()

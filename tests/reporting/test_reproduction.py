@@ -1,4 +1,4 @@
-"""The account of a reproduction: printed beside measured, claims, hours, and the author's own words kept."""
+"""The report of a reproduction: published next to measured values, claims, hours, and the author's own words kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Still pictures: the places of symbols, error bars and ticks, beside the figure's numbers."""
+"""Still pictures: the places of symbols, error bars and ticks, next to the figure's numbers."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_state_tracking_has_every_model_under_one_protocol_for_each_task():
     layers = {(each.spec.task, each.model_settings.layers, each.model_settings.block) for each in configs}
     assert layers == {("group_word", 1, "post_norm"), ("formal_language", 2, "post_norm")}
     with_paper = {run for paper in papers() for run in paper_variants(paper)}
-    assert not with_paper & {each.spec.variant for each in configs}, "its numbers would stand beside printed ones"
+    assert not with_paper & {each.spec.variant for each in configs}, "its numbers would be shown next to published ones"
 
 
 def paper_variants(paper):

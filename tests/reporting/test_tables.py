@@ -1,4 +1,4 @@
-"""Measured beside printed: which runs stand in a paper's table, which value of them, and the verdict."""
+"""Measured next to published values: which runs stand in a paper's table, which value of them, and the verdict."""
 
 from __future__ import annotations
 

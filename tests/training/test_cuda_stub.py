@@ -57,7 +57,7 @@ def test_every_model_trains_without_waiting(cuda_stub_environment):
 
 
 def check_waits(model: str, step: dict[str, object]) -> None:
-    """No step waits for the device or copies to it, beside those of the listed models."""
+    """No step waits for the device or copies to it, except in the listed models."""
     if waits()[model]:
         assert step["waits"], f"{model} is listed as waiting, and does not"
     else:
@@ -75,7 +75,7 @@ def check_eager(model: str, step: dict[str, object]) -> None:
 
 
 def check_graph(model: str, step: dict[str, object]) -> None:
-    """The graph is recorded once; beside it a step has the choice of the batch and its copy."""
+    """The graph is recorded once; in addition, a step has the choice of the batch and its copy."""
     assert step["captures"] == 1, model
     assert step["graph_launches"] == 1, model
     assert step["forbidden"] == step["triton"] == step["library"] == 0, model

@@ -1,4 +1,4 @@
-"""A task's validation split is tested beside the test split; its epoch is the trainer's; runs stay resumable."""
+"""A task's validation split is evaluated next to the test split; its epoch is the trainer's; runs stay resumable."""
 
 from __future__ import annotations
 
