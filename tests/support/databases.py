@@ -33,7 +33,15 @@ def experiment(model: str, selection: str, printed: list[Printed], artifact: str
 
 def paper(*experiments: Experiment, artifacts=()) -> Paper:
     return Paper(
-        key="k", title="t", authors="a", venue="v", year=2000, priority=9, experiment=experiments, artifact=artifacts
+        key="k",
+        title="t",
+        subject="cells",
+        authors="a",
+        venue="v",
+        year=2000,
+        priority=9,
+        experiment=experiments,
+        artifact=artifacts,
     )
 
 
