@@ -219,6 +219,8 @@ class Model(nn.Module, ABC):
             that defines it first. Only built-in models have keys.
         look: the dash of its lines and the symbol of its points in figures, such as "dash square"; the colour follows
             from the two. A model without a look gets a free one in each report.
+        family: the kind of recurrence by which tables group it: "gated", "orthogonal", "linear" in the state, "ODE" for
+            a discretised differential equation, or "plain".
         learns: what it is known to learn; tests and the gate train every built-in model on it.
     """
 
@@ -232,6 +234,7 @@ class Model(nn.Module, ABC):
     waits: ClassVar[str] = ""
     cites: ClassVar[str] = ""
     look: ClassVar[str] = ""
+    family: ClassVar[str] = ""
     learns: ClassVar[Learns | None] = None
     Settings: ClassVar[type[ModelSettings]] = ModelSettings
 

@@ -101,7 +101,8 @@ def describe(plugin: Plugin) -> dict[str, Any]:
     record |= {"title": cls.title, "paper": getattr(cls, "paper", None)}
     if plugin.kind == "probe":
         return record | {"every_epochs": cls.every_epochs, "default": cls.default}
-    record |= {"cites": cls.cites, "look": getattr(cls, "look", ""), "version": cls.version}
+    record |= {"cites": cls.cites, "version": cls.version}
+    record |= {name: getattr(cls, name, "") for name in ("look", "family")}
     record |= {"settings": [asdict(setting) for setting in describe_settings(cls.Settings)]}
     for preset in ("protocol", "quick") if plugin.kind == "task" else ():
         record[preset] = {setting: text(value) for setting, value in getattr(cls, preset).items()}
