@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,34 @@ from orthobench.nn.packed import run_packed
 
 LayerState = Tensor | tuple[Tensor, ...]
 """The state of a layer: one tensor `[num_layers * directions, B, features]`, or a tuple of them, as for an LSTM."""
+
+
+_LOW_TYPES = (torch.bfloat16, torch.float16)
+"""The types of low precision, which inputs may have under `torch.autocast`."""
+
+
+def _autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """Return the type of an enabled `torch.autocast` for this device, or None."""
+    if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
+        return None
+    return torch.get_autocast_dtype(device.type)
+
+
+_R = TypeVar("_R")
+
+
+def _outside_autocast(method: Callable[..., _R]) -> Callable[..., _R]:
+    """Decorate a method of a module that computes in the precision of the parameters."""
+
+    @functools.wraps(method)
+    def run(self: nn.Module, *args: Any, **kwargs: Any) -> _R:
+        device = next(self.parameters()).device
+        if _autocast_dtype(device) is None:
+            return method(self, *args, **kwargs)
+        with torch.autocast(device.type, enabled=False):
+            return method(self, *args, **kwargs)
+
+    return run
 
 
 class RecurrentLayer(nn.Module):
@@ -93,7 +122,8 @@ class RecurrentLayer(nn.Module):
         self.output_size = proj_size or self.model.output_features(self.settings)
         self.cells = nn.ModuleList()
         self.projections = nn.ParameterList()
-        self._fill(generator or _drawn_generator())
+        with torch.autocast("cpu", enabled=False):
+            self._fill(generator or _drawn_generator())
         self.to(device=device, dtype=dtype)
 
     def __init_subclass__(cls) -> None:
@@ -132,6 +162,7 @@ class RecurrentLayer(nn.Module):
         """Whether `after_step` does anything for this layer's cells."""
         return self.model.after_step is not Model.after_step or self.model.retract is not Model.retract
 
+    @_outside_autocast
     @torch.no_grad()
     def after_step(self) -> None:
         """Restore what an optimiser's step does not keep, such as the unitary matrix of `FullURNN`."""
@@ -139,6 +170,7 @@ class RecurrentLayer(nn.Module):
             cell.after_step()
             cell.retract()
 
+    @_outside_autocast
     @torch.no_grad()
     def for_inference(self) -> Self:
         """Return a copy in evaluation mode whose recurrent matrices are computed once, for inference or `torch.export`.
@@ -150,6 +182,7 @@ class RecurrentLayer(nn.Module):
             cell.fix_weights()
         return fixed
 
+    @_outside_autocast
     def penalty(self) -> Tensor | None:
         """Return the sum of the cells' penalties, a scalar to add to the loss; None if the cells have none."""
         penalties = [penalty for cell in self._models() if (penalty := cell.penalty()) is not None]
@@ -165,12 +198,43 @@ class RecurrentLayer(nn.Module):
             state: the initial state of the sequences; default: the cells' own. For a packed batch and `batch_first`
                 it is as for `torch.nn.RNN`.
 
+        Under `torch.autocast` inputs and state may have the lower precision too. The layer computes in the precision of
+        its parameters, and returns what `torch.nn.LSTM` returns: the type of autocast, or float64 if its parameters
+        are float64.
+
         Returns:
             The outputs in the layout of the inputs, and the state after the last step of each sequence and direction.
 
         Raises:
-            UsageError: the shapes do not fit.
+            UsageError: the shapes or types do not fit.
         """
+        data = inputs[0] if isinstance(inputs, PackedSequence) else inputs
+        device, dtype, low = data.device.type, self._dtype(), _autocast_dtype(data.device)
+        if data.dtype != dtype and (low is None or data.dtype not in _LOW_TYPES):
+            raise UsageError(f"inputs are {data.dtype}, but the parameters are {dtype}: give inputs.to({dtype})")
+        if low is None:
+            return self._forward(inputs, state)
+        with torch.autocast(device, enabled=False):
+            outputs, final = self._forward(_converted(inputs, dtype), _converted(state, dtype))
+        return (outputs, final) if dtype == torch.float64 else (_converted(outputs, low), _converted(final, low))
+
+    def _dtype(self) -> torch.dtype:
+        """Return the type of the parameters.
+
+        Raises:
+            UsageError: a type of low precision, in which a constrained matrix would not keep its constraint.
+        """
+        dtype = next(self.parameters()).dtype
+        if dtype not in (torch.float32, torch.float64):
+            raise UsageError(
+                f"a layer's parameters should be float32 or float64, not {dtype}: call layer.float(), and use "
+                "torch.autocast for mixed precision"
+            )
+        return dtype
+
+    def _forward(
+        self, inputs: Tensor | PackedSequence, state: LayerState | None
+    ) -> tuple[Tensor | PackedSequence, LayerState]:
         if isinstance(inputs, PackedSequence):
             return self._forward_packed(inputs, state)
         if inputs.dim() not in (2, 3) or 0 in inputs.shape or inputs.shape[-1] != self.input_size:
@@ -226,6 +290,9 @@ class RecurrentLayer(nn.Module):
         if [list(each.shape) for each in tensors] != [expected] * len(defaults[0]):
             kind = f"{len(defaults[0])} tensors" if len(defaults[0]) > 1 else "one tensor"
             raise UsageError(f"the state should be {kind} of shape {expected}, not {[list(t.shape) for t in tensors]}")
+        for given, own in zip(tensors, defaults[0], strict=True):
+            if (given.dtype, given.device) != (own.dtype, own.device):
+                raise UsageError(f"the state is {given.dtype} on {given.device}, not {own.dtype} on {own.device}")
         return list(zip(*(each.unbind() for each in tensors), strict=True))
 
     def _models(self) -> list[Model]:
@@ -247,6 +314,13 @@ class RecurrentLayer(nn.Module):
 def _drawn_generator() -> torch.Generator:
     """Return a generator whose seed is drawn from torch's default generator, so that `torch.manual_seed` fixes it."""
     return torch.Generator().manual_seed(int(torch.randint(2**62, ()).item()))
+
+
+def _converted(value: Any, dtype: torch.dtype) -> Any:
+    """Return inputs, outputs or a state in another type."""
+    if isinstance(value, (Tensor, PackedSequence)):
+        return value.to(dtype)
+    return None if value is None else tuple(each.to(dtype) for each in value)
 
 
 def _as_given(tensors: list[Tensor]) -> LayerState:
