@@ -115,7 +115,8 @@ def exponential(upper: Tensor, n: int, on_device: bool | None = None) -> Tensor:
     Args:
         upper: the entries.
         n: the rows of A.
-        on_device: choose the number of squarings on the device without waiting for it; None: only on CUDA.
+        on_device: choose the number of squarings on the device without waiting for it; None: only on CUDA, and on the
+            device meta, which has no numbers.
     """
-    weight: Tensor = _Exponential.apply(upper, n, upper.is_cuda if on_device is None else on_device)
+    weight: Tensor = _Exponential.apply(upper, n, upper.is_cuda or upper.is_meta if on_device is None else on_device)
     return weight

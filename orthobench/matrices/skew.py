@@ -64,22 +64,29 @@ def index_table(
 
 
 @index_table(lambda n: n * (n - 1) // 2)
-def _above_diagonal(n: int) -> np.ndarray:
+def above_diagonal(n: int) -> np.ndarray:
     """Return the flat indices in `[n, n]` of the entries above the diagonal, which gather faster than pairs."""
     rows, columns = np.triu_indices(n, 1)
     return rows * n + columns
 
 
+@index_table(lambda n: n * (n - 2) // 2)
+def above_blocks(n: int) -> np.ndarray:
+    """Return the flat indices in `[n, n]`, n even, of the entries above the diagonal blocks of two rows."""
+    rows, columns = np.triu_indices(n, 1)
+    return (rows * n + columns)[rows // 2 < columns // 2]
+
+
 def skew(upper: Tensor, n: int) -> Tensor:
     """Return the skew-symmetric `[n, n]` matrix with these entries above its diagonal."""
-    matrix = upper.new_zeros(n * n).scatter_(0, _above_diagonal(n, device=upper.device), upper).view(n, n)
+    matrix = upper.new_zeros(n * n).scatter_(0, above_diagonal(n, device=upper.device), upper).view(n, n)
     return matrix - matrix.T
 
 
 def upper_entries(matrix: Tensor) -> Tensor:
     """Return the entries above the diagonal, row by row, `[n (n - 1) / 2]`."""
     n = matrix.shape[-1]
-    return matrix.reshape(-1).index_select(0, _above_diagonal(n, device=matrix.device))
+    return matrix.reshape(-1).index_select(0, above_diagonal(n, device=matrix.device))
 
 
 @index_table(lambda n, width: n * width - width * (width + 1) // 2)

@@ -248,8 +248,9 @@ class Model(nn.Module, ABC):
             torch.zeros(signature.output_size),
         )
         if not signature.output_size:
-            self.register_buffer("output_weight", weight, persistent=False)
-            self.register_buffer("output_bias", bias, persistent=False)
+            # Empty, and in no state_dict: never on the device meta, from which only a state_dict would bring it back.
+            self.register_buffer("output_weight", torch.empty_like(weight, device="cpu"), persistent=False)
+            self.register_buffer("output_bias", torch.empty_like(bias, device="cpu"), persistent=False)
             return
         self.output_weight, self.output_bias = nn.Parameter(weight), nn.Parameter(bias)
         nn.init.xavier_uniform_(self.output_weight, generator=generator)
@@ -280,7 +281,7 @@ class Model(nn.Module, ABC):
 
     def initial_state(self, batch_size: int) -> State:
         """Return the state before the first step, tensors `[B, features]`; zeros by default."""
-        return (self.output_weight.new_zeros(batch_size, self.features),)
+        return (next(self.parameters(), self.output_weight).new_zeros(batch_size, self.features),)
 
     def state_parts(self) -> dict[str, slice]:
         """Return the parts of the state that probes show separately, as slices of its concatenated features."""

@@ -5,6 +5,8 @@
     layer = ScoRNN(input_size=28, hidden_size=170, batch_first=True)
     output, state = layer(x)
 
+`ScoRNNCell` and its like run one step at a time, like `torch.nn.RNNCell`.
+
 A model of your own becomes a layer by a subclass of `RecurrentLayer` that names it:
 
     class MyLayer(RecurrentLayer):
@@ -14,8 +16,9 @@ A model of your own becomes a layer by a subclass of `RecurrentLayer` that names
 from __future__ import annotations
 
 from orthobench.nn import cells
+from orthobench.nn.cell import RecurrentCell
 from orthobench.nn.cells import *  # noqa: F403
 from orthobench.nn.layer import RecurrentLayer
 
-__all__ = ["RecurrentLayer"]
+__all__ = ["RecurrentCell", "RecurrentLayer"]
 __all__ += cells.__all__

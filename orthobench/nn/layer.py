@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import itertools
+import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -12,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, unknown
 from orthobench.model import Model, Signature, State
 from orthobench.nn.packed import run_packed
 
@@ -31,15 +33,18 @@ def _autocast_dtype(device: torch.device) -> torch.dtype | None:
     return torch.get_autocast_dtype(device.type)
 
 
+_BIASES = {"bias", "candidate_bias", "recurrent_bias"}
+"""The names of the biases that a cell does not need. Others, such as a gate's, decide how it starts."""
+
 _R = TypeVar("_R")
 
 
 def _outside_autocast(method: Callable[..., _R]) -> Callable[..., _R]:
-    """Decorate a method of a module that computes in the precision of the parameters."""
+    """Decorate a method of a layer that computes in the precision of the parameters."""
 
     @functools.wraps(method)
-    def run(self: nn.Module, *args: Any, **kwargs: Any) -> _R:
-        device = next(self.parameters()).device
+    def run(self: RecurrentLayer, *args: Any, **kwargs: Any) -> _R:
+        device = self._any_tensor().device
         if _autocast_dtype(device) is None:
             return method(self, *args, **kwargs)
         with torch.autocast(device.type, enabled=False):
@@ -65,12 +70,14 @@ class RecurrentLayer(nn.Module):
         input_size: the number of input features m.
         hidden_size: the number of hidden units n.
         num_layers: the number of layers, each of which reads the outputs of the one below.
+        bias: whether the biases are trained; without, they stay 0.
         batch_first: whether inputs and outputs are `[B, T, features]`. States are not affected.
         dropout: the probability of a zero among the outputs of each layer but the last, in training.
         bidirectional: whether a second cell in each layer reads the sequence from its end; outputs are concatenated.
         proj_size: the features of a linear map of each layer's outputs; 0: no map. States are not affected.
         device: the device of the parameters.
         dtype: the floating-point type of the parameters.
+        nonlinearity: the setting `activation` of a cell that has a choice, by the name that `torch.nn.RNN` gives it.
         generator: the source of the initial parameters; default: a generator seeded from torch's.
         settings: the settings of the cell, as `orthobench plugins NAME` lists them.
 
@@ -85,13 +92,15 @@ class RecurrentLayer(nn.Module):
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        *,
+        bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        *,
+        nonlinearity: str | None = None,
         generator: torch.Generator | None = None,
         **settings: Any,
     ) -> None:
@@ -105,16 +114,27 @@ class RecurrentLayer(nn.Module):
                 raise UsageError(f"{name}={value} should be a whole number, at least {least}")
         if not 0 <= dropout < 1:
             raise UsageError(f"dropout={dropout} should be at least 0 and below 1")
+        if not isinstance(bias, bool):
+            raise UsageError(f"bias={bias} should be true or false, as in torch.nn.LSTM; give nonlinearity by its name")
         if dropout and num_layers == 1:
-            raise UsageError("dropout acts between layers: give num_layers of 2 or more, or dropout=0")
+            message = f"dropout={dropout} acts between layers, so it does nothing with num_layers=1"
+            warnings.warn(message, stacklevel=2)
         for name in ("embedding_size", "embedding_start"):
             if name in settings:
                 raise UsageError(f"{name} is a setting of whole models: put torch.nn.Embedding before the layer")
         for name in ("layers", "block"):
             if name in settings:
                 raise UsageError(f"{name} is a setting of whole models: give num_layers, and put blocks around a layer")
+        known = self.model.Settings.model_fields
+        if nonlinearity is not None:
+            if "activation" not in known:
+                raise UsageError(f"nonlinearity={nonlinearity}: {type(self).__name__} has only one nonlinearity")
+            settings["activation"] = nonlinearity
+        for name in settings:
+            if name not in known:
+                raise unknown("setting", name, known)
         self.settings = self.model.Settings.read({**settings, "hidden_size": hidden_size})
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
         self.directions = 2 if bidirectional else 1
         self.proj_size = proj_size
@@ -122,9 +142,12 @@ class RecurrentLayer(nn.Module):
         self.output_size = proj_size or self.model.output_features(self.settings)
         self.cells = nn.ModuleList()
         self.projections = nn.ParameterList()
-        with torch.autocast("cpu", enabled=False):
+        target = torch.get_default_device() if device is None else torch.device(device)
+        is_meta = target.type == "meta"
+        # Drawn on the CPU, so that the numbers do not depend on the device.
+        with torch.device("meta" if is_meta else "cpu"), torch.autocast("cpu", enabled=False):
             self._fill(generator or _drawn_generator())
-        self.to(device=device, dtype=dtype)
+        self.to(device=None if is_meta else target, dtype=dtype)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -137,15 +160,29 @@ class RecurrentLayer(nn.Module):
             inputs = self.directions * self.output_size if layer else self.input_size
             for _ in range(self.directions):
                 self.cells.append(self.model(self.settings, Signature(inputs, 0, "all"), generator))
+                if not self.bias:
+                    self._fix_biases(self.cells[-1])
                 if self.proj_size:
                     weight = torch.empty(self.proj_size, self.model.output_features(self.settings))
                     self.projections.append(nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator)))
+
+    def _fix_biases(self, cell: nn.Module) -> None:
+        """Set a cell's biases to zero, for good."""
+        biases = {name: parameter for name, parameter in cell.named_parameters() if name.endswith("bias")}
+        if fixed := sorted(biases.keys() - _BIASES):
+            raise UsageError(f"bias=False: {type(self).__name__} needs its biases ({', '.join(fixed)})")
+        for bias in biases.values():
+            nn.init.zeros_(bias.requires_grad_(False))
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: the method exists for programs that call it on layers of torch."""
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw all parameters and buffers again, in place."""
         fresh = type(self)(
             self.input_size,
             num_layers=self.num_layers,
+            bias=self.bias,
             bidirectional=self.bidirectional,
             proj_size=self.proj_size,
             generator=generator,
@@ -218,13 +255,17 @@ class RecurrentLayer(nn.Module):
             outputs, final = self._forward(_converted(inputs, dtype), _converted(state, dtype))
         return (outputs, final) if dtype == torch.float64 else (_converted(outputs, low), _converted(final, low))
 
+    def _any_tensor(self) -> Tensor:
+        """Return a tensor that has the type and device of the layer."""
+        return next(itertools.chain(self.parameters(), self.buffers()))
+
     def _dtype(self) -> torch.dtype:
         """Return the type of the parameters.
 
         Raises:
             UsageError: a type of low precision, in which a constrained matrix would not keep its constraint.
         """
-        dtype = next(self.parameters()).dtype
+        dtype = self._any_tensor().dtype
         if dtype not in (torch.float32, torch.float64):
             raise UsageError(
                 f"a layer's parameters should be float32 or float64, not {dtype}: call layer.float(), and use "
@@ -237,18 +278,24 @@ class RecurrentLayer(nn.Module):
     ) -> tuple[Tensor | PackedSequence, LayerState]:
         if isinstance(inputs, PackedSequence):
             return self._forward_packed(inputs, state)
-        if inputs.dim() not in (2, 3) or 0 in inputs.shape or inputs.shape[-1] != self.input_size:
+        batched = inputs.dim() == 3
+        x = inputs if batched else inputs.unsqueeze(-2)
+        x = x.transpose(0, 1) if self.batch_first and batched else x
+        if x.dim() != 3 or not len(x) or x.shape[-1] != self.input_size:
             layout = "[batch, time, features]" if self.batch_first else "[time, batch, features]"
             raise UsageError(
                 f"inputs {list(inputs.shape)} should be {layout} or [time, features], "
-                f"with {self.input_size} features and no size 0"
+                f"with {self.input_size} features and at least one step"
             )
-        batched = inputs.dim() == 3
-        x = inputs if batched else inputs[:, None]
-        x = x.transpose(0, 1) if self.batch_first and batched else x
         if not batched and state is not None:
             state = state[:, None] if isinstance(state, Tensor) else tuple(each[:, None] for each in state)
-        x, final = self._through_layers(x, self._starts(state, x.shape[1]), None)
+        starts = self._starts(state, x.shape[1])
+        if x.shape[1]:
+            x, final = self._through_layers(x, starts, None)
+        else:  # a row of zeros runs instead, which gives every parameter a gradient of zero
+            x, starts = _with_row(x), [tuple(_with_row(each) for each in start) for start in starts]
+            x, final = self._through_layers(x, starts, None)
+            x, final = x[:, :0], [each[:, :0] for each in final]
         x = x.transpose(0, 1) if self.batch_first and batched else x
         return (x, _as_given(final)) if batched else (x[:, 0], _as_given([each[:, 0] for each in final]))
 
@@ -301,6 +348,7 @@ class RecurrentLayer(nn.Module):
     def extra_repr(self) -> str:
         options = {
             "num_layers": (self.num_layers, 1),
+            "bias": (self.bias, True),
             "batch_first": (self.batch_first, False),
             "dropout": (self.dropout, 0.0),
             "bidirectional": (self.bidirectional, False),
@@ -313,7 +361,12 @@ class RecurrentLayer(nn.Module):
 
 def _drawn_generator() -> torch.Generator:
     """Return a generator whose seed is drawn from torch's default generator, so that `torch.manual_seed` fixes it."""
-    return torch.Generator().manual_seed(int(torch.randint(2**62, ()).item()))
+    return torch.Generator().manual_seed(int(torch.randint(2**62, (), device="cpu")))
+
+
+def _with_row(tensor: Tensor) -> Tensor:
+    """Return an empty batch `[..., 0, features]` with a row of zeros, `[..., 1, features]`."""
+    return nn.functional.pad(tensor, (0, 0, 0, 1))
 
 
 def _converted(value: Any, dtype: torch.dtype) -> Any:

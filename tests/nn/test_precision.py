@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.layers import LAYERS
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-import orthobench.nn
 from orthobench.errors import UsageError
 from orthobench.nn import KRU, FullURNN, ScoRNN
 
-LAYERS = {name: getattr(orthobench.nn, name) for name in orthobench.nn.__all__ if name != "RecurrentLayer"}
 LOW = torch.bfloat16
 
 
