@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from orthobench.matrices.by_hand import apply, derivative_of
 from orthobench.recurrence.projection import product
 
 
@@ -160,20 +160,25 @@ def _inverse(matrix: Tensor) -> Tensor:
     return inverse
 
 
+def _plain(upper: Tensor, signs: Tensor) -> Tensor:
+    inverse = inverse_of_shifted(skew(upper, signs.numel()).double())
+    return (2 * inverse * signs - torch.diag(signs)).to(upper.dtype)
+
+
 class _ScaledCayley(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, upper: Tensor, signs: Tensor) -> Tensor:
         inverse = inverse_of_shifted(skew(upper, signs.numel()).double())
-        ctx.save_for_backward(inverse.to(upper.dtype, copy=True), signs.to(upper.dtype))
+        ctx.save_for_backward(upper, signs, inverse.to(upper.dtype, copy=True), signs.to(upper.dtype))
         inverse *= 2 * signs.double()  # in place: fresh memory would cost more time than the arithmetic
         inverse.diagonal().sub_(signs)
         weight: Tensor = inverse.to(upper.dtype).contiguous()
         return weight
 
     @staticmethod
-    @once_differentiable
+    @derivative_of(_plain, tensors=2)
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        inverse, signs = ctx.saved_tensors
+        _, _, inverse, signs = ctx.saved_tensors
         v = product(product(inverse.T, 2 * gradient * signs), inverse.T)
         return upper_entries(v.T - v), None
 
@@ -185,8 +190,7 @@ def scaled_cayley(upper: Tensor, signs: Tensor) -> Tensor:
         upper: the entries of A above its diagonal, `[n (n - 1) / 2]`.
         signs: the diagonal of D, `[n]`, each +1 or -1.
     """
-    weight: Tensor = _ScaledCayley.apply(upper, signs)
-    return weight
+    return apply(_ScaledCayley, _plain, upper, signs)
 
 
 def minus_ones_last(n: int, negative_ones: int) -> Tensor:

@@ -255,13 +255,6 @@ def test_gradients_match_finite_differences_in_float64(name):
     assert torch.autograd.gradcheck(lambda x: layer(x)[0], inputs)
 
 
-@pytest.mark.parametrize("name", ["ScoRNN", "LSTM", "CoRNN", "URNN"])
-def test_reference_supports_double_backward(name):
-    layer = LAYERS[name](2, 4, dtype=torch.float64, generator=generator())
-    inputs = torch.randn(3, 1, 2, dtype=torch.float64, generator=generator(1), requires_grad=True)
-    assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], inputs)
-
-
 def test_kernels_refuse_double_backward(x):
     layer = ScoRNN(M, N)
     x.requires_grad_()
@@ -271,20 +264,6 @@ def test_kernels_refuse_double_backward(x):
     with use_backend("reference"):
         (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
         gradient.sum().backward()
-
-
-def test_torch_func_works_on_the_reference(x):
-    layer = LSTM(M, N, generator=generator())
-    parameters = dict(layer.named_parameters())
-
-    def loss(values):
-        return torch.func.functional_call(layer, values, (x,))[0].square().sum()
-
-    with use_backend("reference"):
-        derivatives = torch.func.grad(loss)(parameters)
-    layer(x)[0].square().sum().backward()
-    for name, gradient in derivatives.items():
-        torch.testing.assert_close(gradient, gradients(layer)[name])
 
 
 @pytest.mark.parametrize("name", ["ScoRNN", "LSTM", "LRU", "FullURNN"])

@@ -79,6 +79,18 @@ def test_other_methods_leave_autocast():
         assert all(torch.equal(each, whole) for each, whole in zip(mixed, exact, strict=True))
 
 
+@pytest.mark.parametrize("name", ["EXPRNN", "ORNN", "ScoRNN", "ScuRNN"])
+def test_backward_pass_inside_autocast_is_exact(name):
+    cell = LAYERS[name](3, 16, generator=generator()).cells[0]
+    parameter = cell.entries if name == "ORNN" else cell.skew_entries
+    weight = cell.weight()
+    way = torch.randn(weight.shape, generator=generator(2))
+    (exact,) = torch.autograd.grad(weight, parameter, way, retain_graph=True)
+    with torch.autocast("cpu", dtype=LOW):
+        (mixed,) = torch.autograd.grad(weight, parameter, way)
+    assert mixed.equal(exact)
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_parameters_of_low_precision_are_refused_in_one_line(name, x):
     layer = LAYERS[name](3, 16).to(LOW)
