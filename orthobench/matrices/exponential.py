@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from orthobench.matrices.aligned import aligned
-from orthobench.matrices.by_hand import apply, derivative_of
-from orthobench.matrices.skew import lu_factors, skew, upper_entries
+from orthobench.matrices.skew import applied, derivative_of, lu_factors, skew, upper_entries
 
 BETA = 1 / math.sqrt(604800)
 ALPHA = -1 / (2880 * BETA)
@@ -122,4 +121,4 @@ def exponential(upper: Tensor, n: int, on_device: bool | None = None) -> Tensor:
         on_device: choose the number of squarings on the device without waiting for it; None: only on CUDA, and on the
             device meta, which has no numbers.
     """
-    return apply(_Exponential, _plain, upper, n, upper.is_cuda or upper.is_meta if on_device is None else on_device)
+    return applied(_Exponential, _plain, upper, n, upper.is_cuda or upper.is_meta if on_device is None else on_device)

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.matrices.aligned import aligned
-from orthobench.matrices.by_hand import apply, derivative_of
-from orthobench.matrices.skew import index_table
+from orthobench.matrices.skew import applied, derivative_of, index_table
 
 
 def _transform(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -68,7 +67,7 @@ def householder_product(vectors: Tensor) -> Tensor:
     n, k = vectors.shape
     if k == 0:
         return torch.eye(n, dtype=vectors.dtype, device=vectors.device)
-    return apply(_Product, _plain, aligned(vectors))[:n, :n]
+    return applied(_Product, _plain, aligned(vectors))[:n, :n]
 
 
 # In vectors of falling support, u_j is zero in its first j - 1 entries; the others are parameters, row by row. Their

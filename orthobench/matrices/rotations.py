@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.matrices.by_hand import apply
+from orthobench.matrices.skew import applied
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def rotate(rows: Tensor, rotations: Rotations, angles: Tensor, phases: Tensor | 
         angles: t of every pair, `[L, n / 2]`, from `Rotations.by_layer`.
         phases: p of every pair, likewise.
     """
-    return apply(_Rotate, _plain, rows, angles, phases, rotations.layers)
+    return applied(_Rotate, _plain, rows, angles, phases, rotations.layers)
 
 
 def product(rotations: Rotations, angles: Tensor) -> Tensor:

@@ -18,6 +18,10 @@ the rounding of W's own type. On a GPU the search for a pivot in each column cos
 waits for the whole column. On the CPU torch has no factorisation without pivoting, so a large matrix is inverted
 blockwise, by halves. The products of halves take less time than LAPACK's inverse, and no rows need to be exchanged
 between the halves.
+
+Hand-written derivatives, here and in the other modules, take less time and memory than autograd's. Where such a
+derivative is differentiated again, and under the transforms of `torch.func`, autograd differentiates the map in plain
+operations of torch instead (`applied`, `derivative_of`).
 """
 
 from __future__ import annotations
@@ -30,8 +34,45 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.matrices.by_hand import apply, derivative_of
 from orthobench.recurrence.projection import product
+from orthobench.recurrence.runtime import is_transformed
+
+Plain = Callable[..., Tensor]
+"""A map in plain operations, of the tensors that an autograd function saves first, and of its `ctx.options`."""
+
+
+def applied(function: type[torch.autograd.Function], plain: Plain, *inputs: Any) -> Tensor:
+    """Return the function's value at these inputs, by the plain map under the transforms of `torch.func`."""
+    result: Tensor = plain(*inputs) if is_transformed() else function.apply(*inputs)
+    return result
+
+
+def derivative_of(plain: Plain, tensors: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a hand-written `backward`, so that it can be differentiated; it is never computed under autocast.
+
+    Args:
+        plain: the same map.
+        tensors: the number of its arguments that are tensors; the other ones are `ctx.options`, if there are any.
+    """
+
+    def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(backward)
+        def run(ctx: Any, gradient: Tensor) -> Any:
+            device = gradient.device.type
+            if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+                with torch.autocast(device, enabled=False):
+                    return run(ctx, gradient)
+            if not torch.is_grad_enabled():
+                return backward(ctx, gradient)
+            options = getattr(ctx, "options", ())
+            product: Callable[..., Any] = torch.func.vjp(
+                lambda *each: plain(*each, *options), *ctx.saved_tensors[:tensors]
+            )[1]
+            return *product(gradient), *[None for _ in options]
+
+        return run
+
+    return decorate
 
 
 def index_table(
@@ -190,7 +231,7 @@ def scaled_cayley(upper: Tensor, signs: Tensor) -> Tensor:
         upper: the entries of A above its diagonal, `[n (n - 1) / 2]`.
         signs: the diagonal of D, `[n]`, each +1 or -1.
     """
-    return apply(_ScaledCayley, _plain, upper, signs)
+    return applied(_ScaledCayley, _plain, upper, signs)
 
 
 def minus_ones_last(n: int, negative_ones: int) -> Tensor:

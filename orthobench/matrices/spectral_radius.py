@@ -21,7 +21,7 @@ import scipy.sparse.linalg
 import torch
 from torch import Tensor
 
-from orthobench.matrices.by_hand import apply, derivative_of
+from orthobench.matrices.skew import applied, derivative_of
 
 SMALL = 80  # number of rows up to which the full decomposition is as fast
 COUNT, SUBSPACE, TOLERANCE = 6, 60, 1e-3  # for ARPACK; the eigenvalues are far more accurate than the tolerance
@@ -155,4 +155,4 @@ class _Radius(torch.autograd.Function):
 
 def spectral_radius(matrix: Tensor) -> Tensor:
     """Return rho(T) of `[n, n]`, a scalar; differentiable where the leading eigenvalue is simple and not zero."""
-    return apply(_Radius, _plain, matrix)
+    return applied(_Radius, _plain, matrix)

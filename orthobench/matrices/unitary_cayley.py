@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.matrices.by_hand import apply, derivative_of
-from orthobench.matrices.skew import inverse_of_shifted
+from orthobench.matrices.skew import applied, derivative_of, inverse_of_shifted
 
 
 def skew_hermitian(entries: Tensor) -> Tensor:
@@ -74,4 +73,4 @@ def unitary_cayley(entries: Tensor, phases: Tensor) -> Tensor:
         entries: the real numbers `[n, n]` from which `skew_hermitian` builds A.
         phases: theta, `[n]`.
     """
-    return apply(_UnitaryCayley, _plain, entries, phases)
+    return applied(_UnitaryCayley, _plain, entries, phases)
