@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils.hooks import RemovableHandle
 
 from orthobench.errors import UsageError, unknown
 from orthobench.model import Model, Signature, State
@@ -140,6 +141,8 @@ class RecurrentLayer(nn.Module):
         self.proj_size = proj_size
         self.features = self.model.state_features(self.settings)
         self.output_size = proj_size or self.model.output_features(self.settings)
+        self._versions: dict[int, int] = {}  # of the parameters, by id, since `after_step`
+        self._warned = False
         self.cells = nn.ModuleList()
         self.projections = nn.ParameterList()
         target = torch.get_default_device() if device is None else torch.device(device)
@@ -193,11 +196,12 @@ class RecurrentLayer(nn.Module):
                 (*fresh.parameters(), *fresh.buffers()), (*self.parameters(), *self.buffers()), strict=True
             ):
                 old.copy_(new)
+        self._versions.clear()
 
     @property
     def needs_after_step(self) -> bool:
         """Whether `after_step` does anything for this layer's cells."""
-        return self.model.after_step is not Model.after_step or self.model.retract is not Model.retract
+        return any(cell.needs_step_end for cell in self._models())
 
     @_outside_autocast
     @torch.no_grad()
@@ -206,6 +210,66 @@ class RecurrentLayer(nn.Module):
         for cell in self._models():
             cell.after_step()
             cell.retract()
+        self._versions.clear()
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> RemovableHandle:
+        """Have an optimiser call `after_step` after each of its steps, for programs that call the optimiser themselves.
+
+        Returns:
+            A handle whose method `remove` ends it.
+        """
+        return optimizer.register_step_post_hook(lambda *_: self.after_step())
+
+    def param_groups(self, lr: float, constrained_lr: float | None = None) -> list[dict[str, Any]]:
+        """Return parameter groups for an optimiser of torch: the free parameters, then those of constrained matrices.
+
+        Args:
+            lr: the learning rate of the free parameters.
+            constrained_lr: that of the parameters of constrained matrices; None: the same.
+
+        Raises:
+            UsageError: there is a separate rate, but no constrained matrix.
+        """
+        names = self.model.matrix_parameters
+        constrained: list[nn.Parameter] = []
+        free: list[nn.Parameter] = list(self.projections)
+        for cell in self._models():
+            for name, parameter in cell.named_parameters():
+                (constrained if name.partition(".")[0] in names else free).append(parameter)
+        groups: list[dict[str, Any]] = [{"params": free, "lr": lr}]
+        if constrained:
+            groups.append({"params": constrained, "lr": lr if constrained_lr is None else constrained_lr})
+        elif constrained_lr is not None:
+            raise UsageError(f"constrained_lr={constrained_lr}: {type(self).__name__} has no constrained matrix")
+        return groups
+
+    def _warn_of_missed_steps(self) -> None:
+        """Warn once if an optimiser has changed the parameters in training, and nothing has called `after_step`."""
+        if self._warned or torch.compiler.is_compiling() or not (self.training and torch.is_grad_enabled()):
+            return
+        if not self.needs_after_step:
+            return
+        for parameter in self.cells.parameters():
+            # Tensors that take a parameter's place, as in `torch.func.functional_call`, are no parameters.
+            if isinstance(parameter, nn.Parameter) and not parameter.is_inference():
+                version = parameter._version  # torch counts the changes in place
+                if self._versions.setdefault(id(parameter), version) != version:
+                    self._warned = True
+                    warnings.warn(
+                        f"{type(self).__name__} has been trained without after_step(), which it needs after each step "
+                        "of the optimiser: call it, or layer.attach(optimizer) once",
+                        stacklevel=3,
+                    )
+                    return
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        self._versions.clear()
+        super()._apply(fn, recurse)
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._versions.clear()
+        super()._load_from_state_dict(*args, **kwargs)
 
     @_outside_autocast
     @torch.no_grad()
@@ -245,6 +309,7 @@ class RecurrentLayer(nn.Module):
         Raises:
             UsageError: the shapes or types do not fit.
         """
+        self._warn_of_missed_steps()
         data = inputs[0] if isinstance(inputs, PackedSequence) else inputs
         device, dtype, low = data.device.type, self._dtype(), _autocast_dtype(data.device)
         if data.dtype != dtype and (low is None or data.dtype not in _LOW_TYPES):
