@@ -42,6 +42,8 @@ def api_pages() -> dict[str, str]:
             "page of the model.",
             "::: orthobench.nn.RecurrentLayer",
             "::: orthobench.nn.RecurrentCell",
+            "::: orthobench.matrices.constrain.constrain",
+            "::: orthobench.matrices.constrain.rebase",
             "\n".join(
                 f"* `{name}`, `{name}Cell`: the model [`{_model(name)}`](../models/{_model(name)}.md)"
                 for name in orthobench.nn.cells.__all__

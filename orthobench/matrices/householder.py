@@ -90,7 +90,12 @@ def falling_vectors(entries: Tensor, n: int, k: int) -> Tensor:
     return entries.new_zeros(n * k).scatter_(0, _falling_positions(n, k, device=entries.device), entries).view(n, k)
 
 
+def falling_entries(vectors: Tensor) -> Tensor:
+    """Return the entries of the columns of a lower triangular `[n, k]`."""
+    return vectors.reshape(-1).index_select(0, _falling_positions(*vectors.shape, device=vectors.device))
+
+
 def unit_entries(entries: Tensor, n: int, k: int) -> Tensor:
     """Return the entries with every vector scaled to length 1; vectors of zeros do not change."""
     vectors = nn.functional.normalize(falling_vectors(entries, n, k), dim=0)
-    return vectors.view(-1).index_select(0, _falling_positions(n, k, device=entries.device))
+    return falling_entries(vectors)

@@ -35,15 +35,19 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence.projection import product
-from orthobench.recurrence.runtime import is_transformed
+from orthobench.recurrence.runtime import is_transformed, outside_autocast
 
 Plain = Callable[..., Tensor]
 """A map in plain operations, of the tensors that an autograd function saves first, and of its `ctx.options`."""
 
 
 def applied(function: type[torch.autograd.Function], plain: Plain, *inputs: Any) -> Tensor:
-    """Return the function's value at these inputs, by the plain map under the transforms of `torch.func`."""
-    result: Tensor = plain(*inputs) if is_transformed() else function.apply(*inputs)
+    """Return the function's value at these inputs, by the plain map under the transforms of `torch.func`.
+
+    The matrix has the type of the first input, under autocast too.
+    """
+    with outside_autocast(inputs[0].device):
+        result: Tensor = plain(*inputs) if is_transformed() else function.apply(*inputs)
     return result
 
 
@@ -58,17 +62,12 @@ def derivative_of(plain: Plain, tensors: int) -> Callable[[Callable[..., Any]], 
     def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(backward)
         def run(ctx: Any, gradient: Tensor) -> Any:
-            device = gradient.device.type
-            if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-                with torch.autocast(device, enabled=False):
-                    return run(ctx, gradient)
-            if not torch.is_grad_enabled():
-                return backward(ctx, gradient)
-            options = getattr(ctx, "options", ())
-            product: Callable[..., Any] = torch.func.vjp(
-                lambda *each: plain(*each, *options), *ctx.saved_tensors[:tensors]
-            )[1]
-            return *product(gradient), *[None for _ in options]
+            with outside_autocast(gradient.device):
+                if not torch.is_grad_enabled():
+                    return backward(ctx, gradient)
+                options, inputs = getattr(ctx, "options", ()), ctx.saved_tensors[:tensors]
+                product: Callable[..., Any] = torch.func.vjp(lambda *each: plain(*each, *options), *inputs)[1]
+                return *product(gradient), *[None for _ in options]
 
         return run
 

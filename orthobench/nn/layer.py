@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from orthobench.errors import UsageError, unknown
 from orthobench.model import Model, Signature, State
 from orthobench.nn.packed import run_packed
+from orthobench.recurrence.runtime import outside_autocast
 
 LayerState = Tensor | tuple[Tensor, ...]
 """The state of a layer: one tensor `[num_layers * directions, B, features]`, or a tuple of them, as for an LSTM."""
@@ -45,10 +46,7 @@ def _outside_autocast(method: Callable[..., _R]) -> Callable[..., _R]:
 
     @functools.wraps(method)
     def run(self: RecurrentLayer, *args: Any, **kwargs: Any) -> _R:
-        device = self._any_tensor().device
-        if _autocast_dtype(device) is None:
-            return method(self, *args, **kwargs)
-        with torch.autocast(device.type, enabled=False):
+        with outside_autocast(self._any_tensor().device):
             return method(self, *args, **kwargs)
 
     return run
@@ -311,12 +309,12 @@ class RecurrentLayer(nn.Module):
         """
         self._warn_of_missed_steps()
         data = inputs[0] if isinstance(inputs, PackedSequence) else inputs
-        device, dtype, low = data.device.type, self._dtype(), _autocast_dtype(data.device)
+        dtype, low = self._dtype(), _autocast_dtype(data.device)
         if data.dtype != dtype and (low is None or data.dtype not in _LOW_TYPES):
             raise UsageError(f"inputs are {data.dtype}, but the parameters are {dtype}: give inputs.to({dtype})")
         if low is None:
             return self._forward(inputs, state)
-        with torch.autocast(device, enabled=False):
+        with outside_autocast(data.device):
             outputs, final = self._forward(_converted(inputs, dtype), _converted(state, dtype))
         return (outputs, final) if dtype == torch.float64 else (_converted(outputs, low), _converted(final, low))
 

@@ -79,6 +79,12 @@ def chosen_backend() -> str:
     return _current.get() or _default
 
 
+def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Return the context in which `torch.autocast` changes no type on this device."""
+    is_on = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
+
+
 def is_transformed() -> bool:
     """Return whether a transform of `torch.func` is running; it can differentiate only torch's operations."""
     active: bool = torch._C._are_functorch_transforms_active()
