@@ -17,7 +17,8 @@ from torch.utils.hooks import RemovableHandle
 
 from orthobench.errors import UsageError, unknown
 from orthobench.model import Model, Signature, State
-from orthobench.nn.packed import run_packed
+from orthobench.nn.compiled import register, run_opaque
+from orthobench.nn.packed import run_cell
 from orthobench.recurrence.runtime import outside_autocast
 
 LayerState = Tensor | tuple[Tensor, ...]
@@ -148,6 +149,7 @@ class RecurrentLayer(nn.Module):
         # Drawn on the CPU, so that the numbers do not depend on the device.
         with torch.device("meta" if is_meta else "cpu"), torch.autocast("cpu", enabled=False):
             self._fill(generator or _drawn_generator())
+        self._register()
         self.to(device=None if is_meta else target, dtype=dtype)
 
     def __init_subclass__(cls) -> None:
@@ -382,13 +384,29 @@ class RecurrentLayer(nn.Module):
             outputs = []
             for direction in range(self.directions):
                 index = layer * self.directions + direction
-                output, final = _run(self.cells[index], x, starts[index], batch_sizes, direction == 1)
+                output, final = self._run_cell(index, x, starts[index], batch_sizes, direction == 1)
                 outputs.append(nn.functional.linear(output, self.projections[index]) if self.proj_size else output)
                 finals.append(final)
             x = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
         return x, [torch.stack(tensors) for tensors in zip(*finals, strict=True)]
+
+    def _run_cell(
+        self, index: int, x: Tensor, start: State, batch_sizes: Tensor | None, reverse: bool
+    ) -> tuple[Tensor, State]:
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+            outputs = self.model.output_features(self.settings)
+            return run_opaque(self.cells[index], self._numbers[index], x, start, batch_sizes, reverse, outputs)
+        return run_cell(self._models()[index], x, start, batch_sizes, reverse)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._register()
+
+    def _register(self) -> None:
+        """Give the cells of this layer, or of its copy, numbers by which compiled programs find them."""
+        self._numbers = [register(cell) for cell in self.cells]
 
     def _starts(self, state: LayerState | None, batch_size: int) -> list[State]:
         """Return the initial state of every cell."""
@@ -441,20 +459,3 @@ def _converted(value: Any, dtype: torch.dtype) -> Any:
 
 def _as_given(tensors: list[Tensor]) -> LayerState:
     return tensors[0] if len(tensors) == 1 else tuple(tensors)
-
-
-def _run_cell(cell: Model, x: Tensor, start: State, batch_sizes: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
-    """Run one cell over one direction; return the features that the next layer reads, and the final state."""
-
-    def run(inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        outputs, final = cell.states(inputs, state, None)
-        return cell.readout(outputs, final), final
-
-    if batch_sizes is not None:
-        return run_packed(run, x, batch_sizes, start, reverse)
-    outputs, final = run(x.flip(0) if reverse else x, start)
-    return outputs.flip(0) if reverse else outputs, final
-
-
-_run: Callable[..., tuple[Tensor, State]] = torch.compiler.disable(_run_cell)
-"""`_run_cell` outside `torch.compile`'s graph, because it cannot trace the kernels."""

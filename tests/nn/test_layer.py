@@ -266,21 +266,6 @@ def test_kernels_refuse_double_backward(x):
         gradient.sum().backward()
 
 
-@pytest.mark.parametrize("name", ["ScoRNN", "LSTM", "LRU", "FullURNN"])
-@pytest.mark.filterwarnings("ignore")
-def test_compiled_layer_gives_the_same_outputs(name, x):
-    layer = LAYERS[name](M, N, num_layers=2, generator=generator())
-    duplicate = copy.deepcopy(layer)
-    output, _ = layer(x)
-    output.square().sum().backward()
-    torch.compiler.reset()
-    compiled, _ = torch.compile(duplicate, backend="aot_eager")(x)
-    compiled.square().sum().backward()
-    torch.testing.assert_close(compiled, output)
-    for parameter, gradient in gradients(layer).items():
-        torch.testing.assert_close(gradients(duplicate)[parameter], gradient)
-
-
 def test_dropout_acts_between_layers_in_training_only(x):
     layer = ScoRNN(M, N, num_layers=2, dropout=0.5, generator=generator())
     first, second = layer(x)[0], layer(x)[0]
