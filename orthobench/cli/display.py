@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -73,11 +73,31 @@ class JobRows(JobLines):
         self.rows.print_line(text)
 
 
+class QuietJobs(JobLines):
+    """A display of jobs that says only which ones have no result."""
+
+    @contextmanager
+    def open_sink(self, label: str) -> Iterator[EventSink]:
+        yield EventSink()
+
+
 class TerminalDisplay(Display):
-    """A display of a session on the terminal."""
+    """A display of a session on the terminal.
+
+    Args:
+        quiet: show no progress, only what went wrong.
+        plan: print the plan of a sweep on stdout before its runs train.
+    """
+
+    def __init__(self, quiet: bool = False, plan: bool = True) -> None:
+        self.quiet = quiet
+        self.plan = plan
 
     @contextmanager
     def open_jobs(self, count: int, in_this_process: bool) -> Iterator[JobsDisplay]:
+        if self.quiet:
+            yield QuietJobs()
+            return
         if in_this_process:
             yield JobLines()
             return
@@ -85,17 +105,22 @@ class TerminalDisplay(Display):
             yield JobRows(rows)
 
     def on_sizes(self, sizes: Sequence[MatchedSize]) -> None:
+        if not self.plan:
+            return
         rows = [(s.model, str(s.hidden_size), str(s.parameters), str(s.target), f"{s.deviation:+.1%}") for s in sizes]
         print_columns(("model", "hidden_size", "parameters", "target", "deviation"), rows)
         typer.echo()
 
     def on_plan(self, plan: SweepPlan) -> None:
-        print_plan(plan)
+        if self.plan:
+            print_plan(plan)
 
     def on_profile(self, run: PlannedRun) -> None:
-        typer.echo(f"trying a few steps of {run.label}", err=True)
+        self.print_line(f"trying a few steps of {run.label}")
 
     def on_search(self, tuning: Tuning, trials: Sequence[Trial], plan: SweepPlan | None) -> None:
+        if not self.plan:
+            return
         search, metric = tuning.search, tuning.search.metric
         if search.match_parameters is not None:
             count = search.match_parameters
@@ -112,7 +137,8 @@ class TerminalDisplay(Display):
             typer.echo(f"to train: {_in_words(plan.totals())}")
 
     def print_line(self, text: str) -> None:
-        typer.echo(spelled(text), err=True)
+        if not self.quiet:
+            typer.echo(spelled(text), err=True)
 
     def on_budget_spent(self, not_started: int) -> None:
         typer.echo(f"the budget is spent: {not_started} runs are left for another time", err=True)
@@ -160,6 +186,29 @@ def report_sweep(result: SweepResult) -> None:
         runs = f"{len(result.left)} of {len(result.plan.runs)} runs"
         typer.echo(f"{runs} are left to another process: the same command later shows their results", err=True)
         raise typer.Exit(LEFT_TO_ANOTHER)
+
+
+def planned_records(plan: SweepPlan) -> list[dict[str, Any]]:
+    """Return the runs of a plan as JSON values: times in seconds, memory in bytes, None where it is unknown."""
+    planned = []
+    for run in plan.runs:
+        spec, estimate = run.config.spec, (plan.estimates or {}).get(run.key)
+        planned.append(
+            {
+                "run": run.key,
+                "task": spec.task,
+                "model": spec.model,
+                "seed": spec.seed,
+                "state": run.state,
+                "left_out": run.key in plan.left_out,
+                "settings": spec.settings,
+                "seconds": estimate and estimate.seconds,
+                "slowest": estimate and estimate.slowest,
+                "memory": estimate and estimate.memory,
+                "judged_by": estimate and estimate.source,
+            }
+        )
+    return planned
 
 
 def print_plan(plan: SweepPlan) -> None:

@@ -150,7 +150,7 @@ def busy(text: str, shown: bool = True) -> Iterator[None]:
     """Show on stderr what the command does in the `with` block: with a spinner on a terminal, else with a line.
 
     Args:
-        shown: False if the command can only end in an error, so that only the error is shown.
+        shown: False if the user wants no progress, or if the command can only end in an error.
     """
     if not shown:
         yield
@@ -220,9 +220,13 @@ def _clock(seconds: float) -> str:
 
 
 class Downloads:
-    """A display of downloads; as a context manager it opens the live display."""
+    """A display of downloads; as a context manager it opens the live display.
 
-    def __init__(self) -> None:
+    Args:
+        quiet: show nothing.
+    """
+
+    def __init__(self, quiet: bool = False) -> None:
         from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
         from rich.progress import Progress as Bar
 
@@ -235,7 +239,8 @@ class Downloads:
             TransferSpeedColumn(),
             TimeRemainingColumn(),
         )
-        self.live = is_live()
+        self.quiet = quiet
+        self.live = is_live() and not quiet
         self.bar = Bar(*columns, console=Console(stderr=True), disable=not self.live)
         self.rows: dict[str, TaskID] = {}
 
@@ -251,5 +256,5 @@ class Downloads:
         if name not in self.rows:
             self.rows[name] = self.bar.add_task(name, total=total)
         self.bar.update(self.rows[name], completed=done)
-        if not self.live and done >= total:
+        if not self.live and not self.quiet and done >= total:
             print(f"{name}: {done} bytes", file=sys.stderr)

@@ -14,9 +14,11 @@ from orthobench.settings import text
 from orthobench.store import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orthobench.analysis.variants import Variant
     from orthobench.cli.console import Console
-    from orthobench.store import Run
+    from orthobench.store import Run, Store
 
 
 def console() -> Console:
@@ -44,6 +46,19 @@ def brief(run: Run, status: str) -> dict[str, Any]:
         "solved_at": run.solved_at,
         "tags": run.tags,
     }
+
+
+def listed(store: Store, runs: Sequence[Run], status_of: Callable[[Run], str]) -> list[dict[str, Any]]:
+    """Return the rows of `ls`: with the kinds of weights, and the settings in which runs of a task and model differ."""
+    from orthobench.analysis.variants import differing_settings
+
+    differing = differing_settings(runs, lambda run: f"{run.task} {run.model}")
+    kinds: dict[int, list[str]] = {}
+    for row in store.weights():
+        kinds.setdefault(row.run_id, []).append(row.kind)
+    return [
+        brief(run, status_of(run)) | {"weights": kinds.get(run.id, []), "settings": differing[run.key]} for run in runs
+    ]
 
 
 def cell(value: Any) -> str:
