@@ -59,8 +59,8 @@ def list_(data_dir: DataFolder = None, json: Json = False) -> None:
 @app.command(cls=Command)
 def get(name: Name, data_dir: DataFolder = None, quiet: Quiet = False) -> None:
     """Download a data set and verify its checksums. An interrupted download resumes."""
-    from orthobench.cli.progress import Downloads
     from orthobench.data.registry import dataset
+    from orthobench.execution.progress import Downloads
 
     selected = dataset(name)
     if selected.present() and not selected.verify():
@@ -80,8 +80,8 @@ def import_(
     quiet: Quiet = False,
 ) -> None:
     """Copy the files of a data set from a folder or an archive."""
-    from orthobench.cli.progress import busy
     from orthobench.data.registry import dataset
+    from orthobench.execution.progress import busy
 
     selected = dataset(name)
     selected.check_packages()
@@ -101,8 +101,8 @@ def verify(
 ) -> None:
     """Verify that data sets are complete and canonical. Exit code 1: one is not."""
     from orthobench.cli import records
-    from orthobench.cli.progress import busy
     from orthobench.data.registry import dataset, datasets
+    from orthobench.execution.progress import busy
 
     selected = [dataset(name)] if name else [each for each in datasets().values() if each.present()]
     problems = {}

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import typer
 
 from orthobench.cli.options import spelled
-from orthobench.cli.progress import Progress, SideBySide
 from orthobench.cli.records import RunState, cell, console, print_columns, print_states
-from orthobench.execution.display import Display, JobsDisplay
+from orthobench.execution.progress import ProgressDisplay
 from orthobench.process import lasting_output
-from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:
     from orthobench.execution.session import SweepResult
-    from orthobench.executors.job import Outcome
     from orthobench.planning.estimate import Estimate
     from orthobench.planning.match import MatchedSize
-    from orthobench.planning.plan import PlannedRun
     from orthobench.planning.search import Trial, Tuning, TuningResult
     from orthobench.planning.sweep_plan import SweepPlan, Totals
 
@@ -29,59 +25,7 @@ LEFT_TO_ANOTHER = 3
 """The exit code of a sweep if another process is still training some of its runs."""
 
 
-class JobLines(JobsDisplay):
-    """A display of jobs that train in this process, one after another."""
-
-    def __init__(self) -> None:
-        self.refusals: set[str] = set()
-
-    @contextmanager
-    def open_sink(self, label: str) -> Iterator[EventSink]:
-        with Progress(label) as progress:
-            yield progress
-
-    def print_line(self, text: str) -> None:
-        typer.echo(text, err=True)
-
-    def on_outcome(self, outcome: Outcome) -> None:
-        from orthobench.executors.job import Ending
-
-        label, cause = outcome.job.label, outcome.cause
-        if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
-            self.print_line(f"{label} {outcome.ending}: {cause}")
-        elif outcome.ending == Ending.REFUSED:
-            if cause not in self.refusals:  # a full disk affects every run, but is reported once
-                self.print_line(f"{label} cannot be started: {spelled(cause)}")
-            self.refusals.add(cause)
-        elif outcome.ending == Ending.PRUNED:
-            self.print_line(f"{label} {cause}")
-        elif outcome.ending == Ending.BUSY:
-            self.print_line(f"{label} is left to another process: {cause}")
-
-
-class JobRows(JobLines):
-    """A display of jobs that train at the same time."""
-
-    def __init__(self, rows: SideBySide) -> None:
-        super().__init__()
-        self.rows = rows
-
-    def open_sink(self, label: str) -> AbstractContextManager[EventSink]:  # type: ignore[override]
-        return self.rows.open_sink(label)
-
-    def print_line(self, text: str) -> None:
-        self.rows.print_line(text)
-
-
-class QuietJobs(JobLines):
-    """A display of jobs that says only which ones have no result."""
-
-    @contextmanager
-    def open_sink(self, label: str) -> Iterator[EventSink]:
-        yield EventSink()
-
-
-class TerminalDisplay(Display):
+class TerminalDisplay(ProgressDisplay):
     """A display of a session on the terminal.
 
     Args:
@@ -90,19 +34,8 @@ class TerminalDisplay(Display):
     """
 
     def __init__(self, quiet: bool = False, plan: bool = True) -> None:
-        self.quiet = quiet
+        super().__init__(quiet, spelled)
         self.plan = plan
-
-    @contextmanager
-    def open_jobs(self, count: int, in_this_process: bool) -> Iterator[JobsDisplay]:
-        if self.quiet:
-            yield QuietJobs()
-            return
-        if in_this_process:
-            yield JobLines()
-            return
-        with SideBySide(count) as rows:
-            yield JobRows(rows)
 
     def on_sizes(self, sizes: Sequence[MatchedSize]) -> None:
         if not self.plan:
@@ -114,9 +47,6 @@ class TerminalDisplay(Display):
     def on_plan(self, plan: SweepPlan) -> None:
         if self.plan:
             print_plan(plan)
-
-    def on_profile(self, run: PlannedRun) -> None:
-        self.print_line(f"trying a few steps of {run.label}")
 
     def on_search(self, tuning: Tuning, trials: Sequence[Trial], plan: SweepPlan | None) -> None:
         if not self.plan:
@@ -135,16 +65,6 @@ class TerminalDisplay(Display):
         typer.echo(", ".join([f"{tuning.trial_count} trials", *counts, f"{tuning.trial_count - len(states)} to come"]))
         if plan is not None:
             typer.echo(f"to train: {_in_words(plan.totals())}")
-
-    def print_line(self, text: str) -> None:
-        if not self.quiet:
-            typer.echo(spelled(text), err=True)
-
-    def on_budget_spent(self, not_started: int) -> None:
-        typer.echo(f"the budget is spent: {not_started} runs are left for another time", err=True)
-
-    def on_stop_request(self) -> None:
-        typer.echo("stopping after this iteration; a second signal stops at once", err=True)
 
 
 @contextmanager
@@ -186,29 +106,6 @@ def report_sweep(result: SweepResult) -> None:
         runs = f"{len(result.left)} of {len(result.plan.runs)} runs"
         typer.echo(f"{runs} are left to another process: the same command later shows their results", err=True)
         raise typer.Exit(LEFT_TO_ANOTHER)
-
-
-def planned_records(plan: SweepPlan) -> list[dict[str, Any]]:
-    """Return the runs of a plan as JSON values: times in seconds, memory in bytes, None where it is unknown."""
-    planned = []
-    for run in plan.runs:
-        spec, estimate = run.config.spec, (plan.estimates or {}).get(run.key)
-        planned.append(
-            {
-                "run": run.key,
-                "task": spec.task,
-                "model": spec.model,
-                "seed": spec.seed,
-                "state": run.state,
-                "left_out": run.key in plan.left_out,
-                "settings": spec.settings,
-                "seconds": estimate and estimate.seconds,
-                "slowest": estimate and estimate.slowest,
-                "memory": estimate and estimate.memory,
-                "judged_by": estimate and estimate.source,
-            }
-        )
-    return planned
 
 
 def print_plan(plan: SweepPlan) -> None:

@@ -242,18 +242,21 @@ def is_assignment(word: str) -> bool:
     return re.match(r"[A-Za-z_]\w*=", word) is not None
 
 
-def split_names(models: Iterable[str]) -> list[str]:
-    """Return the names in the values of `--models`.
+def split_names(values: Iterable[str], example: str = "--models scornn,lstm") -> list[str]:
+    """Return the names in the values of an option such as `--models`.
+
+    Args:
+        example: the option as it should be written.
 
     Raises:
         UsageError: a name is empty.
     """
     from orthobench.errors import UsageError
 
-    texts = ",".join(models)
+    texts = ",".join(values)
     names = [name.strip() for name in texts.split(",")]
     if not all(names):
-        raise UsageError(f"--models '{texts}' has an empty name: write --models scornn,lstm")
+        raise UsageError(f"{example.split()[0]} '{texts}' has an empty name: write {example}")
     return names
 
 

@@ -87,7 +87,6 @@ def command(
 
 def record_of(store: Store, db: Location, run: Run) -> dict[str, Any]:
     """Return all that the database stores about a run, as JSON values."""
-    from orthobench.cli import records
     from orthobench.store.by_length import read_by_length
     from orthobench.training.checkpoint import status_in
 
@@ -97,7 +96,7 @@ def record_of(store: Store, db: Location, run: Run) -> dict[str, Any]:
         series.setdefault(f"{row.split}/{row.name}", []).append(point)
     measured = read_by_length(store.traces([run.id]))
     return (
-        records.brief(run, status_in(store, db)(run))
+        run.brief(status_in(store, db)(run))
         | {
             "message": run.message,
             "iterations": run.iterations,

@@ -91,7 +91,7 @@ def command(
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
     from orthobench import api
     from orthobench.analysis.variants import variants
-    from orthobench.cli.display import TerminalDisplay, planned_records, report_sweep, resumable
+    from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
     from orthobench.cli.records import listed, print_json, print_summary
     from orthobench.errors import UsageError
 
@@ -119,7 +119,7 @@ def command(
                 display=display,
             )
     if json and dry_run:
-        print_json(planned_records(result.plan))
+        print_json(result.plan.records())
     elif json:
         from orthobench.store import open_store
         from orthobench.training.checkpoint import status_in

@@ -10,7 +10,7 @@ import sys
 import pytest
 from support.records import make_run_record
 
-from orthobench.cli.console import Console
+from orthobench.execution.console import Console
 from orthobench.location import Location
 from orthobench.process import HarmlessStream, harmless, lasting_output
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
