@@ -144,11 +144,8 @@ def print_trials(result: TuningResult, command: str) -> None:
 
     search, trials = result.tuning.search, result.trials
     table = Table("trial", "run", "settings", "state", "judged by", "best", box=None)
-    for trial in result.ranked[:SHOWN_TRIALS]:
-        objective = f"{trial.split} {search.metric.name}"
-        state = trial.run.message if trial.run and trial.state == "pruned" else trial.state
-        settings = " ".join(f"{name}={value}" for name, value in trial.settings.items())
-        table.add_row(str(trial.number + 1), trial.key, settings, state, objective, cell(trial.best))
+    for record in result.records()[:SHOWN_TRIALS]:
+        table.add_row(*map(cell, record.values()))
     console().print(table)
     if len(trials) > SHOWN_TRIALS:
         typer.echo(f"and {len(trials) - SHOWN_TRIALS} more")

@@ -107,6 +107,17 @@ def test_runs_and_sweeps_are_tables(swept, tiny):
     assert table(planned._repr_html_())["state"].tolist() == ["missing", "missing"]
 
 
+def test_searches_are_tables_of_their_trials(tiny, tmp_path, monkeypatch):
+    pytest.importorskip("optuna", reason="optuna is not installed")
+    monkeypatch.chdir(tmp_path)
+    (search,) = ob.tune("adding", "rnn", {"learning_rate": "1e-4..1e-2:log"}, trials=3, settings=tiny, jobs=0)
+    assert repr(search).splitlines()[0] == "search of 3 trials: adding rnn"
+    shown = table(search._repr_html_())
+    bests = shown["best"].astype(float).tolist()
+    assert bests == sorted(bests)
+    assert shown.loc[0, "run"] == search.best.key
+
+
 def test_results_are_an_overview_of_their_runs(swept):
     assert repr(swept) == "Results('results.db'): 6 runs of 1 task"
     shown = table(swept._repr_html_())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,6 +59,14 @@ def test_latex_has_the_best_mean_of_each_metric_in_bold(conditions):
     assert r"\sisetup{text-series-to-math = true}" in latex
     assert r"\toprule" in latex
     assert r"\textbf" not in text(conditions, "latex", "model", "end")
+
+
+def test_highest_mean_is_the_best_of_a_metric_that_is_maximised(conditions):
+    (condition,) = conditions
+    maximised = replace(condition, metric=replace(condition.metric, goal="max"))
+    (sheet,) = chosen_sheets([maximised], ["model", "end"], bold_best=True)
+    ((row, column),) = sheet.bold
+    assert (sheet.rows[row][0], sheet.header[column]) == ("rnn", "MSE, end [95 %]")
 
 
 def test_diverged_and_equal_values(database):
