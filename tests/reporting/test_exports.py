@@ -157,7 +157,7 @@ def counted_browser(monkeypatch, tmp_path) -> Path:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("form", ["svg", "pdf", "png"])
+@pytest.mark.parametrize("form", ["svg", *(pytest.param(form, marks=pytest.mark.slow) for form in ("pdf", "png"))])
 def test_images_have_the_width_and_font_size_of_a_paper(orthobench, tiny_options, tmp_path, counted_browser, form):
     orthobench("sweep", "adding", "--models", "rnn,lstm", *tiny_options)
     orthobench("run", "copying", "rnn", *tiny_options)

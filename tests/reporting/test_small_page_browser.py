@@ -125,6 +125,7 @@ def test_pages_filters_and_legends_work(browser, page):
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_everything_is_reached_and_operated_by_keyboard(browser, page):
     """From the top by Tab alone: links, filters, leaderboards, tables and every legend; Enter and Space work them."""
     from selenium.webdriver.common.action_chains import ActionChains
