@@ -333,7 +333,7 @@ def test_sweep_names_the_optimizers_of_its_models(tmp_path, caplog):
     (note,) = told("adding", ["scornn", "rnn", "lstm"], seeds=2)
     assert note == (
         "the models train with different optimisers: adam_tf1 (scornn, lstm), rmsprop_tf1 (rnn); "
-        "-s optimizer=NAME trains all with one"
+        "the setting optimizer=NAME trains all with one"
     )
     assert told("adding", ["scornn", "lstm"]) == []
     assert told("adding", ["scornn", "rnn"], settings={"optimizer": "adam"}) == []

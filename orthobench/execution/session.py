@@ -95,7 +95,8 @@ class SweepResult:
         """Count the runs by status."""
         now = {run.key: run.status for run in self.runs}
         states = Counter(str(now.get(run.key, run.state)) for run in self.plan.runs)
-        return f"{len(self.plan.runs)} runs: {', '.join(f'{count} {state}' for state, count in states.items())}"
+        count = len(self.plan.runs)
+        return f"{count} run{'s' * (count != 1)}: {', '.join(f'{count} {state}' for state, count in states.items())}"
 
     def __repr__(self) -> str:
         table = self.table.to_string(index=False, float_format="{:.4g}".format, max_rows=20)

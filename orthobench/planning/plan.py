@@ -134,7 +134,7 @@ def optimizers(runs: Sequence[SweepRun]) -> str:
         for name in names:
             trained.setdefault(name, []).append(model)
     words = ", ".join(f"{name} ({', '.join(models)})" for name, models in trained.items())
-    return f"the models train with different optimisers: {words}; -s optimizer=NAME trains all with one"
+    return f"the models train with different optimisers: {words}; the setting optimizer=NAME trains all with one"
 
 
 def with_seeds(runs: Sequence[SweepRun], seeds: Sequence[int]) -> list[SweepRun]:

@@ -85,7 +85,7 @@ def test_failures_of_a_sweep_are_told_below_the_progress(cells, tiny, tmp_path, 
     monkeypatch.setattr("orthobench.training.trainer.Trainer.step", fail)
     sweep = ob.sweep("adding", "rnn", settings=tiny, jobs=0)
     assert "rnn seed 0 failed" in capsys.readouterr().err
-    assert repr(sweep).splitlines()[0] == "1 runs: 1 failed"
+    assert repr(sweep).splitlines()[0] == "1 run: 1 failed"
 
 
 def test_runs_and_sweeps_are_tables(swept, tiny):
