@@ -48,7 +48,7 @@ def test_examples_of_the_guide_meet_the_contract(kind, name, code, tmp_path):
 
 
 def test_guide_has_models_a_task_and_a_probe():
-    assert [kind for kind, *_ in EXAMPLES] == ["models", "models", "tasks", "probes"]
+    assert [kind for kind, *_ in EXAMPLES] == ["models", "models", "models", "tasks", "probes"]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 from orthobench.arguments import Preset
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
+from orthobench.execution.progress import default_display
 from orthobench.execution.single import train_one
 from orthobench.location import Place
 from orthobench.options import OPTIONS, RunOptions, checked, names_of
@@ -57,7 +58,7 @@ def run(
     settings = _merge(settings, overrides)
     options = options or RunOptions()
     config = recall(Catalog(options.plugins), task, model, settings, preset, seed)
-    return train_one(config, db, options, display or Display(), force, extend)
+    return train_one(config, db, options, display or default_display(), force, extend)
 
 
 def _merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +18,13 @@ from orthobench.options import RunOptions, SweepOptions, checked, use_data_folde
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import Axis, read_grid
 from orthobench.planning.match import MatchedRuns, MatchedSize, target_count, with_equal_parameters
-from orthobench.planning.plan import SweepRun, resolve_grid
+from orthobench.planning.plan import SweepRun, optimizers, resolve_grid
 from orthobench.planning.search import Search, Tuning, TuningResult
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
 from orthobench.settings import text
+
+log = logging.getLogger(__name__)
 
 Values = str | Sequence[Any]
 Grid = Mapping[str, Values] | Mapping[str | tuple[str, ...], Values]
@@ -220,6 +223,8 @@ def _grid_runs(
     """
     catalog = Catalog(options.plugins)
     runs = resolve_grid(catalog, task, models, overrides, axes, seeds, preset)
+    if note := optimizers(runs):
+        log.warning(note)
     if parameters is None:
         return MatchedRuns(runs, [])
     with use_data_folder(options.data_folder):

@@ -66,9 +66,9 @@ def runs(context: typer.Context, incomplete: str) -> list[Choice]:
     A database on a server is not queried, because its driver and the network are too slow for completion.
     """
     from orthobench.location import Location
-    from orthobench.store.sqlite import connect
+    from orthobench.store.sqlite import connect, default_database
 
-    database = Location.of(context.params.get("db") or "results.db")
+    database = Location.of(context.params.get("db") or default_database(writes=False))
     if database.is_url or not Path(database.real).is_file():
         return []
     columns = "key, task, model, seed, status"
