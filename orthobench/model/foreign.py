@@ -114,12 +114,12 @@ class Constructor:
     arguments: tuple[Argument, ...]
 
 
-def model_of(layer: Any, name: str, title: str, origin: str) -> type[Foreign]:
+@functools.cache
+def model_of(layer: Any, name: str, origin: str) -> type[Foreign]:
     """Return the model class of a layer's class.
 
     Args:
         name: the name by which the user calls the layer, such as "torch.nn:GRU".
-        title: its name on pages and in tables.
         origin: where it comes from, such as "torch 2.9.0".
 
     Raises:
@@ -127,14 +127,12 @@ def model_of(layer: Any, name: str, title: str, origin: str) -> type[Foreign]:
     """
     if not (inspect.isclass(layer) and issubclass(layer, nn.Module)):
         raise UsageError(f"{name} is not a class derived from torch.nn.Module")
-    if issubclass(layer, Model):
-        raise UsageError(f"{name} is a model already: give its file with `plugins`, and write its own name")
     try:
         constructor = _constructor(layer)
     except Unfit as reason:
         raise UsageError(f"{name}: {reason}") from reason
     members: dict[str, Any] = {
-        "title": title,
+        "title": name,
         "paper": origin,
         "Settings": _settings_class(layer, name, constructor),
         "module_class": layer,

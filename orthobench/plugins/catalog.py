@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from orthobench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
+    from orthobench.plugins.layers import Layer
     from orthobench.plugins.sources import Sources
 
 PluginKind = Literal["task", "model", "probe"]
@@ -87,6 +88,9 @@ class Catalog:
         self.files = _each_once(files) if files else ()
         _serve_imports(self.files)
         for sources in self.files:
+            if sources.layer:
+                self._add_layer(sources.layer, carried=sources)
+                continue
             for plugin in _from_file(sources):
                 first = self._plugins.setdefault((plugin.kind, plugin.name), plugin)
                 if first is not plugin:
@@ -94,6 +98,32 @@ class Catalog:
                         f"plugin file {plugin.origin}: the {plugin.kind} name '{plugin.name}' is taken by "
                         f"{_owner(first)}: rename the file, or set name = '...' in its class"
                     )
+
+    def named(self, model: Any) -> str:
+        """Return the name of a model, which may be given as a class; a layer of another program becomes known by it.
+
+        Raises:
+            UsageError: the layer cannot be found, or another one has its name.
+        """
+        if isinstance(model, str) and (":" not in model or ("model", model) in self._plugins):
+            return model
+        return self._add_layer(model)
+
+    def _add_layer(self, named: Any, carried: Sources | None = None) -> str:
+        """Add a layer of another program; its code becomes one of the files unless it is installed."""
+        from orthobench.plugins.layers import carried_layer, find_layer
+
+        layer = carried_layer(carried) if carried else find_layer(named, self.files)
+        first = self._plugins.get(("model", layer.name))
+        if first is not None and first.sources() != layer.sources:
+            raise UsageError(f"two different layers have the name '{layer.name}': rename one of them")
+        if first is None:
+            self._plugins["model", layer.name] = Plugin(
+                "model", layer.name, layer.sources.origin, lambda: _load_layer(layer), lambda: layer.sources
+            )
+            if not layer.is_installed and not carried:
+                self.files = (*self.files, layer.sources)
+        return layer.name
 
     def names(self, kind: PluginKind) -> list[str]:
         return sorted(name for plugin_kind, name in self._plugins if plugin_kind == kind)
@@ -104,6 +134,8 @@ class Catalog:
         Raises:
             UsageError: no plugin has this name, in which case the message lists the nearest names, or several have it.
         """
+        if kind == "model":
+            name = self.named(name)
         for other, _ in self.broken:
             if (other.kind, other.name) == (kind, name):
                 raise UsageError(
@@ -204,6 +236,21 @@ def _installed(kind: PluginKind, points: Any) -> Iterator[Plugin]:  # EntryPoint
             lambda point=point: _load_installed(kind, point),  # type: ignore[misc]
             lambda point=point: _sources_of(point),  # type: ignore[misc]
         )
+
+
+def _load_layer(layer: Layer) -> Any:
+    """Return the model of a layer; a class that is a model already is used as it is."""
+    from orthobench.plugins.layers import quietly
+
+    try:
+        cls = quietly(layer.load, layer.name.rpartition(":")[0])
+        if inspect.isclass(cls) and issubclass(cls, _base("model")):
+            return _checked("model", cls)
+        return importlib.import_module(f"{_base('model').__module__.rpartition('.')[0]}.foreign").model_of(
+            cls, layer.name, layer.sources.origin
+        )
+    except UsageError as error:
+        raise PluginError(str(error)) from error
 
 
 def _load_installed(kind: PluginKind, point: EntryPoint) -> Any:
