@@ -126,11 +126,11 @@ def model_of(layer: Any, name: str, origin: str) -> type[Foreign]:
         UsageError: the class is no `nn.Module`, or its constructor has no argument for a size.
     """
     if not (inspect.isclass(layer) and issubclass(layer, nn.Module)):
-        raise UsageError(f"{name} is not a class derived from torch.nn.Module")
+        raise UsageError("it is not a class derived from torch.nn.Module")
     try:
         constructor = _constructor(layer)
     except Unfit as reason:
-        raise UsageError(f"{name}: {reason}") from reason
+        raise UsageError(str(reason)) from reason
     members: dict[str, Any] = {
         "title": name,
         "paper": origin,

@@ -158,7 +158,7 @@ def _of_class(cls: type) -> Layer:
 def _of_notebook(cls: Any, name: str) -> Layer:
     if not inspect.isclass(cls):
         raise UsageError(
-            f"{NOTEBOOK}:{name} was a class of a notebook or script: call orthobench there, or write the class to a file"
+            f"{NOTEBOOK}:{name} was a class of a notebook or script: call orthobench there, or write it to a file"
         )
     path = f"{NOTEBOOK}/{name}.py"
     sources = Sources({f"{name}.py": notebook_module(cls).encode()}, path=path, layer=f"{NOTEBOOK}:{name}")
@@ -431,16 +431,16 @@ def notebook_module(cls: type) -> str:
         if isinstance(value, ModuleType):
             text = f"import {value.__name__} as {name}"
         elif isinstance(value, (type, types.FunctionType)) and value.__module__ == "__main__":
-            text, code = _definition(value)
-            flags |= code.co_flags
+            text, own_flags = _definition(value)
+            flags |= own_flags
             for used in sorted(_globals(text)):
                 if used in namespace and used != value.__name__:
                     add(used, namespace[used])
             text = text if value.__name__ == name else f"{text}\n{name} = {value.__name__}"
         elif (origin := _importable(value)) is not None:
             text = f"from {origin[0]} import {origin[1]} as {name}"
-        elif (text := _literal(value)) is not None:
-            text = f"{name} = {text}"
+        elif (literal := _literal(value)) is not None:
+            text = f"{name} = {literal}"
         else:
             raise UsageError(
                 f"{cls.__name__} uses `{name}`, which is not an import, function, class or constant: pass it as an "
@@ -454,30 +454,33 @@ def notebook_module(cls: type) -> str:
     return "\n\n".join([*head, *parts.values()]) + "\n"
 
 
-def _definition(value: Any) -> tuple[str, CodeType]:
-    """Return the text that defines a class or function of the main program, and one of its code objects.
+def _definition(value: Any) -> tuple[str, int]:
+    """Return the text that defines a class or function of the main program, and the flags of its code.
 
     Raises:
         UsageError: the text is not known, as in the plain interactive interpreter.
     """
-    functions = (
-        [value]
-        if isinstance(value, FunctionType)
-        else [inspect.unwrap(each) for each in vars(value).values() if isinstance(each, FunctionType)]
-    )
-    for function in functions:
-        code = function.__code__
-        lines = linecache.getlines(code.co_filename, vars(sys.modules["__main__"]))
+    functions = [value] if isinstance(value, FunctionType) else list(vars(value).values())
+    codes = [inspect.unwrap(each).__code__ for each in functions if isinstance(each, FunctionType)]
+    places = [(code.co_filename, code.co_firstlineno) for code in codes] or [(file, 0) for file in _cells()]
+    for file, line in places:
+        lines = linecache.getlines(file)
         with contextlib.suppress(SyntaxError):
             for node in ast.parse("".join(lines)).body:
-                is_definition = isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-                if is_definition and node.name == value.__name__:  # type: ignore[attr-defined]
-                    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])  # type: ignore[attr-defined]
-                    if first <= code.co_firstlineno <= (node.end_lineno or first):
-                        return "".join(lines[first - 1 : node.end_lineno]).rstrip(), code
+                if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == value.__name__:
+                    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                    if not line or first <= line <= (node.end_lineno or first):
+                        text = "".join(lines[first - 1 : node.end_lineno]).rstrip()
+                        return text, codes[0].co_flags if codes else 0
     raise UsageError(
         f"the source code of {value.__name__} is not known: define it at the top of a notebook cell or of a file"
     )
+
+
+def _cells() -> list[str]:
+    """Return the files of the main program, or of a notebook's cells, the newest first."""
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    return [main] if main else [name for name in reversed(linecache.cache) if "ipykernel" in name or name[0] == "<"]
 
 
 def _globals(text: str) -> set[str]:
