@@ -196,7 +196,7 @@ def _parameters(layer: type[nn.Module]) -> tuple[dict[str, inspect.Parameter], b
     parameters of its base classes; it gives those without a default itself.
     """
     parameters: dict[str, inspect.Parameter] = {}
-    takes_more, own = False, True
+    own, takes_more = True, False
     for cls in layer.__mro__:
         if cls is nn.Module:
             break
@@ -210,9 +210,10 @@ def _parameters(layer: type[nn.Module]) -> tuple[dict[str, inspect.Parameter], b
                 continue
             if own or parameter.default is not parameter.empty or _is_size(parameter.name):
                 parameters.setdefault(parameter.name, parameter)
-        takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in listed)
+        passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in listed)
+        takes_more = takes_more or (own and passes_on)
         own = False
-        if not takes_more:
+        if not passes_on:
             break
     return parameters, takes_more
 

@@ -148,7 +148,7 @@ class Catalog:
             raise unknown(kind, name, self.names(kind)) from None
 
     def find_any(self, name: str) -> Plugin:
-        """Return the plugin of this name, whatever its kind; "model/lstm" also names the kind.
+        """Return the plugin or layer of this name, whatever its kind; "model/lstm" also names the kind.
 
         Raises:
             UsageError: no plugin has this name, or several have it.
@@ -156,6 +156,8 @@ class Catalog:
         kind, slash, own_name = name.partition("/")
         if slash and kind in KINDS:
             return self.find(kind, own_name)
+        if ":" in name:
+            return self.find("model", name)
         plugins = [plugin for plugin in self if plugin.name == name]
         if not plugins:
             raise unknown("task, model or probe", name, {plugin.name for plugin in self})

@@ -429,7 +429,7 @@ def notebook_module(cls: type) -> str:
             return
         parts[name] = ""  # a function may call itself
         if isinstance(value, ModuleType):
-            text = f"import {value.__name__} as {name}"
+            text = f"import {value.__name__}" + (f" as {name}" if value.__name__ != name else "")
         elif isinstance(value, (type, types.FunctionType)) and value.__module__ == "__main__":
             text, own_flags = _definition(value)
             flags |= own_flags
@@ -438,7 +438,7 @@ def notebook_module(cls: type) -> str:
                     add(used, namespace[used])
             text = text if value.__name__ == name else f"{text}\n{name} = {value.__name__}"
         elif (origin := _importable(value)) is not None:
-            text = f"from {origin[0]} import {origin[1]} as {name}"
+            text = f"from {origin[0]} import {origin[1]}" + (f" as {name}" if origin[1] != name else "")
         elif (literal := _literal(value)) is not None:
             text = f"{name} = {literal}"
         else:
