@@ -302,7 +302,7 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
     """Yield the tasks, models and probes in a file; their names come from the attribute `name`, or from the file.
 
     Raises:
-        UsageError: the file cannot be run, defines no plugin, or defines two of the same kind and name.
+        UsageError: the file cannot be run, defines neither a plugin nor a layer, or defines two of the same kind and name.
     """
     from orthobench.plugins.loading import run_file
 
@@ -315,6 +315,8 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
     except PluginError as error:
         raise UsageError(f"plugin file {file}: {error}") from error
     classes = [(kind, cls) for kind in KINDS for cls in _defined(kind, module)]
+    if not classes and _has_layers(module):
+        return
     if not classes:
         if unfinished := [cls for kind in KINDS for cls in _derived(kind, module)]:
             missing = "; ".join(f"{cls.__name__} does not define {_missing_methods(cls)}" for cls in unfinished)
@@ -338,6 +340,12 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
             lambda kind=kind, cls=cls: _checked(kind, cls),  # type: ignore[misc]
             lambda: sources,
         )
+
+
+def _has_layers(module: ModuleType) -> bool:
+    """Return whether a file defines layers, such as `cell.py:MyCell`, which models name by their class."""
+    layer = _base("model").__bases__[0]  # torch.nn.Module
+    return any(inspect.isclass(value) and issubclass(value, layer) for value in vars(module).values())
 
 
 def _check_imports(file: Path, content: bytes) -> None:

@@ -93,8 +93,14 @@ def carried_layer(sources: Sources) -> Layer:
     return Layer(sources.layer, sources, False, lambda: _run(sources))
 
 
+_LOADED: dict[tuple[str, str], Any] = {}
+"""The classes whose text has been run, by name and revision."""
+
+
 def _run(sources: Sources) -> Any:
-    """Run the text of a layer, and return its class."""
+    """Run the text of a layer, and return its class; equal texts run once."""
+    if (known := _LOADED.get((sources.layer, sources.revision))) is not None:
+        return known
     where, _, name = sources.layer.rpartition(":")
     if where == NOTEBOOK or where.endswith(".py"):
         path = Path(sources.path)
@@ -103,7 +109,8 @@ def _run(sources: Sources) -> Any:
     else:
         serve(sources.folder, sources.contents)
         module = importlib.import_module(where)
-    return _attribute(module, name, where)
+    cls = _LOADED[sources.layer, sources.revision] = _attribute(module, name, where)
+    return cls
 
 
 def _attribute(module: ModuleType, name: str, where: str) -> Any:
@@ -168,7 +175,9 @@ def _of_notebook(cls: Any, name: str) -> Layer:
 def _of_file(path: str, name: str, files: tuple[Sources, ...]) -> Layer:
     given = [each for each in files if Path(each.path).name == path and not each.layer]
     if not given and not Path(path).is_file():
-        raise UsageError(f"there is no file {path} here: write its path, as in ./folder/{Path(path).name}:{name}")
+        raise UsageError(
+            f"there is no file {path} here: give its path, as in ./folder/{Path(path).name}:{name}, or by `plugins`"
+        )
     found = given[0] if given else read_plugin_file(Path(path))
     sources = Sources(found.contents, path=found.path, layer=f"{Path(path).name}:{name}")
     return Layer(sources.layer, sources, False, lambda: _run(sources))

@@ -84,7 +84,9 @@ class Sources:
     def facts(self) -> dict[str, Any]:
         """Return the entry for the environment of a run: the origin, the revision, and the hash of each file."""
         installed = {"distribution": self.distribution, "version": self.version}
-        return {**({"path": self.path} if self.path else installed), "revision": self.revision, "files": self._hashes()}
+        place = {"path": self.path} if self.path else installed
+        place |= {"layer": self.layer} if self.layer else {}
+        return {**place, "revision": self.revision, "files": self._hashes()}
 
     def by_hash(self) -> dict[str, bytes]:
         """Return the contents of the files by their SHA-256."""
