@@ -302,7 +302,7 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
     """Yield the tasks, models and probes in a file; their names come from the attribute `name`, or from the file.
 
     Raises:
-        UsageError: the file cannot be run, defines neither a plugin nor a layer, or defines two of the same kind and name.
+        UsageError: the file cannot be run, defines neither plugin nor layer, or two plugins of the same kind and name.
     """
     from orthobench.plugins.loading import run_file
 
