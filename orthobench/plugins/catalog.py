@@ -345,7 +345,8 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
 def _has_layers(module: ModuleType) -> bool:
     """Return whether a file defines layers, such as `cell.py:MyCell`, which models name by their class."""
     layer = _base("model").__bases__[0]  # torch.nn.Module
-    return any(inspect.isclass(value) and issubclass(value, layer) for value in vars(module).values())
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+    return any(inspect.isclass(cls) and issubclass(cls, layer) for cls in own if cls not in _derived("model", module))
 
 
 def _check_imports(file: Path, content: bytes) -> None:

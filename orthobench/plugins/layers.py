@@ -422,6 +422,27 @@ def _imports(content: bytes, package: str) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
+def classes_of(where: str) -> list[str]:
+    """Return the classes of a module or file that may be layers, by its text alone; nothing is imported."""
+    if where.endswith(".py"):
+        file: Path | None = Path(where)
+    else:
+        where = "torch.nn.modules.rnn" if where == "torch.nn" else where
+        top = where.partition(".")[0]
+        spec = _spec(top) if top.isidentifier() else None
+        file = None if spec is None else _file_of(_root(spec), where)
+    try:
+        body = ast.parse(file.read_bytes()).body if file else []
+    except (OSError, SyntaxError, ValueError):
+        return []
+    names = [node.name for node in body if isinstance(node, ast.ClassDef) and node.bases]
+    for node in body:
+        if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "__all__" for target in node.targets):
+            with contextlib.suppress(ValueError):
+                names = list(ast.literal_eval(node.value))
+    return [name for name in names if not name.startswith("_") and not name.endswith("Base")]
+
+
 def notebook_module(cls: type) -> str:
     """Return the text of a module with a class of the main program and everything there that it uses.
 
