@@ -28,13 +28,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
-from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from orthobench.errors import UsageError, one_line, unknown
-from orthobench.plugins.loading import run_file, serve
+from orthobench.plugins.loading import MemoryLoader, PluginFinder, run_file, serve
 from orthobench.plugins.sources import Sources, read_plugin_file
 
 NOTEBOOK = "notebook"
@@ -196,7 +195,7 @@ def _of_module(where: str, name: str, cls: type | None = None) -> Layer:
             near = difflib.get_close_matches(top, sorted({*packages_distributions(), *_here()}), n=2, cutoff=0.6)
             hint = f"did you mean {' or '.join(near)}?" if near else "install it, or go to the folder that contains it"
             raise UsageError(f"there is no package '{top}' here: {hint}")
-        if _is_local(top, spec) and top not in sys.modules:
+        if _is_local(top, spec) and not _is_imported(top):
             return _local(where, name, _root(spec), None)
         cls = quietly(lambda: _attribute(_imported(where), name, where), where)
     if not inspect.isclass(cls):
@@ -234,9 +233,18 @@ def _modules_of(package: ModuleType) -> list[str]:
 
 def _spec(top: str) -> ModuleSpec | None:
     """Return where a top-level module is: on the path of this process, or in the current folder."""
-    module = sys.modules.get(top)
-    spec = module.__spec__ if module is not None else None
-    return spec or find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())])
+    for finder in sys.meta_path:
+        if not isinstance(finder, PluginFinder) and (spec := finder.find_spec(top, None)):
+            return spec
+    return PathFinder.find_spec(top, [str(Path.cwd())])
+
+
+def _is_imported(top: str) -> bool:
+    """Return whether the program itself has imported a package, or a part of it."""
+    loaded = [module for name, module in sys.modules.items() if name.partition(".")[0] == top]
+    return any(
+        getattr(module, "__file__", None) and not isinstance(module.__loader__, MemoryLoader) for module in loaded
+    )
 
 
 def _here() -> list[str]:
@@ -350,7 +358,7 @@ def _module_name(path: str) -> str:
 def _is_current(module: ModuleType, text: bytes) -> bool:
     """Return whether the functions of a module in memory are those of a text."""
     try:
-        codes = {code.co_qualname: code for code in _codes(compile(text, "", "exec"))}
+        codes = {code.co_qualname: code for code in _codes(compile(text, "", "exec", dont_inherit=True))}
     except (SyntaxError, ValueError):
         return False
     members = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
