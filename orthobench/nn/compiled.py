@@ -1,8 +1,8 @@
 """A cell as one opaque operation of a program that `torch.compile` compiles, because it cannot trace the kernels.
 
-The operation `orthobench::run_cell` runs a cell and keeps the graph of autograd for its backward pass. The graph lives as
-long as the memory of a ticket, a tensor that the compiled program keeps until its own backward pass. Autograd does not
-record inside an operation of torch, so cells run in a thread of their own.
+The operation `orthobench::run_cell` runs a cell and keeps the graph of autograd for its backward pass. The graph lives
+as long as the memory of a ticket, a tensor that the compiled program keeps until its own backward pass. Autograd does
+not record inside an operation of torch, so cells run in a thread of their own.
 """
 
 from __future__ import annotations
