@@ -34,6 +34,7 @@ class GORU(Model):
     paper = "Jing et al. Gated Orthogonal Recurrent Units: On Learning to Forget. Neural Computation 31, 2019"
     cites = "jing2019"
     look = "dot triangle-up"
+    family = "gated"
     learns = Learns("adding", 0.4)
     cost = "three products per step, one after another"
     Settings = GORUSettings

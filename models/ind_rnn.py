@@ -66,6 +66,7 @@ class IndRNN(Model):
     paper = "Li, Li, Cook, Zhu, Gao. Independently Recurrent Neural Network (IndRNN). CVPR 2018"
     cites = "li2018"
     look = "longdash circle"
+    family = "plain"
     learns = Learns("adding", 0.2, {"learning_rate": 2e-3, "layers": 2})  # units of one layer never see each other
     Settings = IndRNNSettings
 

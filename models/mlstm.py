@@ -34,6 +34,7 @@ class MLSTM(Model):
     paper = "Beck et al. xLSTM: Extended Long Short-Term Memory. NeurIPS 2024"
     cites = "beck2024"
     look = "longdashdot circle"
+    family = "linear"
     learns = Learns("adding", 0.2)
     step_matrices = ()
     cost = "queries, keys, values and an output gate of n features each, and a memory of n^2 / heads numbers"

@@ -66,6 +66,7 @@ class NNRNN(PlainRNN):
     paper = "Kerg et al. Non-normal Recurrent Neural Network (nnRNN). NeurIPS 2019"
     cites = "kerg2019"
     look = "dot diamond"
+    family = "orthogonal"
     learns = Learns("copying", 0.2, gate={"recurrent_optimizer": "adam_tf1", "recurrent_learning_rate": 2e-3})
     Settings = NNRNNSettings
     activation = MODRELU

@@ -47,6 +47,7 @@ class ORNN(PlainRNN):
     paper = "Mhammedi, Hellicar, Rahman, Bailey. Efficient Orthogonal Parametrisation of RNNs. ICML 2017"
     cites = "mhammedi2017"
     look = "solid star"
+    family = "orthogonal"
     learns = Learns("adding", 0.2, {"learning_rate": 0.01}, gate={"learning_rate": 0.02})
     orthogonal = True
     Settings = ORNNSettings

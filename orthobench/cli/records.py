@@ -14,36 +14,33 @@ from orthobench.settings import text
 from orthobench.store import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orthobench.analysis.variants import Variant
-    from orthobench.cli.console import Console
-    from orthobench.store import Run
+    from orthobench.execution.console import Console
+    from orthobench.store import Run, Store
 
 
 def console() -> Console:
     """Create a console for tables, which does not wrap piped output."""
     import sys
 
-    from orthobench.cli.console import Console
+    from orthobench.execution.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 200)
 
 
-def brief(run: Run, status: str) -> dict[str, Any]:
-    """Return a run as one row of `ls`."""
-    return {
-        "run": run.key,
-        "task": run.task,
-        "model": run.model,
-        "seed": run.seed,
-        "status": status,
-        "epochs": round(run.epochs, 2),
-        "metric": run.metric,
-        "final": run.final_value,
-        "best": run.best_value,
-        "parameters": run.parameter_count,
-        "solved_at": run.solved_at,
-        "tags": run.tags,
-    }
+def listed(store: Store, runs: Sequence[Run], status_of: Callable[[Run], str]) -> list[dict[str, Any]]:
+    """Return the rows of `ls`: with the kinds of weights, and the settings in which runs of a task and model differ."""
+    from orthobench.analysis.variants import differing_settings
+
+    differing = differing_settings(runs, lambda run: f"{run.task} {run.model}")
+    kinds: dict[int, list[str]] = {}
+    for row in store.weights():
+        kinds.setdefault(row.run_id, []).append(row.kind)
+    return [
+        run.brief(status_of(run)) | {"weights": kinds.get(run.id, []), "settings": differing[run.key]} for run in runs
+    ]
 
 
 def cell(value: Any) -> str:
@@ -150,19 +147,12 @@ def print_summary(rows: list[Variant]) -> None:
     """Print the results of each variant over its seeds."""
     from rich.table import Table
 
-    headings = ("model", "seeds", "metric", "final [95 %]", "best [95 %]", "diverged", "parameters", "s/epoch")
-    table = Table(*headings, box=None)
-    for row in rows:
-        table.add_row(
-            row.label,
-            f"{len(row.finished)} of {len(row.runs)}",
-            row.run.metric,
-            cell(row.final and str(row.final)),
-            cell(row.best and str(row.best)),
-            str(row.diverged),
-            str(row.run.parameter_count),
-            cell(row.seconds_per_epoch and row.seconds_per_epoch.mean),
-        )
+    if not rows:
+        return
+    records = [variant.brief() for variant in rows]
+    table = Table(*records[0], box=None)
+    for record in records:
+        table.add_row(*map(cell, record.values()))
     console().print(table)
 
 

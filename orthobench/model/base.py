@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -134,6 +135,12 @@ class ModelSettings(Settings):
             )
         return self
 
+    @classmethod
+    def declares(cls, name: str) -> bool:
+        """Return whether a subclass gives this setting of all models a default of its own."""
+        own = cls.__mro__[: cls.__mro__.index(ModelSettings)]
+        return any(name in inspect.get_annotations(each) for each in own)
+
     @property
     def is_stack(self) -> bool:
         """Whether a model with these settings has several layers or a block."""
@@ -220,6 +227,8 @@ class Model(nn.Module, ABC):
             that defines it first. Only built-in models have keys.
         look: the dash of its lines and the symbol of its points in figures, such as "dash square"; the colour follows
             from the two. A model without a look gets a free one in each report.
+        family: the kind of recurrence by which tables group it: "gated", "orthogonal", "linear" in the state, "ODE" for
+            a discretised differential equation, or "plain".
         learns: what it is known to learn; tests and the gate train every built-in model on it.
     """
 
@@ -234,6 +243,7 @@ class Model(nn.Module, ABC):
     waits: ClassVar[str] = ""
     cites: ClassVar[str] = ""
     look: ClassVar[str] = ""
+    family: ClassVar[str] = ""
     learns: ClassVar[Learns | None] = None
     Settings: ClassVar[type[ModelSettings]] = ModelSettings
 

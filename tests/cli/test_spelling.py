@@ -36,14 +36,12 @@ def sentences(file: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, text
 
 
+@functools.cache
 def messages() -> list[tuple[str, str]]:
     """Return every sentence outside the command line, with its place."""
     files = [file for file in sorted(PACKAGE.rglob("*.py")) if PACKAGE / "cli" not in file.parents]
     files += [file for name in ("models", "tasks") for file in sorted((PACKAGE.parent / name).glob("*.py"))]
     return [(f"{file.relative_to(PACKAGE.parent)}:{line}", text) for file in files for line, text in sentences(file)]
-
-
-MESSAGES = messages()
 
 
 @functools.cache
@@ -60,11 +58,11 @@ def named_flags(text: str) -> set[str]:
 
 
 def test_no_message_below_the_command_line_names_a_flag():
-    assert [(place, text) for place, text in MESSAGES if named_flags(text)] == []
+    assert [(place, text) for place, text in messages() if named_flags(text)] == []
 
 
 def test_every_argument_in_a_message_is_a_flag_of_some_command():
-    arguments = [(place, each) for place, text in MESSAGES for each in ARGUMENT.findall(text) if each not in OTHERS]
+    arguments = [(place, each) for place, text in messages() for each in ARGUMENT.findall(text) if each not in OTHERS]
     assert len(arguments) > 60
     assert [(place, each) for place, each in arguments if spelled(f"`{each}`") not in flags()] == []
 

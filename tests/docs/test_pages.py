@@ -157,7 +157,9 @@ def test_measured_speeds_and_baseline_values_are_found():
 def test_readme_table_equals_the_database():
     text = readme.README.read_text("utf-8")
     assert text == readme.with_table(text), "run `make readme`"
-    assert readme.headline_table().count("\n") > 5
+    assert readme.papers_table().count("\n") > 5
+    for file, content in readme.pictures().items():
+        assert file.read_text("utf-8") == content, "run `make readme`"
 
 
 def test_reading_the_results_does_not_change_the_database(monkeypatch, tmp_path):

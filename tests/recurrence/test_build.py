@@ -126,6 +126,7 @@ def test_concurrent_builds_compile_once(cache: Path, monkeypatch: pytest.MonkeyP
     assert build.build("-O1").entry != entry
 
 
+@pytest.mark.slow
 def test_two_processes_compile_once(tmp_path: Path, filled: tuple[Path, Outcome]) -> None:
     outcomes = [outcome(process) for process in [start(tmp_path) for _ in range(2)]]
     assert sum(each.builds for each in outcomes) == 1
@@ -299,7 +300,7 @@ def test_library_with_other_functions_is_refused(tmp_path: Path, monkeypatch: py
 # ---------------------------------------------------------------------- folders that cannot be written
 
 
-@pytest.mark.parametrize("obstacle", ["file", "read-only"])
+@pytest.mark.parametrize("obstacle", [pytest.param("file", marks=pytest.mark.slow), "read-only"])
 def test_each_process_builds_for_itself_without_a_cache_folder(
     obstacle: str, filled: tuple[Path, Outcome], tmp_path: Path
 ) -> None:
@@ -491,6 +492,7 @@ def test_file_that_does_not_compile_disables_only_its_operations(
         assert all(f"the C kernels of slstm are missing: {file} does not compile" in line for line in warnings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["dense.c", "weight_sums.c"])
 @pytest.mark.usefixtures("cache")
 def test_shared_file_that_does_not_compile_disables_all_kernels(

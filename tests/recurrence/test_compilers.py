@@ -42,6 +42,7 @@ def run_python(program: str, *arguments: str, **environment: str) -> subprocess.
     return subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=590, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["clang", "clang -march=native", "aarch64-linux-gnu-gcc"])
 def test_other_compilers_accept_every_file(compiler: str) -> None:
     command = compiler.split()

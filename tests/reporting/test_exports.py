@@ -91,6 +91,7 @@ def test_unmeasured_figure_names_its_command(database, tmp_path):
         ("1.2e-05 ± 3e-06", r"\num{1.2e-05 +- 3e-06}"),
         ("−3.5", r"\num{-3.5}"),
         ("0.12 [0.1, 0.3]", r"\num{0.12} [\num{0.1}, \num{0.3}]"),
+        ("0.12 [0, 4.5e-07]", r"\num{0.12} [\num{0}, \num{4.5e-07}]"),
         ("0.12 [0.1, inf]", r"\num{0.12} [\num{0.1}, $\infty$]"),
         ("scoRNN, n = 170", "scoRNN, n = 170"),
         ("≈16k", r"$\approx$16k"),
@@ -156,7 +157,7 @@ def counted_browser(monkeypatch, tmp_path) -> Path:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("form", ["svg", "pdf", "png"])
+@pytest.mark.parametrize("form", ["svg", *(pytest.param(form, marks=pytest.mark.slow) for form in ("pdf", "png"))])
 def test_images_have_the_width_and_font_size_of_a_paper(orthobench, tiny_options, tmp_path, counted_browser, form):
     orthobench("sweep", "adding", "--models", "rnn,lstm", *tiny_options)
     orthobench("run", "copying", "rnn", *tiny_options)

@@ -241,7 +241,7 @@ def all_expressions(length: int, operators: str) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("symbols", "operators"), [("+-*", (PLUS, MINUS, TIMES)), ("+-**", (PLUS, MINUS, TIMES, TIMES))]
 )
-@pytest.mark.parametrize("length", [5, 6, 8, 10])
+@pytest.mark.parametrize("length", [5, 6, *(pytest.param(length, marks=pytest.mark.slow) for length in (8, 10))])
 def test_bracketed_expressions_follow_the_grammar(symbols, operators, length):
     chances = all_expressions(length, symbols)
     assert sum(chances.values()) == pytest.approx(1)

@@ -90,6 +90,7 @@ def check(folder: Path, expected: list) -> None:
     assert not list(folder.glob("*.part*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "first", "then"),
     [("adding", "migration", "checkpointing"), ("ptb", "logging", "start"), ("adding", "end", "training")],

@@ -203,7 +203,7 @@ def test_checkpoint_of_another_format_is_not_read(config, tmp_path, caplog):
     assert any("its format is 99, and this orthobench reads" in message for message in caplog.messages)
 
 
-@pytest.mark.parametrize("calls", range(2, 40, 5))
+@pytest.mark.parametrize("calls", [2, 17, *(pytest.param(n, marks=pytest.mark.slow) for n in (7, 12, 22, 27, 32, 37))])
 def test_stop_inside_a_test_ends_with_uninterrupted_numbers(tmp_path, tiny, calls):
     """A test has four batches, and probes follow at the end of an epoch."""
     config = resolve(Catalog(), "adding", "scornn", tiny | {"evaluation_batch_size": "5"})

@@ -38,7 +38,13 @@ def few_reflections(model: str) -> dict[str, str]:
     return {"reflections": "4"} if "reflections" in Catalog().load("model", model).Settings.model_fields else {}
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model",
+    [
+        name if name in ("scornn", "lstm", "full_urnn", "mamba") else pytest.param(name, marks=pytest.mark.slow)
+        for name in MODELS
+    ],
+)
 def test_every_model_is_loaded_bit_for_bit(database, tiny, model, monkeypatch):
     """The weights are those that the trainer had, and the values those that the run stored."""
     trained = {}
@@ -64,7 +70,7 @@ def test_every_model_is_loaded_bit_for_bit(database, tiny, model, monkeypatch):
     [
         ("ptb", {"batch_size": "2", "evaluation_batch_size": "1"}),
         ("cifar10", {"batch_size": "2"}),
-        ("timit", {"dataset": "timit_sample", "batch_size": "2"}),
+        pytest.param("timit", {"dataset": "timit_sample", "batch_size": "2"}, marks=pytest.mark.slow),
     ],
 )
 def test_carried_states_images_and_final_metrics_are_loaded(database, small_data, task, settings):
@@ -213,8 +219,14 @@ def test_run_without_weights_names_the_command(database, tiny):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("task", ["adding", "copying"])
-@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize(
+    ("task", "batch"),
+    [
+        ("adding", None),
+        ("copying", 3),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in [("adding", 3), ("copying", None)]),
+    ],
+)
 def test_pt2_file_gives_the_same_outputs(database, tiny, tmp_path, task, batch):
     """`adding` reads the last step, `copying` all steps."""
     run = train(database, tiny, "scornn", task)
