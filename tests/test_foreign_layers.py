@@ -309,7 +309,7 @@ def many() -> list[str]:
     names = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
     return [
         *(f"torch.nn:{name}" for name in names),
-        *(f"orthobench.nn:{name}" for name in own.__all__ if name != "RecurrentLayer"),
+        *(f"orthobench.nn:{name}" for name in own.cells.__all__),
         *(f"torchrecurrent:{name}" for name in torchrecurrent.__all__),
     ]
 
