@@ -28,7 +28,7 @@ docs: $(INSTALLED)
 layers: $(INSTALLED)
 	$(BIN)/python checks/layers.py
 
-# The table of headline results in README.md, from results.db.
+# The picture of the matrix and the table of papers in README.md, from results.db.
 readme: $(INSTALLED)
 	$(BIN)/python -m website.readme
 

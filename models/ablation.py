@@ -25,6 +25,7 @@ class Ablation(AntisymmetricGated):
     title = "ablation of AntisymmetricRNN"
     cites = "chang2019"
     look = "dashdot diamond"
+    family = "ODE"
     learns = Learns("adding", 0.4, {"step_size": 0.1}, gate={"learning_rate": 0.03})
     Settings = AblationSettings
 

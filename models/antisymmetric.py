@@ -40,6 +40,7 @@ class Antisymmetric(Model):
     paper = "Chang, Chen, Haber, Chi. AntisymmetricRNN: A Dynamical System View on RNNs. ICLR 2019"
     cites = "chang2019"
     look = "dash circle"
+    family = "ODE"
     learns = Learns("adding", 0.9, {"step_size": 0.1}, gate={"learning_rate": 0.03})
     Settings: ClassVar[type[EulerSettings]] = AntisymmetricSettings
     inputs_per_unit: ClassVar[int] = 1

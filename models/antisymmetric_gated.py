@@ -21,6 +21,7 @@ class AntisymmetricGated(Antisymmetric):
     title = "AntisymmetricRNN with gating"
     cites = "chang2019"
     look = "dot cross"
+    family = "ODE"
     learns = Learns("adding", 0.3, {"step_size": 0.1}, gate={"learning_rate": 0.03})
     inputs_per_unit = 2
 

@@ -46,6 +46,7 @@ class CoRNN(Model):
     paper = "Rusch, Mishra. Coupled Oscillatory Recurrent Neural Network (coRNN). ICLR 2021"
     cites = "rusch2021cornn"
     look = "dashdot star"
+    family = "ODE"
     learns = Learns(
         "adding",
         0.3,

@@ -31,5 +31,6 @@ class DeltaNet(DeltaModel):
     paper = "Yang et al. Parallelizing Linear Transformers with the Delta Rule over Sequence Length. NeurIPS 2024"
     cites = "yang2024, schlag2021, grazzi2025"
     look = "longdashdot square"
+    family = "linear"
     learns = Learns("adding", 0.1)
     Settings = DeltaNetSettings

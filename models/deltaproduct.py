@@ -41,6 +41,7 @@ class DeltaProduct(DeltaModel):
     paper = "Siems et al. DeltaProduct: Improving State-Tracking in Linear RNNs via Householder Products. NeurIPS 2025"
     cites = "siems2025"
     look = "longdashdot diamond"
+    family = "linear"
     learns = Learns("adding", 0.2, {"epochs": 10})
     cost = "r = 2 keys and values per step: (2r + 1)n features pass through a convolution and a memory"
     Settings = DeltaProductSettings

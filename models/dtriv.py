@@ -38,6 +38,7 @@ class DTRIV(EXPRNN):
     paper = "Lezcano-Casado. Trivializations for Gradient-Based Optimization on Manifolds. NeurIPS 2019"
     cites = "lezcano2019trivializations"
     look = "dashdot triangle-up"
+    family = "orthogonal"
     learns = Learns("copying", 0.2, gate={"recurrent_learning_rate": 2e-3})
     Settings = DTRIVSettings
     waits = "the number of steps, which is a tensor of the model, decides when the base point moves"
@@ -55,6 +56,10 @@ class DTRIV(EXPRNN):
 
     def weight(self) -> Tensor:
         return exponential(self.skew_entries, self.hidden_size) @ self.base
+
+    @property
+    def needs_step_end(self) -> bool:
+        return self.rebase_every is not None
 
     def after_step(self) -> None:
         self.steps += 1

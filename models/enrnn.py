@@ -79,6 +79,7 @@ class ENRNN(PlainRNN):
     paper = "Helfrich, Ye. Eigenvalue Normalized RNNs for Short Term Memory. AAAI 2020"
     cites = "helfrich2020, helfrich2018"
     look = "solid cross"
+    family = "orthogonal"
     learns = Learns("copying", 0.2, gate={"recurrent_learning_rate": 2e-3})
     Settings = ENRNNSettings
     matrix_parameters = ("skew_entries",)

@@ -79,10 +79,12 @@ class EURNN(PlainRNN):
     paper = "Jing et al. Tunable Efficient Unitary Neural Networks (EUNN) and their application to RNNs. ICML 2017"
     cites = "jing2017"
     look = "dash diamond"
+    family = "orthogonal"
     learns = Learns("copying", 0.2, gate={"hidden_size": 32})
     cost = "complex units are two features each: four times the products"
     orthogonal = True
     Settings = EURNNSettings
+    matrix_parameters = ("theta", "phi", "omega")
 
     def __init__(self, settings: EURNNSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)

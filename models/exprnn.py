@@ -46,6 +46,7 @@ class EXPRNN(PlainRNN):
     paper = "Lezcano-Casado, Martinez-Rubio. Cheap Orthogonal Constraints in Neural Networks. ICML 2019"
     cites = "lezcano2019"
     look = "dash star"
+    family = "orthogonal"
     learns = Learns("copying", 0.5, gate={"recurrent_learning_rate": 2e-3})
     orthogonal = True
     Settings = EXPRNNSettings

@@ -52,6 +52,7 @@ class FullURNN(URNNBase):
     paper = "Wisdom, Powers, Hershey, Le Roux, Atlas. Full-Capacity Unitary Recurrent Neural Networks. NIPS 2016"
     cites = "wisdom2016"
     look = "solid diamond"
+    family = "orthogonal"
     learns = Learns("copying", 0.2, gate={"hidden_size": 32, "recurrent_learning_rate": 1e-3, "gradient": "both"})
     Settings = FullURNNSettings
     matrix_parameters = ("recurrent_weight",)

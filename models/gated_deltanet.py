@@ -27,5 +27,6 @@ class GatedDeltaNet(DeltaModel):
     paper = "Yang, Kautz, Hatamizadeh. Gated Delta Networks: Improving Mamba2 with Delta Rule. ICLR 2025"
     cites = "yang2025"
     look = "longdashdot triangle-up"
+    family = "linear"
     learns = Learns("adding", 0.2)
     Settings = GatedDeltaNetSettings

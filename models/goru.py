@@ -34,9 +34,11 @@ class GORU(Model):
     paper = "Jing et al. Gated Orthogonal Recurrent Units: On Learning to Forget. Neural Computation 31, 2019"
     cites = "jing2019"
     look = "dot triangle-up"
+    family = "gated"
     learns = Learns("adding", 0.4)
     cost = "three products per step, one after another"
     Settings = GORUSettings
+    matrix_parameters = ("theta",)
     activation = Activation(Kind.MODRELU, epsilon=0.001)
 
     def __init__(self, settings: GORUSettings, signature: Signature, generator: torch.Generator) -> None:

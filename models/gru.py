@@ -29,6 +29,7 @@ class GRU(Model):
     paper = "Cho et al. Learning Phrase Representations using RNN Encoder-Decoder. EMNLP 2014"
     cites = "cho2014"
     look = "dash cross"
+    family = "gated"
     learns = Learns("adding", 0.2)
     cost = "three products per step, one after another"
     Settings = GRUSettings

@@ -66,6 +66,7 @@ class IndRNN(Model):
     paper = "Li, Li, Cook, Zhu, Gao. Independently Recurrent Neural Network (IndRNN). CVPR 2018"
     cites = "li2018"
     look = "longdash circle"
+    family = "plain"
     learns = Learns("adding", 0.2, {"learning_rate": 2e-3, "layers": 2})  # units of one layer never see each other
     Settings = IndRNNSettings
 
@@ -86,6 +87,10 @@ class IndRNN(Model):
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = project(inputs, self.input_weight, self.bias)
         return independent_recurrence(x, self.recurrent_weight, state, trace, self.activation)
+
+    @property
+    def needs_step_end(self) -> bool:
+        return self.bound is not None
 
     def after_step(self) -> None:
         if self.bound is not None:

@@ -28,6 +28,7 @@ class IRNN(PlainRNN):
     paper = "Le, Jaitly, Hinton. A Simple Way to Initialize Recurrent Networks of Rectified Linear Units. 2015"
     cites = "le2015"
     look = "longdash cross"
+    family = "plain"
     learns = Learns(
         "adding", 0.4, {"optimizer": "adam", "learning_rate": 1e-4, "clip_value": 1.0}, gate={"learning_rate": 3e-3}
     )

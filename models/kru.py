@@ -73,8 +73,10 @@ class KRU(ComplexRNN):
     paper = "Jose, Cisse, Fleuret. Kronecker Recurrent Units. ICML 2018"
     cites = "jose2018"
     look = "dot circle"
+    family = "orthogonal"
     learns = Learns("copying", 0.2, gate={"factor_sizes": "4x4x4", "learning_rate": 0.01})
     Settings = KRUSettings
+    matrix_parameters = ("factors",)
 
     def __init__(self, settings: KRUSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)

@@ -37,6 +37,7 @@ class LEM(Model):
     paper = "Rusch, Mishra, Erichson, Mahoney. Long Expressive Memory for Sequence Modeling. ICLR 2022"
     cites = "rusch2022lem"
     look = "dashdot circle"
+    family = "ODE"
     learns = Learns("adding", 0.2, gate={"step_size": 1.0})
     cost = "four products per step, one after another"
     Settings = LEMSettings

@@ -45,6 +45,7 @@ class LinOSS(Model):
     paper = "Rusch, Rus. Oscillatory State-Space Models. ICLR 2025"
     cites = "rusch2025"
     look = "longdash square"
+    family = "linear"
     # A linear layer cannot end below about half of the baseline.
     learns = Learns("copying", 0.8, {"discretization": "IMEX"}, gate={"discretization": "IMEX"})
     Settings = LinOSSSettings

@@ -37,6 +37,7 @@ class LipschitzRNN(Model):
     paper = "Erichson, Azencot, Queiruga, Hodgkinson, Mahoney. Lipschitz Recurrent Neural Networks. ICLR 2021"
     cites = "erichson2021"
     look = "dashdot square"
+    family = "ODE"
     learns = Learns("adding", 0.4, gate={"learning_rate": 0.02, "step_size": 0.1})
     Settings = LipschitzSettings
 

@@ -35,6 +35,7 @@ class LRU(DiagonalLRU):
     paper = "Orvieto et al. Resurrecting Recurrent Neural Networks for Long Sequences. ICML 2023"
     cites = "orvieto2023"
     look = "dot square"
+    family = "linear"
     learns = Learns("adding", 0.2, gate={"block_size": 32, "train_size": 30_000})
     cost = "two products per step at d = n (B has 2n rows of d), and a normalisation"
     Settings = LRUSettings

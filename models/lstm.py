@@ -56,6 +56,7 @@ class LSTM(Model):
     paper = "Hochreiter, Schmidhuber. Long Short-Term Memory. Neural Computation 9, 1997"
     cites = "hochreiter1997"
     look = "solid square"
+    family = "gated"
     learns = Learns("adding", 0.2)
     cost = "four products per step"
     Settings = LSTMSettings

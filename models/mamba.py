@@ -82,6 +82,7 @@ class Mamba(Model):
     paper = "Gu, Dao. Mamba: Linear-Time Sequence Modeling with Selective State Spaces. COLM 2024"
     cites = "gu2024, grazzi2025"
     look = "longdashdot cross"
+    family = "linear"
     learns = Learns("adding", 0.2)
     step_matrices = ()
     cost = "exp(Delta A) of 2n features with 16 units each, at each step and again in the backward pass"

@@ -27,5 +27,6 @@ class MinGRU(MinimalCell):
     paper = "Feng et al. Were RNNs All We Needed? 2024"
     cites = "feng2024"
     look = "longdash diamond"
+    family = "linear"
     learns = Learns("adding", 0.2)
     operation = min_gru

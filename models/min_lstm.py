@@ -28,5 +28,6 @@ class MinLSTM(MinimalCell):
     paper = "Feng et al. Were RNNs All We Needed? 2024"
     cites = "feng2024"
     look = "longdash triangle-up"
+    family = "linear"
     learns = Learns("adding", 0.2)
     operation = min_lstm

@@ -47,9 +47,11 @@ class ORNN(PlainRNN):
     paper = "Mhammedi, Hellicar, Rahman, Bailey. Efficient Orthogonal Parametrisation of RNNs. ICML 2017"
     cites = "mhammedi2017"
     look = "solid star"
+    family = "orthogonal"
     learns = Learns("adding", 0.2, {"learning_rate": 0.01}, gate={"learning_rate": 0.02})
     orthogonal = True
     Settings = ORNNSettings
+    matrix_parameters = ("entries",)
     activation = LEAKY_RELU
 
     def __init__(self, settings: ORNNSettings, signature: Signature, generator: torch.Generator) -> None:

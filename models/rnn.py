@@ -32,6 +32,7 @@ class RNN(PlainRNN):
     paper = "Elman. Finding Structure in Time. Cognitive Science 14, 1990"
     cites = "elman1990"
     look = "dash square"
+    family = "plain"
     learns = Learns(
         "adding",
         0.7,

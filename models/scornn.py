@@ -69,6 +69,7 @@ class ScoRNN(PlainRNN):
     paper = "Helfrich, Willmott, Ye. Orthogonal Recurrent Neural Networks with Scaled Cayley Transform. ICML 2018"
     cites = "helfrich2018"
     look = "solid circle"
+    family = "orthogonal"
     learns = Learns("copying", 0.2)
     orthogonal = True
     Settings = ScoRNNSettings

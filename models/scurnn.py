@@ -49,6 +49,7 @@ class ScuRNN(ComplexRNN):
     paper = "Maduranga, Helfrich, Ye. Complex Unitary RNNs Using Scaled Cayley Transform. AAAI 2019"
     cites = "maduranga2019"
     look = "dashdot cross"
+    family = "orthogonal"
     learns = Learns("copying", 0.2, gate={"hidden_size": 32, "recurrent_learning_rate": 2e-3})
     orthogonal = True
     Settings = ScuRNNSettings

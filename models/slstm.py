@@ -48,6 +48,7 @@ class SLSTM(Model):
     paper = "Beck et al. xLSTM: Extended Long Short-Term Memory. NeurIPS 2024"
     cites = "beck2024"
     look = "longdashdot star"
+    family = "gated"
     learns = Learns("adding", 0.2)
     cost = (
         "products of n^2 / heads for each of four gates, an exponential each for i and f, a division, and three states"

@@ -73,6 +73,7 @@ class SoftOrthogonal(PlainRNN):
     paper = "Vorontsov, Trabelsi, Kadoury, Pal. On Orthogonality and Learning Recurrent Networks. ICML 2017"
     cites = "vorontsov2017"
     look = "dot star"
+    family = "orthogonal"
     learns = Learns(
         "copying",
         0.2,

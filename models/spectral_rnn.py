@@ -54,8 +54,10 @@ class SpectralRNN(PlainRNN):
     paper = "Zhang, Lei, Dhillon. Stabilizing Gradients for DNNs via Efficient SVD Parameterization. ICML 2018"
     cites = "zhang2018"
     look = "dash triangle-up"
+    family = "orthogonal"
     learns = Learns("adding", 0.2)
     Settings = SpectralRNNSettings
+    matrix_parameters = ("left_entries", "right_entries")
     activation = RELU
 
     def __init__(self, settings: SpectralRNNSettings, signature: Signature, generator: torch.Generator) -> None:

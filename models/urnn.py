@@ -49,9 +49,11 @@ class URNN(URNNBase):
     paper = "Arjovsky, Shah, Bengio. Unitary Evolution Recurrent Neural Networks. ICML 2016"
     cites = "arjovsky2016"
     look = "solid triangle-up"
+    family = "orthogonal"
     learns = Learns("copying", 0.2, gate={"hidden_size": 32})
     orthogonal = True
     Settings = URNNSettings
+    matrix_parameters = ("phases", "reflections")
 
     permutation: Tensor
 

@@ -159,10 +159,13 @@ def resolve(
     from orthobench.papers import experiments
     from orthobench.task import TrainingSettings
 
+    model = catalog.named(model)
     task_class: type[Task] = catalog.load("task", task)
     model_class: type[Model] = catalog.load("model", model)
     groups: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
     known = {name for group in groups for name in group.model_fields}
+    if shared := model_class.Settings.model_fields.keys() & {n for g in (groups[0], groups[2]) for n in g.model_fields}:
+        raise UsageError(f"{model} has settings that the task or training has too, {', '.join(sorted(shared))}: rename")
     overrides = _full_names(overrides, known)
     quick = {name: value for name, value in task_class.quick.items() if name in known} if preset == "quick" else {}
     upper = quick | overrides

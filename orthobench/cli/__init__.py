@@ -195,6 +195,10 @@ def _run_command() -> None:
     logging.basicConfig(handlers=[handler])
     logging.getLogger("orthobench").setLevel(logging.INFO)
     stop_while_torch_is_loaded()
+    if "_ORTHOBENCH_COMPLETE" in os.environ:
+        from orthobench.cli.completion import join_colons
+
+        join_colons()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
     try:
         code = app(prog_name="orthobench", standalone_mode=False)

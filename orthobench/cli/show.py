@@ -199,8 +199,12 @@ def _save_plugins(store: Store, facts: dict[str, Any], folder: Path) -> list[Pat
 
 
 def _plugin_files(facts: dict[str, Any]) -> list[str]:
-    """Return the paths of the plugin files in a run's environment, as the user gave them."""
-    return [plugin["path"] for plugin in facts.get("plugins", ()) if "path" in plugin]
+    """Return the paths of the plugin files in a run's environment, as the user gave them.
+
+    A layer of a module or notebook has no such file.
+    """
+    own = [plugin for plugin in facts.get("plugins", ()) if "path" in plugin]
+    return [each["path"] for each in own if ".py:" in each.get("layer", ".py:")]
 
 
 def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:

@@ -211,6 +211,7 @@ class Model(nn.Module, ABC):
             not those inside a gate or a derivative. Their distance from orthogonal is measured.
         Settings: the hyper-parameters.
         orthogonal: whether every recurrent matrix is orthogonal by construction, before and after training.
+        matrix_parameters: names of the parameters from which its constrained recurrent matrices are computed.
         penalises_weights: whether `penalty` reads the setting `weight_decay`; adamw then decays nothing.
         cost: the reason why a training step takes several times scoRNN's, if it does.
         waits: the reason why the host waits for a GPU in each training step, if it does. Such a step cannot be part
@@ -219,6 +220,8 @@ class Model(nn.Module, ABC):
             that defines it first. Only built-in models have keys.
         look: the dash of its lines and the symbol of its points in figures, such as "dash square"; the colour follows
             from the two. A model without a look gets a free one in each report.
+        family: the kind of recurrence by which tables group it: "gated", "orthogonal", "linear" in the state, "ODE" for
+            a discretised differential equation, or "plain".
         learns: what it is known to learn; tests and the gate train every built-in model on it.
     """
 
@@ -227,11 +230,13 @@ class Model(nn.Module, ABC):
     paper: ClassVar[str]
     orthogonal: ClassVar[bool] = False
     step_matrices: tuple[str, ...] = ("W",)
+    matrix_parameters: ClassVar[tuple[str, ...]] = ()
     penalises_weights: ClassVar[bool] = False
     cost: ClassVar[str] = ""
     waits: ClassVar[str] = ""
     cites: ClassVar[str] = ""
     look: ClassVar[str] = ""
+    family: ClassVar[str] = ""
     learns: ClassVar[Learns | None] = None
     Settings: ClassVar[type[ModelSettings]] = ModelSettings
 
@@ -248,8 +253,9 @@ class Model(nn.Module, ABC):
             torch.zeros(signature.output_size),
         )
         if not signature.output_size:
-            self.register_buffer("output_weight", weight, persistent=False)
-            self.register_buffer("output_bias", bias, persistent=False)
+            # Empty, and in no state_dict: never on the device meta, from which only a state_dict would bring it back.
+            self.register_buffer("output_weight", torch.empty_like(weight, device="cpu"), persistent=False)
+            self.register_buffer("output_bias", torch.empty_like(bias, device="cpu"), persistent=False)
             return
         self.output_weight, self.output_bias = nn.Parameter(weight), nn.Parameter(bias)
         nn.init.xavier_uniform_(self.output_weight, generator=generator)
@@ -280,7 +286,7 @@ class Model(nn.Module, ABC):
 
     def initial_state(self, batch_size: int) -> State:
         """Return the state before the first step, tensors `[B, features]`; zeros by default."""
-        return (self.output_weight.new_zeros(batch_size, self.features),)
+        return (next(self.parameters(), self.output_weight).new_zeros(batch_size, self.features),)
 
     def state_parts(self) -> dict[str, slice]:
         """Return the parts of the state that probes show separately, as slices of its concatenated features."""
@@ -386,6 +392,11 @@ class Model(nn.Module, ABC):
         The harness trains them with that optimiser and never calls this method. Layers for other programs call it after
         the step of another optimiser.
         """
+
+    @property
+    def needs_step_end(self) -> bool:
+        """Whether `after_step` or `retract` may change the model, so that other programs have to call them."""
+        return type(self).after_step is not Model.after_step or type(self).retract is not Model.retract
 
     def fix_weights(self) -> None:
         """Compute once what depends only on the parameters, for use without training; called without gradients.

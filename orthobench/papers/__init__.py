@@ -283,6 +283,7 @@ class Elsewhere(Record):
 class Paper(Record):
     key: str
     title: str
+    subject: str = Field(description="what people call it: its model or its idea, such as scoRNN")
     authors: str
     venue: str
     year: int
@@ -355,6 +356,11 @@ class Paper(Record):
             where.pop("task", None)
             columns[label] = Column(label=label, metric=printed.metric, split=printed.split, where=where)
         return artifact.model_copy(update={"columns": list(columns.values())})
+
+    @property
+    def called(self) -> str:
+        """What people call the paper, such as "scoRNN 2018"."""
+        return f"{self.subject} {self.year}"
 
     @property
     def citation(self) -> str:

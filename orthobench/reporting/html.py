@@ -30,6 +30,7 @@ from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.length_figures import over_length
+from orthobench.reporting.matrix import make_matrix, short_labels
 from orthobench.reporting.packed import figure_json, packed_figures
 from orthobench.reporting.pages import (
     GROUPS,
@@ -54,7 +55,7 @@ from orthobench.reporting.views import load_views
 from orthobench.store import Status, Store
 from orthobench.version import __version__
 
-SCRIPTS = ("data", "figures", "tools", "measured", "table", "run", "compare", "routes")
+SCRIPTS = ("data", "figures", "tools", "matrix", "measured", "table", "run", "compare", "routes")
 """The scripts of the page in the order of execution; they share one scope."""
 LIVE_SCRIPTS = (*SCRIPTS, "live")
 """The scripts of a page that a server updates."""
@@ -152,6 +153,8 @@ def _render(
         .get_template("page.html.j2")
         .render(
             conditions=conditions,
+            matrix=make_matrix(conditions),
+            labels=dict(zip((each.key for each in conditions), short_labels(conditions), strict=True)),
             tasks=tasks(conditions),
             leaderboard=leaderboard,
             headline=headline,

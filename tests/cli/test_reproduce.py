@@ -22,7 +22,15 @@ def paper(*claims: dict, **small) -> Paper:
     experiment = Experiment(artifact="figure 1", task="adding", model="rnn")
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims, "small": small}
     return Paper(
-        key="k", title="t", authors="a", venue="v", year=1, priority=9, experiment=[experiment], artifact=[artifact]
+        key="k",
+        title="t",
+        subject="cells",
+        authors="a",
+        venue="v",
+        year=1,
+        priority=9,
+        experiment=[experiment],
+        artifact=[artifact],
     )
 
 

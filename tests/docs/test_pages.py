@@ -144,7 +144,7 @@ def test_python_reference_is_complete():
 
     text = "\n".join(api.api_pages().values())
     assert all(f".{name}\n" in text for name in orthobench.__all__ if not name.startswith("__"))
-    assert all(f"`{name}`" in text for name in orthobench.nn.__all__ if name != "RecurrentLayer")
+    assert all(f"`{name}`" in text for name in orthobench.nn.cells.__all__)
 
 
 def test_measured_speeds_and_baseline_values_are_found():
@@ -157,7 +157,9 @@ def test_measured_speeds_and_baseline_values_are_found():
 def test_readme_table_equals_the_database():
     text = readme.README.read_text("utf-8")
     assert text == readme.with_table(text), "run `make readme`"
-    assert readme.headline_table().count("\n") > 5
+    assert readme.papers_table().count("\n") > 5
+    for file, content in readme.pictures().items():
+        assert file.read_text("utf-8") == content, "run `make readme`"
 
 
 def test_reading_the_results_does_not_change_the_database(monkeypatch, tmp_path):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.layers import LAYERS
 
 import orthobench.nn
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "layers.md"
-LAYERS = {name: getattr(orthobench.nn, name) for name in orthobench.nn.__all__ if name != "RecurrentLayer"}
 WITHOUT_ONNX = {"LRU"}
 ONNX = sorted(set(LAYERS) - WITHOUT_ONNX)
 QUICK = {"EXPRNN", "LSTM", "KRU"}
@@ -77,7 +77,7 @@ def test_examples_of_the_document_run(tmp_path, monkeypatch):
     names = {"MyModel": orthobench.nn.RNN.model}
     for block in blocks:
         exec(compile(block, "docs/layers.md", "exec"), names)
-    assert len(blocks) == 4
+    assert len(blocks) == 8
     assert (tmp_path / "layer.onnx").stat().st_size > 0
 
 

@@ -207,7 +207,7 @@ def test_tables_without_a_description_get_columns():
         Experiment(artifact="table 9", task="t", model="m", task_settings={"length": n, "size": 4}, printed=printed)
         for n in (1, 2)
     ]
-    paper = Paper(key="k", title="", authors="", venue="", year=2000, priority=9, experiment=both)
+    paper = Paper(key="k", title="", subject="", authors="", venue="", year=2000, priority=9, experiment=both)
     (table,) = paper.artifacts()
     assert [column.label for column in table.columns] == [
         "bpc, length 1",

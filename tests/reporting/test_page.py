@@ -62,7 +62,7 @@ def test_page_has_measured_and_published_numbers(page, tmp_path):
         "ICML 2018, figure 2",
         "sequence_length 10 (paper 200)",
         "no paper's result",
-        "ranked by the median over seeds of the ends",
+        "ranked by the median over seeds of their ends",
         "that by an LSTM's c at step t counts its paths through h at step t",
         "the matrix W by which a step multiplies the state",
         "agrees if the interval lies within the tolerance around it, 0.005 of a fraction, a factor of 1.5 of an error",

@@ -88,7 +88,7 @@ def test_page_shows_selected_runs_only(orthobench, database):
     assert 'data-model="lstm"' not in filtered
     assert len(block(filtered, "index")["rows"]) == 1
     assert 'id="view-overview"' in filtered
-    assert '<h3 id="leaderboards">Leaderboards</h3>' in filtered
+    assert '<table class="board">' in filtered
 
     records = list(csv.DictReader(io.StringIO(orthobench("report", "--format", "csv", "--where", "seed=1").out)))
     assert [(record["model"], record["seeds"]) for record in records] == [("rnn", "1")]

@@ -42,7 +42,10 @@ def choose(browser, name: str, value: str) -> None:
 def go(browser, words: str) -> None:
     """Follow a link of the head, and wait until its page stands."""
     browser.find_element("link text", words).click()
-    wait(browser, lambda page: page.find_element("css selector", "nav [aria-current]").text == words)
+    wait(
+        browser,
+        lambda page: page.find_element("css selector", "nav [aria-current]").get_attribute("textContent") == words,
+    )
 
 
 def open_page(browser, page: Path, fragment: str = "") -> None:
@@ -57,7 +60,7 @@ def rows_of_runs(browser) -> list:
 @pytest.mark.browser
 def test_browser_shows_the_page_offline(browser, page):
     browser.get(page.as_uri() + "#measured")
-    wait(browser, lambda page: len(visible(page, ".plot")) == 6)
+    wait(browser, lambda page: len(visible(page, ".plot")) == 10)
     for plot in (plots := visible(browser, ".plot")):
         browser.execute_script("arguments[0].scrollIntoView()", plot)
         wait(browser, lambda _, plot=plot: plot.find_elements("css selector", "svg.main-svg"))
@@ -94,7 +97,8 @@ def test_page_fits_a_phone_and_turns_dark(browser, page):
 def test_pages_filters_and_legends_work(browser, page):
     open_page(browser, page)
     assert [view.get_attribute("id") for view in visible(browser, ".view")] == ["view-overview"]
-    go(browser, "helfrich2018")
+    browser.find_element("css selector", ".menu summary").click()
+    go(browser, "scoRNN 2018")
     assert [view.get_attribute("id") for view in visible(browser, ".view")] == ["view-paper-helfrich2018"]
 
     go(browser, "Runs")
@@ -105,7 +109,7 @@ def test_pages_filters_and_legends_work(browser, page):
     assert row.find_element("css selector", "th a").text.startswith("lstm")
     assert browser.find_element("css selector", "#view-runs output").text == "1 of 5 runs"
 
-    go(browser, "Everything measured")
+    go(browser, "Tasks")
     choose(browser, "model", "lstm")
     first = "document.querySelector('#view-measured .plot')"
     wait(browser, lambda page: page.execute_script(f"return {first}.drawn"))
@@ -196,15 +200,15 @@ def test_runs_are_found_by_their_tags(browser, orthobench, tiny_options):
     choose(browser, "tag", HOSTILE[:60] + "'\"")
     (row,) = rows_of_runs(browser)
     assert HOSTILE[:60] + "'\"" in row.get_attribute("textContent")
-    go(browser, "Everything measured")
+    go(browser, "Tasks")
     choose(browser, "tag", HOSTILE[:60] + "'\"")
-    (row,) = visible(browser, "#view-measured tbody tr")
+    (row,) = visible(browser, "#view-measured details tbody tr")
     assert "lstm" in row.text
     first = "document.querySelector('#view-measured .plot')"
     wait(browser, lambda page: page.execute_script(f"return {first}.drawn"))
     assert set(pressed(browser, "#view-measured")) == {"lstm", "baseline 0.1667"}
     choose(browser, "tag", "both")
-    assert len(visible(browser, "#view-measured tbody tr")) == 2
+    assert len(visible(browser, "#view-measured details tbody tr")) == 2
     key = next(run["key"] for run in table_of_runs(page) if run["model"] == "lstm")
     browser.get(page.as_uri() + f"#run-{key}")
     wait(browser, lambda page: HOSTILE[:60] in page.find_element("id", "view-run").text)

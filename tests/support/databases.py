@@ -33,7 +33,15 @@ def experiment(model: str, selection: str, printed: list[Printed], artifact: str
 
 def paper(*experiments: Experiment, artifacts=()) -> Paper:
     return Paper(
-        key="k", title="t", authors="a", venue="v", year=2000, priority=9, experiment=experiments, artifact=artifacts
+        key="k",
+        title="t",
+        subject="cells",
+        authors="a",
+        venue="v",
+        year=2000,
+        priority=9,
+        experiment=experiments,
+        artifact=artifacts,
     )
 
 
@@ -45,7 +53,7 @@ class RunDatabase:
         self.catalog = Catalog(plugins)
 
     def run(self, experiment: Experiment, seed: int, test, valid=None, status=Status.FINISHED, cpu="a CPU", **changes):
-        """Store a run of an experiment with these test and validation values, one every 10 iterations."""
+        """Store a run of an experiment with these test and validation values, one every 10 iterations; return it."""
         config = resolve(self.catalog, experiment.task, experiment.model, changes, seed=seed, experiment=experiment)
         spec, main = config.spec, config.task_class.main_metric()
         record = make_run_record(
@@ -68,6 +76,7 @@ class RunDatabase:
         best = min(test) if main.goal == "min" else max(test)
         progress = {"final_value": test[-1], "best_value": best, "status": status, "iterations": iterations}
         self.store.log(run.id, rows, [], progress | {"seconds": {"train": 120.0}})
+        return run
 
     def view(self, whole: Paper):
         keys = {

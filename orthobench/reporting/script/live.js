@@ -28,7 +28,7 @@ async function renew(fresh, isFirst) {
   if (!changed.size) return;
   const y = window.scrollY;
   const focused = document.activeElement;
-  for (const part of [".masthead", "main > .banner"]) renewPart(part, fresh);
+  for (const part of [".masthead", "#view-runs > .banner"]) renewPart(part, fresh);
   for (const view of views) {
     if (!MADE_HERE.includes(view.id) && view.id !== "view-runs") renewView(view, document.adoptNode(fresh.getElementById(view.id)));
   }

@@ -1,4 +1,4 @@
-// The filters on the page of everything measured, which hide tasks, models and lines of figures.
+// The page of tasks: one task at a time, and filters, which hide tasks, models and lines of figures.
 
 const measuredForm = document.getElementById("measured-filters");
 
@@ -16,12 +16,16 @@ function passes(container, { meta }) {
 function filterMeasured() {
   const [task, model, tag] = ["task", "model", "tag"].map(measuredChoice);
   let shown = 0;
+  const list = document.getElementById("task-list");
+  const listed = Boolean(list) && !task && !model && !tag;
+  if (list) list.hidden = !listed;
   for (const section of document.querySelectorAll("#view-measured .filtered")) {
     const rows = [...section.querySelectorAll("tbody tr[data-model]")];
     for (const row of rows) row.hidden = Boolean((model && row.dataset.model !== model) || (tag && !JSON.parse(row.dataset.tags).includes(tag)));
-    section.hidden = Boolean((task && section.dataset.task !== task) || rows.every((row) => row.hidden));
-    if (!section.hidden) shown += rows.filter((row) => !row.hidden).length;
+    section.hidden = Boolean(listed || (task && section.dataset.task !== task) || rows.every((row) => row.hidden));
+    if (!section.hidden) shown += rows.filter((row) => !row.hidden && !row.closest(".board")).length; // the leaderboard repeats rows
   }
+  document.querySelector("#view-measured h2").textContent = task || "Tasks";
   measuredForm.querySelector("output").textContent = task || model || tag ? `${shown} variant${shown === 1 ? "" : "s"} fit; means and bands are over all their seeds` : "";
   redraw();
   watch(document.getElementById("view-measured"));

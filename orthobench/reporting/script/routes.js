@@ -26,9 +26,14 @@ async function find(name, state) {
   if (name === "runs" && view) await showRuns(state);
   if (name === "measured" && view) showMeasured(state);
   if (view) return { view };
+  const [, task] = /^task-(.+)$/s.exec(name) ?? [];
+  if (task && measuredForm && [...measuredForm.elements.task.options].some(({ value }) => value === task)) {
+    showMeasured({ task });
+    return { view: document.getElementById("view-measured") };
+  }
   const part = document.getElementById(name);
   const around = part?.closest(".view");
-  if (around?.id === "view-measured") showMeasured({});
+  if (around?.id === "view-measured") showMeasured({ task: document.getElementById("task-list") ? part.closest(".filtered")?.dataset.task : "" });
   return around ? { view: around, part } : null;
 }
 
@@ -48,6 +53,7 @@ async function show(isFirst = false) {
     if (leads) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  document.querySelector(".menu")?.removeAttribute("open");
   const heading = view.querySelector("h2");
   document.title = [heading?.textContent, "orthobench"].filter(Boolean).join(" – ");
   if (view.id === "view-runs") renderRows(true);
@@ -119,6 +125,7 @@ function afterPrint() {
 
 async function start() {
   history.scrollRestoration = "manual";
+  startMatrix();
   startMeasured();
   startRuns();
   window.addEventListener("hashchange", () => show());

@@ -1,0 +1,293 @@
+"""The matrix of the overview: how far each model gets on each task."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orthobench.analysis.conditions import SOLVED, Condition, VariantData
+from orthobench.analysis.over_length import HELD, as_scores, last_by_length, trained_range
+from orthobench.errors import shell_command
+from orthobench.planning.index import index
+from orthobench.settings import text
+
+FEW = 3
+"""Fewer seeds than this are marked."""
+WHITE_FROM = 0.79
+"""From here on, a cell of the light page is so dark that white text has the higher contrast, at least 4.5:1."""
+REPEATED = 3
+"""A setting of a model separates its rows if its values differ within at least this many tasks."""
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """How far a model gets on a task: 0 is the best predictor without memory, and 1 is a perfect value.
+
+    Attributes:
+        variant: the model's best variant on this task.
+        way: the median over seeds; a diverged run counts as 0.
+        low: the lowest seed.
+        high: the highest seed.
+        fits: whether the model holds the lengths of the training sequences; None if they are not tested.
+    """
+
+    variant: VariantData
+    way: float
+    low: float
+    high: float
+    fits: bool | None
+
+    @property
+    def is_far(self) -> bool:
+        """Whether white text is easier to read on the cell's colour than black text."""
+        return self.way > WHITE_FROM
+
+    @property
+    def seeds(self) -> int:
+        return len(self.variant.scores)
+
+    @property
+    def has_few_seeds(self) -> bool:
+        return self.seeds < FEW
+
+    @property
+    def loses(self) -> bool:
+        """Whether the model fits the training lengths and does not solve longer ones."""
+        return self.fits is True and self.way < SOLVED
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the seeds differ in whole percents."""
+        return round(100 * self.low) != round(100 * self.high)
+
+
+@dataclass(frozen=True)
+class MatrixColumn:
+    """A task with its settings; `command` trains the model MODEL on it."""
+
+    condition: Condition
+    label: str
+    command: str
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """A model, or its variants with one value of a setting. The cells are in the order of the columns."""
+
+    label: str
+    model: str
+    family: str
+    cells: list[MatrixCell | None]
+
+    @property
+    def solved(self) -> int:
+        """The number of tasks that the median seed solves."""
+        return sum(cell is not None and cell.way >= SOLVED for cell in self.cells)
+
+    @property
+    def total(self) -> float:
+        return sum(cell.way for cell in self.cells if cell is not None)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The models with a result on any of the tasks, those that solve the most tasks first."""
+
+    columns: list[MatrixColumn]
+    rows: list[MatrixRow]
+
+    @property
+    def families(self) -> list[str]:
+        return sorted({row.family for row in self.rows})
+
+
+def make_matrix(conditions: Sequence[Condition]) -> Matrix:
+    """Compute the matrix of these conditions.
+
+    Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch.
+    Where some tasks have a paper's own experiment, or three seeds of several models, the other ones are left out as
+    well, because they are trials. A variant with a tag counts only if its model has no other variant on the task.
+    """
+    chosen = [condition for condition in conditions if _members(condition)]
+    weighty = [condition for condition in chosen if _is_weighty(condition)]
+    chosen = weighty or chosen
+    order = list(dict.fromkeys(condition.task for condition in chosen))
+    chosen.sort(key=lambda condition: order.index(condition.task))
+    labels = short_labels(chosen)
+    columns = [
+        MatrixColumn(condition, label, _command(condition)) for condition, label in zip(chosen, labels, strict=True)
+    ]
+    families = {
+        plugin["name"]: plugin.get("family") for plugin in index()["plugins"].values() if plugin["kind"] == "model"
+    }
+    separating = _separating_settings(chosen)
+    names: dict[tuple[str, str], list[MatrixCell | None]] = {}
+    for number, condition in enumerate(chosen):
+        for variant in _members(condition):
+            key = (variant.run.model, _value(variant, separating.get(variant.run.model)))
+            cells = names.setdefault(key, [None] * len(chosen))
+            cell, other = _cell(condition, variant), cells[number]
+            if other is None or cell.way > other.way:
+                cells[number] = cell
+    rows = [
+        MatrixRow(f"{model} {value}".strip(), model, families.get(model) or "other", cells)
+        for (model, value), cells in names.items()
+    ]
+    return Matrix(columns, sorted(rows, key=lambda row: (-row.solved, -row.total, row.label)))
+
+
+def _members(condition: Condition) -> list[VariantData]:
+    """Return the variants of a condition that have a value from 0 to 1."""
+    if condition.baseline is None or not (condition.metric.goal == "min" or condition.metric.is_fraction):
+        return []
+    if max((run.epochs or 0.0 for variant in condition.variants for run in variant.runs), default=0.0) < 1:
+        return []
+    scored = [variant for variant in condition.variants if variant.median]
+    plain = {variant.run.model for variant in scored if not variant.tags}
+    return [variant for variant in scored if not variant.tags or variant.run.model not in plain]
+
+
+def _is_weighty(condition: Condition) -> bool:
+    """Tell whether a condition has an experiment of a paper, or several models with three seeds."""
+    members = _members(condition)
+    of_paper = any(variant.comparison and not variant.comparison.differences for variant in members)
+    return of_paper or len({variant.run.model for variant in members if len(variant.scores) >= FEW}) > 1
+
+
+def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
+    baseline, perfect = condition.baseline, 0.0 if condition.metric.goal == "min" else 1.0
+    assert baseline is not None
+
+    def way(value: float) -> float:
+        if not math.isfinite(value):
+            return 0.0
+        return min(max((value - baseline) / (perfect - baseline), 0.0), 1.0)
+
+    ways = [way(score) for score in variant.scores]
+    return MatrixCell(variant, statistics.median(ways), min(ways), max(ways), _fits(variant))
+
+
+def _fits(variant: VariantData) -> bool | None:
+    """Tell whether the median seed holds the training lengths; None if no test has them."""
+    trained, curves = trained_range(variant), last_by_length(variant)
+    if trained is None:
+        return None
+    shares = [
+        float(as_scores(own.to_numpy(float), variant).mean())
+        for curve in curves.values()
+        if len(own := curve[(curve.index >= trained[0]) & (curve.index <= trained[1])])
+    ]
+    return statistics.median(shares) >= HELD if shares else None
+
+
+def _separating_settings(conditions: Sequence[Condition]) -> dict[str, str]:
+    """Return for a model the setting whose values are the same, and several, within `REPEATED` conditions."""
+    counts: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    for condition in conditions:
+        by_model: dict[str, list[VariantData]] = {}
+        for variant in _members(condition):
+            by_model.setdefault(variant.run.model, []).append(variant)
+        for model, variants in by_model.items():
+            settings = [variant.run.spec["model_settings"] for variant in variants]
+            for name in {name for each in settings for name in each}:
+                values = tuple(sorted({text(each.get(name)) for each in settings}))
+                if len(values) > 1:
+                    counts[model, name, values] = counts.get((model, name, values), 0) + 1
+    return {model: name for (model, name, _), count in counts.items() if count >= REPEATED}
+
+
+def _value(variant: VariantData, setting: str | None) -> str:
+    return f"{setting}={text(variant.run.spec['model_settings'].get(setting))}" if setting else ""
+
+
+def short_labels(conditions: Sequence[Condition]) -> list[str]:
+    """Name each condition by its title and the fewest settings that tell it from the others, texts first."""
+    of_task = Counter(condition.task for condition in conditions)
+    labels = [each.title if of_task[each.task] > 1 else each.task for each in conditions]
+    names = {name: None for condition in conditions for name in condition.settings if name != "sequence_length"}
+
+    def is_number(name: str) -> bool:
+        return any(isinstance(condition.settings.get(name), (int, float)) for condition in conditions)
+
+    for name in sorted(names, key=lambda name: is_number(name) and not _is_flag(conditions, name)):
+        same = {label for label in labels if labels.count(label) > 1}
+        for label in same:
+            sharing = [number for number, other in enumerate(labels) if other == label]
+            values = [conditions[number].settings.get(name) for number in sharing]
+            if len(set(map(str, values))) > 1:
+                for number, value in zip(sharing, values, strict=True):
+                    labels[number] = " ".join(filter(None, (label, _said(name, value))))
+    return labels
+
+
+def _is_flag(conditions: Sequence[Condition], name: str) -> bool:
+    return any(isinstance(condition.settings.get(name), bool) for condition in conditions)
+
+
+def _said(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return name if value else ""
+    return value if isinstance(value, str) else f"{name}={text(value)}"
+
+
+def _command(condition: Condition) -> str:
+    settings = [part for name, value in condition.settings.items() for part in ("-s", f"{name}={text(value)}")]
+    return shell_command("sweep", condition.task, "--models", "MODEL", "--seeds", str(FEW), *settings)
+
+
+# ---------------------------------------------------------------------- a picture
+
+LIGHT = {"ground": "#ffffff", "ink": "#1a1f26", "faint": "#56616d", "full": (0, 90, 150), "empty": (245, 247, 249)}
+DARK = {"ground": "#0d1117", "ink": "#e8ebef", "faint": "#a3aeba", "full": (42, 95, 184), "empty": (29, 34, 40)}
+CELL, ROW, LEFT, TOP = 44, 22, 190, 150
+
+
+def picture(matrix: Matrix, dark: bool = False) -> str:
+    """Draw the matrix as an SVG picture, for documents in which nothing can be clicked."""
+    colors = DARK if dark else LIGHT
+    width, height = LEFT + CELL * len(matrix.columns) + 90, TOP + ROW * len(matrix.rows) + 10
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            'font-family="system-ui, sans-serif" font-size="12" role="img" '
+            'aria-label="Which model solves which task, from 0 to 100">',
+            f'<rect width="{width}" height="{height}" fill="{colors["ground"]}"/>',
+            *_heads(matrix, colors),
+            *(line for number, row in enumerate(matrix.rows) for line in _drawn_row(number, row, colors, dark)),
+            "</svg>\n",
+        ]
+    )
+
+
+def _heads(matrix: Matrix, colors: dict[str, Any]) -> Iterator[str]:
+    for number, column in enumerate(matrix.columns):
+        x = LEFT + CELL * number + CELL / 2
+        yield (
+            f'<text x="{x:g}" y="{TOP - 8}" fill="{colors["ink"]}" '
+            f'transform="rotate(-45 {x:g} {TOP - 8})">{_escaped(column.label)}</text>'
+        )
+
+
+def _drawn_row(number: int, row: MatrixRow, colors: dict[str, Any], dark: bool) -> Iterator[str]:
+    y = TOP + ROW * number
+    yield f'<text x="{LEFT - 8}" y="{y + 15}" text-anchor="end" fill="{colors["ink"]}">{_escaped(row.label)}</text>'
+    for column, cell in enumerate(row.cells):
+        x = LEFT + CELL * column
+        if cell is None:
+            yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{colors["faint"]}">·</text>'
+            continue
+        red, green, blue = (
+            round(low + cell.way * (high - low)) for low, high in zip(colors["empty"], colors["full"], strict=True)
+        )
+        ink = "#ffffff" if cell.is_far or dark else "#000000"
+        shown = f"{100 * cell.way:.0f}" + ("↘" if cell.loses else "")
+        yield f'<rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{ROW - 2}" fill="rgb({red},{green},{blue})"/>'
+        yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}">{shown}</text>'
+
+
+def _escaped(words: str) -> str:
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

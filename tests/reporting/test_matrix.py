@@ -1,0 +1,105 @@
+"""The matrix: what a cell counts as, which runs it leaves out, and what tells tasks and variants apart."""
+
+from __future__ import annotations
+
+import itertools
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from support.databases import RunDatabase, experiment
+
+from orthobench.analysis.conditions import collect
+from orthobench.reporting.matrix import Matrix, make_matrix, picture, short_labels
+from orthobench.store import Status, TraceRow, open_store
+
+BASELINE = 0.2
+"""The baseline that `RunDatabase` stores."""
+
+
+@pytest.fixture
+def database(tmp_path):
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        yield RunDatabase(store)
+
+
+def matrix_of(database: RunDatabase) -> Matrix:
+    return make_matrix(collect(database.store))
+
+
+def test_cell_is_the_way_from_the_baseline_to_a_perfect_value(database):
+    for seed, way in enumerate([0.2, 0.5, 0.9]):
+        database.run(experiment("rnn", "last", []), seed, test=[BASELINE * (1 - way)] * 4)
+    database.run(experiment("lstm", "last", []), 0, test=[2 * BASELINE] * 4)
+    matrix = matrix_of(database)
+    cells = {row.label: row.cells[0] for row in matrix.rows}
+    rnn, lstm = cells["rnn"], cells["lstm"]
+    assert (rnn.way, rnn.low, rnn.high) == pytest.approx((0.5, 0.2, 0.9))
+    assert (rnn.seeds, rnn.has_few_seeds, lstm.way, lstm.has_few_seeds) == (3, False, 0, True)
+    assert [row.label for row in matrix.rows] == ["rnn", "lstm"]
+    assert [row.family for row in matrix.rows] == ["plain", "gated"]
+
+
+def test_tagged_trial_counts_only_if_its_model_has_no_other_run(database):
+    database.run(experiment("rnn", "last", []), 0, test=[BASELINE / 2] * 4)
+    tried = database.run(experiment("rnn", "last", []), 0, test=[0.0] * 4, learning_rate=0.5)
+    alone = database.run(experiment("lstm", "last", []), 0, test=[0.0] * 4)
+    database.store.tag([tried.key, alone.key], ["tried"])
+    cells = {row.label: row.cells[0].way for row in matrix_of(database).rows}
+    assert cells == pytest.approx({"rnn": 0.5, "lstm": 1.0})
+
+
+def test_probe_runs_of_less_than_an_epoch_have_no_column(database):
+    database.run(experiment("rnn", "last", []), 0, test=[0.1], status=Status.DIVERGED)
+    assert matrix_of(database).columns == []
+    database.run(experiment("rnn", "last", []), 1, test=[0.1] * 4)
+    assert len(matrix_of(database).columns) == 1
+
+
+def test_setting_separates_rows_where_its_values_repeat_over_tasks(database):
+    for length, gate in itertools.product((10, 11, 12), (False, True)):
+        database.run(experiment("gru", "last", []), 0, test=[0.1] * 4, sequence_length=length, reset_after=gate)
+    assert [row.label for row in matrix_of(database).rows] == ["gru reset_after=false", "gru reset_after=true"]
+
+
+def test_labels_name_the_fewest_settings(database):
+    for length in (10, 12):
+        database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=length)
+    database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=12, test_size=30)
+    labels = short_labels(collect(database.store))
+    assert len(set(labels)) == 3
+    assert labels[0] == "adding, T = 10"
+    assert [label.partition(" test_size=")[0] for label in labels[1:]] == ["adding, T = 12"] * 2
+
+
+def test_command_of_a_cell_names_its_task(database):
+    database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4)
+    (column,) = matrix_of(database).columns
+    assert column.command.startswith("orthobench sweep adding --models MODEL --seeds 3 -s ")
+    assert "-s sequence_length=10" in column.command
+
+
+def test_model_that_fits_and_loses_is_told_from_one_that_does_not_fit(database):
+    lengths = np.array([5.0, 10.0, 20.0, 40.0])
+    for model, accuracies in (("rnn", [1.0, 1.0, 0.3, 0.2]), ("lstm", [0.2, 0.2, 0.2, 0.2])):
+        run = database.run(experiment(model, "last", []), 0, test=[BASELINE * 0.8] * 4)
+        vectors = (
+            ("by_length/lengths", lengths),
+            ("by_length/trained", [5.0, 10.0]),
+            ("by_length/accuracy", accuracies),
+        )
+        database.store.log(
+            run.id, [], [TraceRow(name, 3, 40, list(map(float, values))) for name, values in vectors], {}
+        )
+    cells = {row.label: row.cells[0] for row in matrix_of(database).rows}
+    assert (cells["rnn"].fits, cells["rnn"].loses) == (True, True)
+    assert (cells["lstm"].fits, cells["lstm"].loses) == (False, False)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_picture_shows_every_cell(database, dark):
+    database.run(experiment("rnn", "last", []), 0, test=[BASELINE / 4] * 4)
+    database.run(experiment("lstm", "last", []), 0, test=[0.0] * 4, sequence_length=12)
+    words = [text.text for text in ElementTree.fromstring(picture(matrix_of(database), dark)).iter() if text.text]
+    assert {"rnn", "lstm", "75", "100", "adding, T = 10", "adding, T = 12"} <= set(words)
+    assert words.count("·") == 2
