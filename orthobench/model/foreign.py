@@ -150,7 +150,7 @@ def _constructor(layer: type[nn.Module]) -> Constructor:
     Raises:
         Unfit: no argument looks like a size.
     """
-    parameters, takes_more = _parameters(layer)
+    parameters, named, takes_more = _parameters(layer)
     meanings = _documented(layer)
     names = [name for name in parameters if name not in _HARNESS]
     inputs = next((name for name in names if _INPUT.fullmatch(name)), None)
@@ -174,10 +174,11 @@ def _constructor(layer: type[nn.Module]) -> Constructor:
             Argument(
                 name,
                 f"layer_{name}" if name in ModelSettings.model_fields else name,
-                Scalar if name in required else kind,
-                None if name in required else parameter.default,
+                kind if name in named and name not in required else Scalar,
+                parameter.default if name in named and name not in required else None,
                 meanings.get(name, ""),
                 is_required=name in required,
+                is_optional=name not in named,
             )
         )
     known = {*names, *_HARNESS, "settings", "kwargs", "args"}
@@ -185,17 +186,18 @@ def _constructor(layer: type[nn.Module]) -> Constructor:
         if name not in known:
             setting = f"layer_{name}" if name in ModelSettings.model_fields else name
             arguments.append(Argument(name, setting, Scalar, None, meaning, is_optional=True))
-    fixed = {"batch_first": False} if "batch_first" in parameters else {}
+    fixed = {"batch_first": False} if "batch_first" in named else {}
     return Constructor(inputs, hidden, fixed, tuple(arguments))
 
 
-def _parameters(layer: type[nn.Module]) -> tuple[dict[str, inspect.Parameter], bool]:
-    """Return the parameters of a constructor by name, and whether it takes more arguments that it does not name.
+def _parameters(layer: type[nn.Module]) -> tuple[dict[str, inspect.Parameter], set[str], bool]:
+    """Return the parameters of a constructor by name, which of them it names, and whether it takes others.
 
-    torch.nn.LSTM declares its parameters as overloads. A constructor that passes `**kwargs` on also takes the
-    parameters of its base classes; it gives those without a default itself.
+    torch.nn.LSTM declares its parameters as overloads. A constructor with `**kwargs` probably also takes the parameters
+    of its base classes; it gives those without a default itself.
     """
     parameters: dict[str, inspect.Parameter] = {}
+    named: set[str] = set()
     own, takes_more = True, False
     for cls in layer.__mro__:
         if cls is nn.Module:
@@ -211,11 +213,12 @@ def _parameters(layer: type[nn.Module]) -> tuple[dict[str, inspect.Parameter], b
             if own or parameter.default is not parameter.empty or _is_size(parameter.name):
                 parameters.setdefault(parameter.name, parameter)
         passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in listed)
-        takes_more = takes_more or (own and passes_on)
+        if own:
+            named, takes_more = set(parameters), passes_on
         own = False
         if not passes_on:
             break
-    return parameters, takes_more
+    return parameters, named, takes_more
 
 
 def _is_size(name: str) -> bool:
@@ -466,10 +469,16 @@ class Interface:
     from_zero: bool = False
     traced: tuple[int, int] | None = None
 
-    def outputs(self, units: int) -> int:
-        """Return the number of outputs at a hidden size."""
+    @property
+    def scales(self) -> bool:
+        """Whether the number of outputs is the same at all hidden sizes, or proportional to the size."""
         (first, low), (second, high) = self.features
-        return low if first == second else low + (high - low) * (units - first) // (second - first)
+        return first != second and (low == high or low * second == high * first)
+
+    def outputs(self, units: int) -> int:
+        """Return the number of outputs at a hidden size: one of the trials', or any if it scales."""
+        (first, low), (_, high) = self.features
+        return low if low == high or units == first else low * units // first
 
 
 class Foreign(Model):
@@ -703,7 +712,10 @@ def _trial(cls: type[Foreign], fixed: str, units: int) -> Interface:
     for sizes in (*_TRIAL_SIZES, (units, units)):
         for has_width in (False, True) if cls.constructor.inputs else (True,):
             try:
-                return _small_trial(cls, fixed, sizes, has_width)
+                found = _small_trial(cls, fixed, sizes, has_width)
+                if found.scales or sizes[0] == units:
+                    return found
+                break
             except Unfit as reason:
                 raise UsageError(f"{cls.name}: {reason}") from reason
             except (Exception, SystemExit) as error:  # the sizes may be the reason
