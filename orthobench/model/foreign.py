@@ -15,6 +15,7 @@ import contextlib
 import functools
 import inspect
 import io
+import itertools
 import json
 import logging
 import math
@@ -150,7 +151,7 @@ def _constructor(layer: type[nn.Module]) -> Constructor:
     Raises:
         Unfit: no argument looks like a size.
     """
-    parameters, takes_more = _parameters(layer)
+    parameters, named, takes_more = _parameters(layer)
     meanings = _documented(layer)
     names = [name for name in parameters if name not in _HARNESS]
     inputs = next((name for name in names if _INPUT.fullmatch(name)), None)
@@ -174,10 +175,11 @@ def _constructor(layer: type[nn.Module]) -> Constructor:
             Argument(
                 name,
                 f"layer_{name}" if name in ModelSettings.model_fields else name,
-                Scalar if name in required else kind,
-                None if name in required else parameter.default,
+                kind if name in named and name not in required else Scalar,
+                parameter.default if name in named and name not in required else None,
                 meanings.get(name, ""),
                 is_required=name in required,
+                is_optional=name not in named,
             )
         )
     known = {*names, *_HARNESS, "settings", "kwargs", "args"}
@@ -185,17 +187,18 @@ def _constructor(layer: type[nn.Module]) -> Constructor:
         if name not in known:
             setting = f"layer_{name}" if name in ModelSettings.model_fields else name
             arguments.append(Argument(name, setting, Scalar, None, meaning, is_optional=True))
-    fixed = {"batch_first": False} if "batch_first" in parameters else {}
+    fixed = {"batch_first": False} if "batch_first" in named else {}
     return Constructor(inputs, hidden, fixed, tuple(arguments))
 
 
-def _parameters(layer: type[nn.Module]) -> tuple[dict[str, inspect.Parameter], bool]:
-    """Return the parameters of a constructor by name, and whether it takes more arguments that it does not name.
+def _parameters(layer: type[nn.Module]) -> tuple[dict[str, inspect.Parameter], set[str], bool]:
+    """Return the parameters of a constructor by name, which of them it names, and whether it takes others.
 
-    torch.nn.LSTM declares its parameters as overloads. A constructor that passes `**kwargs` on also takes the
-    parameters of its base classes; it gives those without a default itself.
+    torch.nn.LSTM declares its parameters as overloads. A constructor with `**kwargs` probably also takes the parameters
+    of its base classes; it gives those without a default itself.
     """
     parameters: dict[str, inspect.Parameter] = {}
+    named: set[str] = set()
     own, takes_more = True, False
     for cls in layer.__mro__:
         if cls is nn.Module:
@@ -211,11 +214,12 @@ def _parameters(layer: type[nn.Module]) -> tuple[dict[str, inspect.Parameter], b
             if own or parameter.default is not parameter.empty or _is_size(parameter.name):
                 parameters.setdefault(parameter.name, parameter)
         passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in listed)
-        takes_more = takes_more or (own and passes_on)
+        if own:
+            named, takes_more = set(parameters), passes_on
         own = False
         if not passes_on:
             break
-    return parameters, takes_more
+    return parameters, named, takes_more
 
 
 def _is_size(name: str) -> bool:
@@ -453,6 +457,7 @@ class Interface:
     Attributes:
         features: the number of outputs at two hidden sizes.
         has_width: whether the layer needs as many inputs as it has units.
+        device: where the layer was tried: on the CPU, unless it runs only on a GPU.
         carries: whether the way passes a state that continues a sequence, and consists of tensors with a batch axis.
         from_zero: whether a state of zeros is the start of a sequence.
         traced: the tensor of the state that has the outputs of the last step, and which of its blocks of this
@@ -462,14 +467,21 @@ class Interface:
     way: Way
     features: tuple[tuple[int, int], ...]
     has_width: bool = False
+    device: str = "cpu"
     carries: bool = False
     from_zero: bool = False
     traced: tuple[int, int] | None = None
 
-    def outputs(self, units: int) -> int:
-        """Return the number of outputs at a hidden size."""
+    @property
+    def scales(self) -> bool:
+        """Whether the number of outputs is the same at all hidden sizes, or proportional to the size."""
         (first, low), (second, high) = self.features
-        return low if first == second else low + (high - low) * (units - first) // (second - first)
+        return first != second and (low == high or low * second == high * first)
+
+    def outputs(self, units: int) -> int:
+        """Return the number of outputs at a hidden size: one of the trials', or any if it scales."""
+        (first, low), (_, high) = self.features
+        return low if low == high or units == first else low * units // first
 
 
 class Foreign(Model):
@@ -636,10 +648,15 @@ class Foreign(Model):
         """
         way, self._state = self.interface.way, None
         self.layer.eval()
+        if self.interface.device != "cpu":
+            self.layer.to(self.interface.device)
         with torch.no_grad():
             (outputs, few), (_, many) = (
-                way.call(self.layer, torch.zeros(1, batch, inputs), None, self.units) for batch in (2, 3)
+                way.call(self.layer, torch.zeros(1, batch, inputs, device=_device_of(self.layer)), None, self.units)
+                for batch in (2, 3)
             )
+        if self.interface.device != "cpu":
+            self.layer.to("cpu")
         self.layer.train()
         if outputs.shape[-1] != self.features:
             raise UsageError(f"{self.name} has {outputs.shape[-1]} outputs, and {self.features} were expected")
@@ -681,6 +698,11 @@ def _recurrent_weights(layer: nn.Module) -> list[str]:
     return [name for name in found if ".parametrizations." not in f".{name}"]
 
 
+def _device_of(layer: nn.Module) -> torch.device | None:
+    """Return the device of a layer's parameters; None without parameters."""
+    return next((parameter.device for parameter in layer.parameters()), None)
+
+
 def _batch_axis(one: Tensor, other: Tensor) -> int | None:
     """Return the only axis in which two tensors, of batches of different size, differ; None without such an axis."""
     if one.dim() != other.dim():
@@ -700,10 +722,15 @@ def _trial(cls: type[Foreign], fixed: str, units: int) -> Interface:
         UsageError: the layer does not work as a model.
     """
     refusals: list[BaseException] = []
-    for sizes in (*_TRIAL_SIZES, (units, units)):
-        for has_width in (False, True) if cls.constructor.inputs else (True,):
+    devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)  # some layers have kernels for GPUs alone
+    widths = (False, True) if cls.constructor.inputs else (True,)
+    for device, sizes in itertools.product(devices, (*_TRIAL_SIZES, (units, units))):
+        for has_width in widths:
             try:
-                return _small_trial(cls, fixed, sizes, has_width)
+                found = _small_trial(cls, fixed, sizes, has_width, device)
+                if found.scales or sizes[0] == units:
+                    return found
+                break
             except Unfit as reason:
                 raise UsageError(f"{cls.name}: {reason}") from reason
             except (Exception, SystemExit) as error:  # the sizes may be the reason
@@ -713,7 +740,7 @@ def _trial(cls: type[Foreign], fixed: str, units: int) -> Interface:
 
 
 @functools.cache
-def _small_trial(cls: type[Foreign], fixed: str, sizes: tuple[int, int], has_width: bool) -> Interface:
+def _small_trial(cls: type[Foreign], fixed: str, sizes: tuple[int, int], has_width: bool, device: str) -> Interface:
     """Try a layer at two hidden sizes.
 
     Raises:
@@ -725,13 +752,13 @@ def _small_trial(cls: type[Foreign], fixed: str, sizes: tuple[int, int], has_wid
     with torch._C.DisableTorchFunction(), _drawing(0):
         for units in sizes:
             inputs = units if has_width else _INPUTS
-            layer = cls.make(settings, inputs, units).eval()
+            layer = cls.make(settings, inputs, units).eval().to(device)
             trial = Trial(layer, inputs, units, cls.looks_like_a_cell())
             if not features:
                 found = trial.interface()
             output, _ = found.way.call(layer, trial.x, None, units)
             features.append((units, output.shape[-1]))
-    return replace(found, features=tuple(features), has_width=has_width)
+    return replace(found, features=tuple(features), has_width=has_width, device=device)
 
 
 class Trial:
@@ -743,7 +770,7 @@ class Trial:
 
     def __init__(self, layer: nn.Module, inputs: int, units: int, cell_first: bool) -> None:
         self.layer, self.units, self.cell_first = layer, units, cell_first
-        self.x = torch.randn(_STEPS, _BATCH, inputs)
+        self.x = torch.randn(_STEPS, _BATCH, inputs).to(_device_of(layer) or "cpu")
 
     def interface(self) -> Interface:
         """Return what the trial finds; the numbers of outputs are missing.
@@ -825,7 +852,7 @@ class Trial:
         with torch.no_grad():
             for parameter in self.layer.parameters():
                 if parameter.is_floating_point():
-                    parameter.add_(0.3 * torch.randn(parameter.shape))
+                    parameter.add_(0.3 * torch.randn_like(parameter))
 
     def _check(self, way: Way) -> None:
         """Check what a model has to be.
