@@ -128,6 +128,7 @@ def command(
             print_json(listed(store, result.runs, status_in(store, db)))
     elif not dry_run:
         print_summary(variants(result.runs))
+    if not (json or dry_run or quiet):
         from orthobench.errors import shell_command
 
         at_once = len({run.seed for run in result.runs})

@@ -27,7 +27,7 @@ def test_quiet_shows_the_result_alone(orthobench, tiny_options):
     assert (quiet.err, quiet.out.count("\n")) == ("", 1)
     quiet = orthobench("sweep", "adding", "--models", "rnn,lstm", *tiny_options, "--quiet")
     assert quiet.err == ""
-    assert [line.split()[0] for line in quiet.out.splitlines()] == ["model", "rnn", "lstm"]
+    assert {line.split()[0] for line in quiet.out.splitlines()} == {"model", "rnn", "lstm", "baseline"}
     assert "missing" in orthobench("sweep", "adding", "-m", "gru", *tiny_options, "-q", "--dry-run", "--no-profile").out
 
 
