@@ -6,6 +6,7 @@ the plugins' defaults.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -205,9 +206,17 @@ def _protocol(catalog: Catalog, task: str, model: str) -> dict[str, Any]:
     values, settings = dict(catalog.load("task", task).protocol), catalog.load("model", model).Settings
     is_published = catalog.find("task", task).is_built_in and catalog.find("model", model).is_built_in
     for name in PROTOCOL_OF_MODELS:
-        if is_published or settings.declares("optimizer") or settings.declares(name):
+        if is_published or _declares(settings, "optimizer") or _declares(settings, name):
             values.pop(name, None)
     return values
+
+
+def _declares(settings: type[Settings], name: str) -> bool:
+    """Return whether a model's settings give a setting of all models a default of their own."""
+    from orthobench.model import ModelSettings
+
+    own = [each for each in settings.__mro__ if not issubclass(ModelSettings, each)]
+    return any(name in inspect.get_annotations(each) for each in own)
 
 
 def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper") -> RunConfig:

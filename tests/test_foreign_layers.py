@@ -318,11 +318,10 @@ def many() -> list[str]:
     from orthobench import nn as own
 
     torchrecurrent = pytest.importorskip("torchrecurrent")
-    bases = ("RecurrentLayer", "RecurrentCell")
     names = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
     return [
         *(f"torch.nn:{name}" for name in names),
-        *(f"orthobench.nn:{name}" for name in own.__all__ if name[0].isupper() and name not in bases),
+        *(f"orthobench.nn:{name}" for name in own.cells.__all__),
         *(f"torchrecurrent:{name}" for name in torchrecurrent.__all__),
     ]
 

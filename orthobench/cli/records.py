@@ -143,17 +143,72 @@ def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
     return {task: settings if counts[task] > 1 else {} for task, settings in shared.items()}
 
 
-def print_summary(rows: list[Variant]) -> None:
-    """Print the results of each variant over its seeds."""
+def print_summary(rows: Sequence[Variant]) -> None:
+    """Print the results of each variant over its seeds, the best first, with the baseline of each task.
+
+    A variant that the test of ranks does not separate from the first, with Holm's adjustment, is "not apart". In a
+    narrow terminal the last columns are left out, because a number must not be cut.
+    """
     from rich.table import Table
 
-    if not rows:
+    records = [record for same in group_by_condition(rows) for record in _ranked(same)]
+    if not records:
         return
-    records = [variant.brief() for variant in rows]
-    table = Table(*records[0], box=None)
+    terminal, headings = console(), [*records[0]]
+    widths = {name: max(len(name), *(len(cell(record[name])) for record in records)) for name in headings}
+    widths["model"] = min(widths["model"], NARROW_MODEL)
+    while len(headings) > LEAST_COLUMNS and sum(widths[name] + 2 for name in headings) > terminal.width:
+        headings.pop()
+    table = Table(box=None)
+    for name in headings:
+        table.add_column(name, no_wrap=name != "model", overflow="fold", min_width=widths[name])
     for record in records:
-        table.add_row(*map(cell, record.values()))
-    console().print(table)
+        table.add_row(*(cell(record[name]) for name in headings))
+    terminal.print(table)
+
+
+NARROW_MODEL = 20
+"""The width to which the names of models may shrink, by folding, before other columns are left out."""
+LEAST_COLUMNS = 3
+"""The number of columns of a summary that every terminal shows: model, value and comparison."""
+
+
+def group_by_condition(rows: Sequence[Variant]) -> list[list[Variant]]:
+    """Group variants by the task with its settings, in their order."""
+    by_condition: dict[str, list[Variant]] = {}
+    for variant in rows:
+        by_condition.setdefault(variant.run.condition, []).append(variant)
+    return list(by_condition.values())
+
+
+def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
+    """Return the table rows of the variants of one condition, and of its baseline, the best first."""
+    from orthobench.analysis.statistics import LEVEL, compare_unpaired, holm
+
+    metric, baseline = rows[0].run.main_metric, rows[0].run.baselines.get(rows[0].run.metric)
+
+    def values(variant: Variant) -> list[float]:
+        ends = [run.final_value for run in variant.finished if run.final_value is not None]
+        return [metric.worst if value != value else value for value in ends] + [metric.worst] * variant.diverged
+
+    def score(variant: Variant) -> float:
+        numbers = values(variant)
+        return metric.sign * sum(numbers) / len(numbers) if numbers else float("inf")
+
+    ordered = sorted(rows, key=score)
+    tests = [compare_unpaired(values(ordered[0]), values(other)) for other in ordered[1:]]
+    apart = [p < LEVEL for p in holm([1.0 if test is None else test.p for test in tests])]
+    notes = ["best" if len(ordered) > 1 else "", *("" if each else "not apart" for each in apart)]
+    records = [
+        {"model": variant.label, f"{metric.name}, final [95 %]": variant.final and str(variant.final), "": note}
+        | {name: value for name, value in variant.brief().items() if name not in ("model", "metric", "final [95 %]")}
+        for variant, note in zip(ordered, notes, strict=True)
+    ]
+    if baseline is not None:
+        place = sum(score(variant) < metric.sign * baseline for variant in ordered)
+        blank = dict.fromkeys(records[0], "")
+        records.insert(place, blank | {"model": "baseline", f"{metric.name}, final [95 %]": baseline})
+    return records
 
 
 def describe(run: Run) -> str:

@@ -128,5 +128,11 @@ def command(
             print_json(listed(store, result.runs, status_in(store, db)))
     elif not dry_run:
         print_summary(variants(result.runs))
+        from orthobench.errors import shell_command
+
+        at_once = len({run.seed for run in result.runs})
+        place = () if db == DEFAULT_DATABASE else ("--db", db)
+        typer.echo(f"the page: {shell_command('report', '--html', *place)}")
+        typer.echo(f"more seeds: the same command with --seeds {3 if at_once < 3 else 2 * at_once}")
     if not dry_run:
         report_sweep(result)

@@ -241,6 +241,8 @@ class Session:
 
     def outcomes(self, jobs: Sequence[Job], at_once: int | None = None) -> Iterator[Outcome]:
         """Train jobs, and yield their outcomes as they end."""
+        if not jobs:
+            return
         in_process = self.cluster is None and self.options.jobs == 0
         with self.display.open_jobs(len(jobs), in_process) as display, self.open_store.waiting(self.stop):
             executor = self._executor(display, at_once)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -134,12 +133,6 @@ class ModelSettings(Settings):
                 "embedding_start=uniform"
             )
         return self
-
-    @classmethod
-    def declares(cls, name: str) -> bool:
-        """Return whether a subclass gives this setting of all models a default of its own."""
-        own = cls.__mro__[: cls.__mro__.index(ModelSettings)]
-        return any(name in inspect.get_annotations(each) for each in own)
 
     @property
     def is_stack(self) -> bool:

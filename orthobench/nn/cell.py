@@ -10,6 +10,9 @@ from torch import Tensor
 from orthobench.errors import UsageError, unknown
 from orthobench.nn.layer import LayerState, RecurrentLayer
 
+_SINGLE = {"num_layers": 1, "batch_first": False, "bidirectional": False, "proj_size": 0}
+"""The arguments of a layer that a cell has no use for, at the values of a single step."""
+
 
 class RecurrentCell(RecurrentLayer):
     """The base class of cells; a subclass names its `model`.
@@ -40,9 +43,11 @@ class RecurrentCell(RecurrentLayer):
         generator: torch.Generator | None = None,
         **settings: Any,
     ) -> None:
+        known = self.model.Settings.model_fields
+        settings = {name: value for name, value in settings.items() if _SINGLE.get(name, ...) != value}
         for name in settings:
-            if name not in self.model.Settings.model_fields:
-                raise unknown("setting", name, self.model.Settings.model_fields)
+            if name not in known:
+                raise unknown("setting", name, known)
         super().__init__(
             input_size,
             hidden_size,

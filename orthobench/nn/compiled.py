@@ -2,16 +2,17 @@
 
 The operation `orthobench::run_cell` runs a cell and keeps the graph of autograd for its backward pass. The graph lives
 as long as the memory of a ticket, a tensor that the compiled program keeps until its own backward pass. Autograd does
-not record inside an operation of torch, so cells run in a thread of their own.
+not record inside an operation of torch, so cells run in threads of their own.
 """
 
 from __future__ import annotations
 
 import contextvars
 import itertools
-import threading
+import os
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -36,6 +37,9 @@ class _Run(nn.Module):
 _numbers = itertools.count(1)
 _cells: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
 _graphs: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+_threads: list[ThreadPoolExecutor] = []
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_threads.clear)
 
 
 def register(cell: nn.Module) -> int:
@@ -176,19 +180,7 @@ def _ticket(inputs: list[Tensor], outputs: list[Tensor]) -> Tensor:
 
 
 def _in_thread(work: Callable[[], list[Tensor]]) -> list[Tensor]:
-    """Return the result of a function that runs in a new thread, with the context of this one."""
-    results: list[list[Tensor]] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,))
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    """Return the result of a function that runs in another thread, with the context of this one."""
+    if not _threads:
+        _threads.append(ThreadPoolExecutor(thread_name_prefix="compiled"))
+    return _threads[0].submit(contextvars.copy_context().run, work).result()

@@ -124,8 +124,10 @@ def optimizers(runs: Sequence[SweepRun]) -> str:
     """Say in one line which optimisers train the models of a sweep; "" if all models train with the same ones."""
     by_model: dict[str, list[str]] = {}
     for config, _ in runs:
+        if (name := config.spec.model_settings.get("optimizer")) is None:
+            continue
         names = by_model.setdefault(config.spec.model, [])
-        if (name := config.spec.model_settings["optimizer"]) not in names:
+        if name not in names:
             names.append(name)
     if len(set(map(tuple, by_model.values()))) < 2:
         return ""
