@@ -128,6 +128,18 @@ def test_a_job_carries_the_text(write, tmp_path, monkeypatch):
         assert done.stdout.decode().strip() == str(leak), done.stderr.decode()
 
 
+def test_layers_of_one_package_keep_the_modules_that_they_import_later(write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    late = text().replace("        super().__init__()\n", "        super().__init__()\n        from . import late\n", 1)
+    write("lab4/a.py", late)
+    write("lab4/late.py", "")
+    write("lab4/b.py", text())
+    catalog = Catalog()
+    first = catalog.load("model", "lab4.a:MyCell")
+    catalog.load("model", "lab4.b:MyCell")
+    assert first.make(first.Settings(hidden_size=4), 2, 4).leak == 0.5
+
+
 def test_an_edit_after_the_import_is_noticed(write, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     write("lab3.py", text())
