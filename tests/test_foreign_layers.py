@@ -128,6 +128,18 @@ def test_a_job_carries_the_text(write, tmp_path, monkeypatch):
         assert done.stdout.decode().strip() == str(leak), done.stderr.decode()
 
 
+def test_layers_of_one_package_keep_the_modules_that_they_import_later(write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    late = text().replace("        super().__init__()\n", "        super().__init__()\n        from . import late\n", 1)
+    write("lab4/a.py", late)
+    write("lab4/late.py", "")
+    write("lab4/b.py", text())
+    catalog = Catalog()
+    first = catalog.load("model", "lab4.a:MyCell")
+    catalog.load("model", "lab4.b:MyCell")
+    assert first.make(first.Settings(hidden_size=4), 2, 4).leak == 0.5
+
+
 def test_an_edit_after_the_import_is_noticed(write, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     write("lab3.py", text())
@@ -322,3 +334,23 @@ def test_layers_of_three_packages_learn_at_tiny_size(tmp_path, tiny):
     assert swept.failed == []
     assert {run.model for run in swept.runs} == set(names)
     assert {run.status for run in swept.runs} == {"finished"}
+
+
+@pytest.mark.parametrize("constraint", ["cayley", "exponential", "householder", "dtriv"])
+def test_constrained_weights_of_a_layer_stay_orthogonal_in_training(tmp_path, tiny, constraint):
+    settings = tiny | {"constrain": constraint, "learning_rate": "1e-2"}
+    database = str(tmp_path / "r.db")
+    options = ob.RunOptions(device="cpu", keep_weights="last")
+    run = ob.run("adding", "torch.nn:GRU", settings=settings, db=database, options=options)
+    model = ob.load_model(run, database, weights="last").model
+    assert any("parametrizations.weight_hh_l0" in name for name in model.state_dict())
+    assert len(model.recurrent_matrices()) == 3
+    for block in model.recurrent_matrices().values():
+        torch.testing.assert_close(block.T @ block, torch.eye(len(block)), atol=1e-5, rtol=0)
+
+
+def test_constraint_without_a_known_weight_is_one_line(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="has no weight_hh to constrain"):
+        ob.run("adding", "orthobench.nn:LRU", settings=tiny | {"constrain": "cayley"})
+    assert not list(tmp_path.iterdir())

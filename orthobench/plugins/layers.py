@@ -94,6 +94,8 @@ def carried_layer(sources: Sources) -> Layer:
 
 _LOADED: dict[tuple[str, str], Any] = {}
 """The classes whose text has been run, by name and revision."""
+_SERVED: dict[Path, dict[str, bytes]] = {}
+"""The modules of these classes by folder, because another layer of a package may import others of its modules."""
 
 
 def _run(sources: Sources) -> Any:
@@ -106,7 +108,8 @@ def _run(sources: Sources) -> Any:
         serve(sources.folder, sources.imported)
         module = run_file(f"{LOCAL}.{path.stem}", path.absolute(), sources.main)
     else:
-        serve(sources.folder, sources.contents)
+        served = _SERVED[sources.folder] = {**_SERVED.get(sources.folder, {}), **sources.contents}
+        serve(sources.folder, served)
         module = importlib.import_module(where)
     cls = _LOADED[sources.layer, sources.revision] = _attribute(module, name, where)
     return cls
