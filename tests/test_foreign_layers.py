@@ -334,3 +334,23 @@ def test_layers_of_three_packages_learn_at_tiny_size(tmp_path, tiny):
     assert swept.failed == []
     assert {run.model for run in swept.runs} == set(names)
     assert {run.status for run in swept.runs} == {"finished"}
+
+
+@pytest.mark.parametrize("constraint", ["cayley", "exponential", "householder", "dtriv"])
+def test_constrained_weights_of_a_layer_stay_orthogonal_in_training(tmp_path, tiny, constraint):
+    settings = tiny | {"constrain": constraint, "learning_rate": "1e-2"}
+    database = str(tmp_path / "r.db")
+    options = ob.RunOptions(device="cpu", keep_weights="last")
+    run = ob.run("adding", "torch.nn:GRU", settings=settings, db=database, options=options)
+    model = ob.load_model(run, database, weights="last").model
+    assert any("parametrizations.weight_hh_l0" in name for name in model.state_dict())
+    assert len(model.recurrent_matrices()) == 3
+    for block in model.recurrent_matrices().values():
+        torch.testing.assert_close(block.T @ block, torch.eye(len(block)), atol=1e-5, rtol=0)
+
+
+def test_constraint_without_a_known_weight_is_one_line(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="has no weight_hh to constrain"):
+        ob.run("adding", "orthobench.nn:LRU", settings=tiny | {"constrain": "cayley"})
+    assert not list(tmp_path.iterdir())

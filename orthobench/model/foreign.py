@@ -33,6 +33,7 @@ from pydantic import BeforeValidator, Field, create_model, model_validator
 from torch import Tensor, nn
 
 from orthobench.errors import UsageError, one_line
+from orthobench.matrices.constrain import Constraint, constrain
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model.base import Model, ModelSettings, Signature, State
 from orthobench.recurrence import GradientTrace
@@ -306,6 +307,15 @@ def _settings_class(layer: type[nn.Module], name: str, constructor: Constructor)
         field = ModelSettings.model_fields["dropout"]
         words = f"{field.description}; the constructor's own is layer_dropout"
         fields["dropout"] = (float, Field(0.0, ge=0, lt=1, description=words, json_schema_extra={"neutral": 0.0}))
+    fields["constrain"] = (
+        Constraint | None,
+        Field(
+            None,
+            description="keep the square recurrent weights orthogonal by this parametrisation, as "
+            "orthobench.nn.constrain does; none: they are free",
+            json_schema_extra={"neutral": None},
+        ),
+    )
     required = [argument.setting for argument in constructor.arguments if argument.is_required]
 
     def has_required(settings: Any) -> Any:
@@ -514,7 +524,11 @@ class Foreign(Model):
 
     @classmethod
     def make(cls, settings: ModelSettings, inputs: int, units: int) -> nn.Module:
-        """Construct the layer; the weights come from the global generators."""
+        """Construct the layer; the weights come from the global generators.
+
+        Raises:
+            UsageError: weights should be constrained, and the layer has no recurrent weights that are known.
+        """
         given = {cls.constructor.hidden: units, **cls.constructor.fixed}
         if cls.constructor.inputs is not None:
             given = {cls.constructor.inputs: inputs, **given}
@@ -522,7 +536,17 @@ class Foreign(Model):
             value = getattr(settings, argument.setting)
             if not (argument.is_optional and value is None):
                 given[argument.name] = value
-        return cls.module_class(**given)
+        layer = cls.module_class(**given)
+        if (constraint := getattr(settings, "constrain", None)) is not None:
+            if not (weights := _recurrent_weights(layer)):
+                raise UsageError(
+                    f"{cls.name} has no weight_hh to constrain: name the square weights in its class, such as "
+                    f"recurrent_weights = ('W',), or leave constrain={constraint} out"
+                )
+            for weight in weights:
+                owner, _, own = weight.rpartition(".")
+                constrain(layer.get_submodule(owner), own, constraint)
+        return layer
 
     @classmethod
     def trial(cls, settings: ModelSettings) -> Interface:
