@@ -656,7 +656,7 @@ class Foreign(Model):
         lines = [f"{kind}{order}{front}"]
         if not model.interface.from_zero:
             lines.append(
-                "no state that it takes back and that begins with zeros, so no Jacobians, and no tasks that carry the state"
+                "no state that it takes back and that begins with zeros, so no Jacobians and no tasks that carry it"
             )
         if model.interface.traced is None:
             lines.append("no norms of gradients through time, as its outputs are not its state")
