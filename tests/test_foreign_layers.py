@@ -293,7 +293,7 @@ def test_a_task_that_carries_its_state_needs_one(write, tmp_path, monkeypatch):
     trainer = make_trainer(config, torch.device("cpu"))
     assert trainer.model.initial_state(3) == ()
     monkeypatch.setattr(type(trainer.task), "carries_state", True)
-    with pytest.raises(UsageError, match=r"carries the state from batch to batch, and sums\.py:Sums takes and"):
+    with pytest.raises(UsageError, match=r"carries the state from batch to batch, and sums\.py:Sums has none"):
         make_trainer(config, torch.device("cpu"))
 
 

@@ -655,7 +655,9 @@ class Foreign(Model):
         front = "" if not model.interface.has_width else ", with a linear map from the inputs to its width in front"
         lines = [f"{kind}{order}{front}"]
         if not model.interface.from_zero:
-            lines.append("no state that it takes and returns, so no Jacobians, and no tasks that carry the state on")
+            lines.append(
+                "no state that it takes back and that begins with zeros, so no Jacobians and no tasks that carry it"
+            )
         if model.interface.traced is None:
             lines.append("no norms of gradients through time, as its outputs are not its state")
         matrices = model.recurrent_matrices()
