@@ -1,4 +1,4 @@
-"""Write orthobench/nn/cells.py, the layers of the built-in models: `make layers`."""
+"""Write orthobench/nn/cells.py, the layers and cells of the built-in models: `make layers`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 from orthobench.plugins import Catalog
 
 CELLS = Path(__file__).parents[1] / "orthobench" / "nn" / "cells.py"
-TEXT = '''"""The layers of the built-in models. `make layers` writes this file from the classes in models/."""
+TEXT = '''"""The layers and cells of the built-in models. `make layers` writes this file from the classes in models/."""
 
 from __future__ import annotations
 
 from orthobench.models import (
 {modules})
+from orthobench.nn.cell import RecurrentCell
 from orthobench.nn.layer import RecurrentLayer
 
 __all__ = [
@@ -28,11 +29,14 @@ def text() -> str:
         for plugin in catalog
         if plugin.kind == "model" and plugin.is_built_in
     }
+    names = sorted([*classes.values(), *(f"{name}Cell" for name in classes.values())], key=_rank)
     return TEXT.format(
         modules="".join(f"    {module},\n" for module in classes),
-        names="".join(f'    "{name}",\n' for name in sorted(classes.values(), key=_rank)),
+        names="".join(f'    "{name}",\n' for name in names),
         classes="".join(
-            f"\n\nclass {name}(RecurrentLayer):\n    model = {module}.{name}\n" for module, name in classes.items()
+            f"\n\nclass {name}{suffix}(Recurrent{suffix or 'Layer'}):\n    model = {module}.{name}\n"
+            for module, name in classes.items()
+            for suffix in ("", "Cell")
         ),
     )
 

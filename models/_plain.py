@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -25,17 +24,17 @@ class MatrixSettings(ModelSettings):
 class PlainRNN(Model):
     """A model whose method `weight` computes the recurrent matrix once per iteration.
 
+    If its settings are `MatrixSettings`, their recurrent optimiser trains the `matrix_parameters`.
+
     A subclass sets `activation`. If its paper initialises them differently, it also overwrites `input_weight` (U, `[n,
     m]`, here U(-0.01, 0.01)) and `bias` (b, here 0).
 
     Attributes:
-        matrix_parameters: names of the parameters of W, which the settings' recurrent optimiser trains.
         forms_weight: false if applying W in every step with `multiplier` is cheaper than computing W.
         start: a parameter `[n]`, if h_0 is trained.
     """
 
     activation: Activation
-    matrix_parameters: ClassVar[tuple[str, ...]] = ()
     forms_weight = True
     fixed_weight: Tensor | None
 
@@ -77,7 +76,7 @@ class PlainRNN(Model):
         self.fixed_weight = self.weight().contiguous()
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        if not self.matrix_parameters:
+        if not hasattr(self, "recurrent_optimizer"):
             return super().parameter_groups()
         named = dict(self.named_parameters())
         matrix = [named.pop(name) for name in self.matrix_parameters]

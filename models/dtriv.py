@@ -57,6 +57,10 @@ class DTRIV(EXPRNN):
     def weight(self) -> Tensor:
         return exponential(self.skew_entries, self.hidden_size) @ self.base
 
+    @property
+    def needs_step_end(self) -> bool:
+        return self.rebase_every is not None
+
     def after_step(self) -> None:
         self.steps += 1
         if self.rebase_every is None or self.steps % self.rebase_every:

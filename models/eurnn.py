@@ -84,6 +84,7 @@ class EURNN(PlainRNN):
     cost = "complex units are two features each: four times the products"
     orthogonal = True
     Settings = EURNNSettings
+    matrix_parameters = ("theta", "phi", "omega")
 
     def __init__(self, settings: EURNNSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)

@@ -38,6 +38,7 @@ class GORU(Model):
     learns = Learns("adding", 0.4)
     cost = "three products per step, one after another"
     Settings = GORUSettings
+    matrix_parameters = ("theta",)
     activation = Activation(Kind.MODRELU, epsilon=0.001)
 
     def __init__(self, settings: GORUSettings, signature: Signature, generator: torch.Generator) -> None:

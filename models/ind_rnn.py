@@ -88,6 +88,10 @@ class IndRNN(Model):
         x = project(inputs, self.input_weight, self.bias)
         return independent_recurrence(x, self.recurrent_weight, state, trace, self.activation)
 
+    @property
+    def needs_step_end(self) -> bool:
+        return self.bound is not None
+
     def after_step(self) -> None:
         if self.bound is not None:
             self.recurrent_weight.clamp_(-self.bound, self.bound)

@@ -76,6 +76,7 @@ class KRU(ComplexRNN):
     family = "orthogonal"
     learns = Learns("copying", 0.2, gate={"factor_sizes": "4x4x4", "learning_rate": 0.01})
     Settings = KRUSettings
+    matrix_parameters = ("factors",)
 
     def __init__(self, settings: KRUSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)

@@ -49,7 +49,8 @@ class MLSTM(Model):
         self.input_bias = nn.Parameter(torch.zeros(4 * n))
         self.gate_weight = nn.Parameter(torch.zeros(2 * self.heads, m))
         open_gates = 0.1 * torch.randn(self.heads, generator=generator)
-        self.gate_bias = nn.Parameter(torch.cat((open_gates, torch.linspace(3, 6, self.heads))))
+        forget = torch.linspace(3, 6, self.heads).to(open_gates)  # transformers draws it on the CPU for the device meta
+        self.gate_bias = nn.Parameter(torch.cat((open_gates, forget)))
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from orthobench.matrices.exponential import exponential
 from orthobench.matrices.initial import as_parameter, exponential_angles
-from orthobench.matrices.skew import block_rotation_entries
+from orthobench.matrices.skew import above_blocks, above_diagonal, block_rotation_entries
 from orthobench.model import Learns, OptimizerName, OutputBias, ParameterGroup, Positive, Signature
 from orthobench.recurrence import MODRELU
 
@@ -72,8 +72,6 @@ class NNRNN(PlainRNN):
     activation = MODRELU
     matrix_parameters = ("skew_entries",)
 
-    positions: Tensor
-
     def __init__(self, settings: NNRNNSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
         n = settings.hidden_size
@@ -82,12 +80,8 @@ class NNRNN(PlainRNN):
         self.skew_entries = as_parameter(block_rotation_entries(angles, n))
         self.rotations = nn.Parameter(torch.empty(n // 2).uniform_(0, 6.28, generator=generator))
         self.moduli = nn.Parameter(torch.ones(n // 2))
-        rows, columns = torch.triu_indices(n, n, offset=1)
-        positions = rows * n + columns
-        if settings.triangle == "block_strict":
-            positions = positions[rows // 2 < columns // 2]
-        self.register_buffer("positions", positions, persistent=False)
-        self.triangle_entries = nn.Parameter(torch.zeros(len(positions)))
+        self.positions = above_diagonal if settings.triangle == "strict" else above_blocks
+        self.triangle_entries = nn.Parameter(torch.zeros(len(self.positions(n, device=torch.device("cpu")))))
         nn.init.uniform_(self.bias, -0.01, 0.01, generator=generator)
         if settings.map_start == "language":
             nn.init.kaiming_normal_(self.input_weight, nonlinearity="relu", generator=generator)
@@ -99,7 +93,8 @@ class NNRNN(PlainRNN):
     def schur_form(self) -> Tensor:
         """Return Theta + N, `[n, n]`."""
         n = self.hidden_size
-        triangle = self.triangle_entries.new_zeros(n * n).scatter_(0, self.positions, self.triangle_entries).view(n, n)
+        positions = self.positions(n, device=self.triangle_entries.device)
+        triangle = self.triangle_entries.new_zeros(n * n).scatter_(0, positions, self.triangle_entries).view(n, n)
         cosines = (self.moduli * self.rotations.cos()).repeat_interleave(2)
         sines = self.moduli * self.rotations.sin()
         sines = torch.stack((sines, torch.zeros_like(sines)), dim=1).flatten()[:-1]

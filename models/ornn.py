@@ -51,6 +51,7 @@ class ORNN(PlainRNN):
     learns = Learns("adding", 0.2, {"learning_rate": 0.01}, gate={"learning_rate": 0.02})
     orthogonal = True
     Settings = ORNNSettings
+    matrix_parameters = ("entries",)
     activation = LEAKY_RELU
 
     def __init__(self, settings: ORNNSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -57,6 +57,7 @@ class SpectralRNN(PlainRNN):
     family = "orthogonal"
     learns = Learns("adding", 0.2)
     Settings = SpectralRNNSettings
+    matrix_parameters = ("left_entries", "right_entries")
     activation = RELU
 
     def __init__(self, settings: SpectralRNNSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -53,6 +53,7 @@ class URNN(URNNBase):
     learns = Learns("copying", 0.2, gate={"hidden_size": 32})
     orthogonal = True
     Settings = URNNSettings
+    matrix_parameters = ("phases", "reflections")
 
     permutation: Tensor
 

@@ -112,6 +112,16 @@ def word(value: Any) -> str:
     raise ValueError
 
 
+def model(value: Any) -> Any:
+    """Return the name of a model, or the class of a layer."""
+    return value if isinstance(value, type) else word(value)
+
+
+def models(value: Any) -> tuple[Any, ...]:
+    """Return a list of names and classes; a single one is a list of one."""
+    return tuple(map(model, (value,) if isinstance(value, type) else listed(value)))
+
+
 def words(value: Any) -> tuple[str, ...]:
     """Return a list of texts of any type; a single text is a list of one."""
     if all(isinstance(entry, str) for entry in listed(value)):

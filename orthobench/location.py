@@ -14,6 +14,9 @@ from orthobench.errors import UsageError, without_passwords
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
+DATABASE_VARIABLE = "ORTHOBENCH_DB"
+"""The variable of the environment that names the default database."""
+
 
 @dataclass(frozen=True, repr=False)
 class Location:

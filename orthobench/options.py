@@ -39,6 +39,8 @@ from orthobench.arguments import (
     WhichWeights,
     check_tag,
     location,
+    model,
+    models,
     parse_duration,
     places,
     read,
@@ -46,7 +48,6 @@ from orthobench.arguments import (
     seeds,
     tags,
     word,
-    words,
 )
 from orthobench.errors import UsageError
 from orthobench.location import Place
@@ -293,8 +294,8 @@ def _options(value: Any) -> Any:
 A_MAPPING = (_mapping, "a dictionary of settings by name, such as {'hidden_size': 64}")
 ARGUMENTS: dict[str, Kind] = {
     "task": (word, "the name of a task, such as 'adding'"),
-    "model": (word, "the name of a model, such as 'scornn'"),
-    "models": (words, "the name of a model, or a list of names"),
+    "model": (model, "the name of a model, such as 'scornn', or the class of a layer"),
+    "models": (models, "the name of a model or the class of a layer, or a list of them"),
     "seed": A_SEED,
     "first_seed": A_SEED,
     "seeds": (seeds, f"a number of seeds of at least 1, or a list of whole numbers from 0 to {LARGEST_SEED}"),

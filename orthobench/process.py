@@ -122,7 +122,8 @@ def _lasting(stream: TextIO) -> TextIO:
         io.BufferedWriter(_LastingFile(descriptor, "w", closefd=False)),
         encoding=stream.encoding,
         errors=stream.errors,
-        line_buffering=getattr(stream, "line_buffering", False),
+        # PYTHONUNBUFFERED=1 gives streams that write through; a line at a time is prompt enough.
+        line_buffering=getattr(stream, "line_buffering", False) or getattr(stream, "write_through", False),
     )
 
 

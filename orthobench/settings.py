@@ -153,6 +153,7 @@ def merged_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _NOTATIONS = {"lr": "learning_rate", "T": "sequence_length", "bs": "batch_size", "wd": "weight_decay"}
+_NOTATIONS |= dict.fromkeys(("d_model", "embed_dim", "n_hid", "num_units"), "hidden_size")
 """Settings by other programs' notation, for the hint of an error."""
 
 

@@ -6,6 +6,7 @@ the plugins' defaults.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -158,14 +159,17 @@ def resolve(
     from orthobench.papers import experiments
     from orthobench.task import TrainingSettings
 
+    model = catalog.named(model)
     task_class: type[Task] = catalog.load("task", task)
     model_class: type[Model] = catalog.load("model", model)
     groups: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
     known = {name for group in groups for name in group.model_fields}
+    if shared := model_class.Settings.model_fields.keys() & {n for g in (groups[0], groups[2]) for n in g.model_fields}:
+        raise UsageError(f"{model} has settings that the task or training has too, {', '.join(sorted(shared))}: rename")
     overrides = _full_names(overrides, known)
     quick = {name: value for name, value in task_class.quick.items() if name in known} if preset == "quick" else {}
     upper = quick | overrides
-    values = dict(task_class.protocol)
+    values = _protocol(catalog, task, model)
     sources = [each for each in experiments(task, model) if each.defaults]
     nearest = None if experiment else _nearest(sources, overrides)
     if recorded := experiment.settings if experiment else nearest.lent if nearest else {}:
@@ -190,6 +194,29 @@ def resolve(
     )
     catalog.probes(spec.training.get("probes", ()))
     return RunConfig(spec, catalog, preset)
+
+
+def _protocol(catalog: Catalog, task: str, model: str) -> dict[str, Any]:
+    """Return the protocol of a task for a model.
+
+    Its optimiser is for models that name none. If task and model are both built in, the papers say what trains them.
+    """
+    from orthobench.task import PROTOCOL_OF_MODELS
+
+    values, settings = dict(catalog.load("task", task).protocol), catalog.load("model", model).Settings
+    is_published = catalog.find("task", task).is_built_in and catalog.find("model", model).is_built_in
+    for name in PROTOCOL_OF_MODELS:
+        if is_published or _declares(settings, "optimizer") or _declares(settings, name):
+            values.pop(name, None)
+    return values
+
+
+def _declares(settings: type[Settings], name: str) -> bool:
+    """Return whether a model's settings give a setting of all models a default of their own."""
+    from orthobench.model import ModelSettings
+
+    own = [each for each in settings.__mro__ if not issubclass(ModelSettings, each)]
+    return any(name in inspect.get_annotations(each) for each in own)
 
 
 def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper") -> RunConfig:

@@ -182,6 +182,10 @@ class SyntheticSettings(Settings):
     test_size: Size = Field(10_000, description="test sequences")
 
 
+PROTOCOL_OF_MODELS = ("optimizer", "learning_rate")
+"""The settings of models that a task's protocol may have, in addition to those of training."""
+
+
 class Task(ABC):
     """Base of the task plugins.
 
@@ -191,7 +195,8 @@ class Task(ABC):
         loss_metric: the metric whose growth means divergence, if the main metric is maximised.
         length_metric: the metric that is also measured for each length of the test sequences, if any. The task then
             has `score` and `trained_lengths`.
-        protocol: the training settings from the literature.
+        protocol: the training settings from the literature, and the optimiser of models that name none
+            (`PROTOCOL_OF_MODELS`). A built-in model on a built-in task has the optimiser of its papers.
         quick: settings of all kinds for a run of a minute or two.
         cites: the keys of its papers in `orthobench/papers/references.bib`, such as "hochreiter1997, arjovsky2016", the
             paper that defines it first. Only built-in tasks have keys.

@@ -32,7 +32,14 @@ class Adding(Task):
     cites = "hochreiter1997"
     Settings = AddingSettings
     metrics = (Metric("mse", "min", label="MSE"),)
-    protocol = {"batch_size": 50, "epochs": 10, "evaluate_every": 100, "shuffle": False}
+    protocol = {
+        "batch_size": 50,
+        "epochs": 10,
+        "evaluate_every": 100,
+        "shuffle": False,
+        "optimizer": "adam_tf1",
+        "learning_rate": 1e-3,
+    }
     quick = {
         "sequence_length": 100,
         "train_size": 10_000,

@@ -120,6 +120,8 @@ class FormalLanguage(Task):
         "warmup": 0.1,
         "schedule": "cosine",
         "final_rate": 1e-5,
+        "optimizer": "adamw",
+        "learning_rate": 2e-3,
         "solved_at": 0.9995,
     }
     quick = {

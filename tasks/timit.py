@@ -82,7 +82,13 @@ class Timit(Task):
         Metric("stoi", "max", label="STOI"),
         Metric("pesq", "max", label="PESQ"),
     )
-    protocol = {"batch_size": 28, "epochs": 100, "evaluation_batch_size": 100}
+    protocol = {
+        "batch_size": 28,
+        "epochs": 100,
+        "evaluation_batch_size": 100,
+        "optimizer": "adam_tf1",
+        "learning_rate": 1e-3,
+    }
     quick = {
         "dataset": "timit_sample",
         "batch_size": 4,

@@ -48,7 +48,7 @@ def test_examples_of_the_guide_meet_the_contract(kind, name, code, tmp_path):
 
 
 def test_guide_has_models_a_task_and_a_probe():
-    assert [kind for kind, *_ in EXAMPLES] == ["models", "models", "tasks", "probes"]
+    assert [kind for kind, *_ in EXAMPLES] == ["models", "models", "models", "tasks", "probes"]
 
 
 @pytest.fixture
@@ -203,17 +203,19 @@ def test_commands_in_the_documents_are_accepted(
 
 def test_tutorial_works_as_written(orthobench, tiny_options, tmp_path):
     """The cell is the file that the text names; its commands train it beside its rivals, here with small settings."""
-    (code,) = re.findall(r"```python\n(.*?)```", TUTORIAL, re.S)
+    layer, code = re.findall(r"```python\n(.*?)```", TUTORIAL, re.S)
+    (tmp_path / "leaky.py").write_text(layer)
     (tmp_path / "my_cell.py").write_text(code)
     assert len(code.partition("class")[2].split("\n\n\n")[0].strip().splitlines()) <= 20
     commands = [command.strip().split()[1:] for command in INDENTED.findall(TUTORIAL)]
-    assert [words[0] for words in commands] == ["run", "sweep", "report"]
+    assert [words[0] for words in commands] == ["sweep", "run", "run", "sweep", "report"]
     for words in commands:
         shown = {word.partition("=")[0] for word in words if "=" in word}
         outcome = orthobench(*words, *(small_options(words, tiny_options, shown) if words[0] != "report" else []))
         assert outcome.code == 0, outcome.err
     with ob.open_results("results.db") as results:
-        assert set(results.runs(status="finished")["model"]) == {"my_cell", "scornn", "lstm"}
+        models = {"leaky.py:Leaky", "torch.nn:LSTM", "my_cell", "scornn", "lstm"}
+        assert set(results.runs(status="finished")["model"]) == models
     assert problems("model", Catalog([tmp_path / "my_cell.py"]).load("model", "my_cell")) == []
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import orthobench as ob
 from orthobench import api
 from orthobench.errors import UsageError
 from orthobench.options import RunOptions
 from orthobench.plugins import Catalog
+from orthobench.spec import resolve
 from orthobench.testing import problems
 
 GOOD_MODEL = """
@@ -277,6 +279,89 @@ def test_contract_refuses_free_text_as_optimizer(write, name, type_, accepted):
     violations = problems("model", Catalog([path]).load("model", "own"))
     expected = f"settings_name_known_optimizers: the setting {name} accepts any text as an optimiser"
     assert violations == [] if accepted else violations[0].startswith(expected)
+
+
+def trained_with(catalog: Catalog, task: str, model: str, **overrides) -> tuple[str, float]:
+    settings = resolve(catalog, task, model, overrides).spec.model_settings
+    return settings["optimizer"], settings["learning_rate"]
+
+
+NAMING = """
+from orthobench.model import ModelSettings
+class OneSettings(ModelSettings):
+    optimizer: str = "rmsprop_tf1"
+class NamesOne(Identity):
+    name, Settings = "names_one", OneSettings
+class RateSettings(ModelSettings):
+    learning_rate: float = 0.02
+class NamesARate(Identity):
+    name, Settings = "names_a_rate", RateSettings
+"""
+
+
+def test_model_that_names_no_optimizer_trains_as_the_protocol_says(write):
+    own = GOOD_MODEL.replace("class Identity(Model):", "class Identity(Model):\n    name = 'identity'") + NAMING
+    catalog = Catalog([write("own.py", own)])
+    assert trained_with(catalog, "adding", "identity") == trained_with(catalog, "adding", "lstm") == ("adam_tf1", 1e-3)
+    assert trained_with(catalog, "adding", "names_one") == ("rmsprop_tf1", 1e-3)
+    assert trained_with(catalog, "adding", "names_a_rate") == ("adam_tf1", 0.02)
+    assert trained_with(catalog, "adding", "identity", optimizer="sgd") == ("sgd", 1e-3)
+    assert trained_with(catalog, "copying", "identity") == ("rmsprop_tf1", 1e-3)
+    assert trained_with(catalog, "adding", "rnn") == ("rmsprop_tf1", 1e-3)  # as its stored runs
+
+
+def test_built_in_model_trains_as_the_protocol_of_a_task_from_outside_says(write):
+    text = Path(sys.modules[Catalog().load("task", "adding").__module__].__file__).read_text()
+    catalog = Catalog([write("sums.py", text)])
+    assert trained_with(catalog, "sums", "rnn") == ("adam_tf1", 1e-3)
+    assert trained_with(catalog, "sums", "antisymmetric") == ("adagrad_tf1", 0.1)  # which names its own
+
+
+def test_sweep_names_the_optimizers_of_its_models(tmp_path, caplog):
+    def told(task: str, models: list[str], **arguments) -> list[str]:
+        caplog.clear()
+        ob.sweep(
+            task,
+            models,
+            db=str(tmp_path / "none.db"),
+            dry_run=True,
+            options=ob.SweepOptions(profile=False),
+            **arguments,
+        )
+        return caplog.messages
+
+    (note,) = told("adding", ["scornn", "rnn", "lstm"], seeds=2)
+    assert note == (
+        "the models train with different optimisers: adam_tf1 (scornn, lstm), rmsprop_tf1 (rnn); "
+        "the setting optimizer=NAME trains all with one"
+    )
+    assert told("adding", ["scornn", "lstm"]) == []
+    assert told("adding", ["scornn", "rnn"], settings={"optimizer": "adam"}) == []
+    assert told("adding", ["scornn", "rnn"], grid={"optimizer": ["adam", "sgd"]}) == []
+
+
+UNREAD = """
+from orthobench.model import ModelSettings
+class OwnSettings(ModelSettings):
+    scale: float | None = None
+    shape: float = 1.0
+    read_nowhere: float = 1e-3
+class Own(Identity):
+    name = "own"
+    Settings = OwnSettings
+    def __init__(self, settings, signature, generator):
+        super().__init__(settings, signature, generator)
+        if settings.scale is not None:
+            self.recurrent_weight.data *= settings.scale * settings.shape
+"""
+
+
+def test_contract_finds_settings_that_nothing_reads(write):
+    """`shape` counts as read, although the model reads it only if `scale` has a value."""
+    path = write("model.py", GOOD_MODEL + UNREAD)
+    assert problems("model", Catalog([path]).load("model", "own")) == [
+        "every_setting_is_read: nothing reads the setting read_nowhere: use it, or leave it out of Settings"
+    ]
 
 
 def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch):

@@ -38,12 +38,16 @@ def api_pages() -> dict[str, str]:
         "api/nn.md": page(
             "# orthobench.nn",
             "Every cell as a layer. [The page on layers](../layers.md) has examples, constraints and exports. "
-            "All layers have the methods of `RecurrentLayer`; the settings of a cell are on its model's page.",
+            "Layers have the methods of `RecurrentLayer`, and cells those of `RecurrentCell`. Settings are on the "
+            "page of the model.",
             "::: orthobench.nn.RecurrentLayer",
+            "::: orthobench.nn.RecurrentCell",
+            "::: orthobench.matrices.constrain.constrain",
+            "::: orthobench.matrices.constrain.rebase",
             "\n".join(
-                f"* `{name}`: the model [`{_model(name)}`](../models/{_model(name)}.md)"
-                for name in orthobench.nn.__all__
-                if name != "RecurrentLayer"
+                f"* `{name}`, `{name}Cell`: the model [`{_model(name)}`](../models/{_model(name)}.md)"
+                for name in orthobench.nn.cells.__all__
+                if not name.endswith("Cell")
             ),
         ),
         "api/plugins.md": page(

@@ -38,13 +38,16 @@ class Selection:
 Value = Literal["end", "final", "best"]
 """Which of a run's tests of its metric to use: the end (`analysis.statistics.curve_end`), the last or the best."""
 
+Differences = dict[str, tuple[list[Any], list[Any]]]
+"""The values that occur in the first selection's runs and in the second's, by name; None where a run has no value."""
+
 
 @dataclass(frozen=True)
 class Contrast:
     """The first selection compared with another one.
 
     Attributes:
-        settings: the settings that differ, by name: the values in the first selection's runs and in the second's.
+        settings: the settings that differ, by name.
         environment: the same for the environments.
         counts: the number of runs by status, for each selection.
         medians: the median over finished and diverged runs, which count as the worst, for each selection.
@@ -53,8 +56,8 @@ class Contrast:
 
     first: Selection
     second: Selection
-    settings: dict[str, tuple[str, str]]
-    environment: dict[str, tuple[str, str]]
+    settings: Differences
+    environment: Differences
     metric: str
     counts: tuple[dict[str, int], dict[str, int]]
     medians: tuple[Median | None, Median | None]
@@ -192,8 +195,8 @@ def contrast(
     return Contrast(
         first,
         second,
-        _differences(*([_settings(run) for run in side.runs] for side in (first, second))),
-        _differences(*([_facts(run) for run in side.runs] for side in (first, second))),
+        differences(*([_settings(run) for run in side.runs] for side in (first, second))),
+        differences(*([_facts(run) for run in side.runs] for side in (first, second))),
         metrics.pop(),
         (_counts(first), _counts(second)),
         (median(_all(sides[0])), median(_all(sides[1]))),
@@ -263,14 +266,14 @@ def _facts(run: Run) -> dict[str, Any]:
     return {**run.environment.flat_facts, "device": run.device, "backend": run.backend}
 
 
-def _differences(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+def differences(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> Differences:
     """Return the values in either selection that are not the same in all runs, by name."""
-    differences = {}
+    differing = {}
     for name in dict.fromkeys(name for run in (*first, *second) for name in run):
-        left, right = (dict.fromkeys(str(run.get(name, "–")) for run in side) for side in (first, second))
+        left, right = ({str(run.get(name)): run.get(name) for run in side} for side in (first, second))
         if len(left | right) > 1:
-            differences[name] = ", ".join(left), ", ".join(right)
-    return differences
+            differing[name] = [*left.values()], [*right.values()]
+    return differing
 
 
 def adjusted(contrasts: Sequence[Contrast]) -> list[float | None]:

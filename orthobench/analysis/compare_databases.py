@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from orthobench.analysis.compare import Contrast, Selection, Value, adjusted, contrast, values_of
+from orthobench.analysis.compare import (
+    Contrast,
+    Differences,
+    Selection,
+    Value,
+    adjusted,
+    contrast,
+    differences,
+    values_of,
+)
 from orthobench.analysis.selection import select_runs
 from orthobench.analysis.variants import settings_of
 from orthobench.assignments import Conditions, NoMatchError
@@ -59,7 +69,7 @@ class Lone:
 
     label: str
     seeds: list[int]
-    settings: dict[str, tuple[str, str]]
+    settings: Differences
 
 
 @dataclass(frozen=True)
@@ -120,8 +130,12 @@ def _select(side: Side, conditions: Conditions) -> list[Run]:
 
 
 def _identity(run: Run) -> Identity:
-    settings = {name: text(value) for name, value in settings_of(run).items() if name not in VERSIONS}
+    settings = {name: text(value) for name, value in _without_versions(settings_of(run)).items()}
     return run.task, run.model, tuple(sorted(settings.items()))
+
+
+def _without_versions(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in VERSIONS}
 
 
 def _group(runs: Sequence[Run]) -> dict[Identity, list[Run]]:
@@ -155,11 +169,9 @@ def _alone(own: dict[Identity, list[Run]], other: dict[Identity, list[Run]], lab
         if not seeds:
             continue
         rivals = [rival for rival in other if rival[:2] == identity[:2] and rival not in own]
-        changed = {}
+        changed: Differences = {}
         if identity not in other and len(rivals) == 1:
-            left, right = dict(identity[2]), dict(rivals[0][2])
-            names = dict.fromkeys((*left, *right))
-            changed = {name: (left.get(name, "–"), right.get(name, "–")) for name in names}
-            changed = {name: pair for name, pair in changed.items() if pair[0] != pair[1]}
+            sides = (settings_of(runs[0]), settings_of(other[rivals[0]][0]))
+            changed = differences(*([_without_versions(side)] for side in sides))
         alone.append(Lone(labels[identity], sorted(seeds), changed))
     return alone

@@ -63,6 +63,19 @@ class Variant:
         seconds = [seconds for run in self.runs if (seconds := run.seconds_per_epoch) is not None]
         return summarize(seconds, bounds=(0.0, math.inf))
 
+    def brief(self) -> dict[str, Any]:
+        """Return the variant as a row of a list of results."""
+        return {
+            "model": self.label,
+            "seeds": f"{len(self.finished)} of {len(self.runs)}",
+            "metric": self.run.metric,
+            "final [95 %]": self.final and str(self.final),
+            "best [95 %]": self.best and str(self.best),
+            "diverged": self.diverged,
+            "parameters": self.run.parameter_count,
+            "s/epoch": self.seconds_per_epoch and self.seconds_per_epoch.mean,
+        }
+
 
 def group(runs: Sequence[Run], by: Callable[[Run], str]) -> list[list[Run]]:
     """Group runs by a value, in the order of each group's first run."""

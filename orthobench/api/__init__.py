@@ -5,7 +5,8 @@
     run = ob.run("adding", "scornn", preset="quick")
     results = ob.open_results()
 
-The API prints nothing; pass a `Display` to follow the progress. Errors that the user can fix are `OrthobenchError`.
+The API prints nothing, except that inside IPython it shows the progress of training; pass a `Display` for another one,
+or for none. Errors that the user can fix are `OrthobenchError`.
 The module of a name is imported on first use, because training needs torch while results and reports do not.
 """
 

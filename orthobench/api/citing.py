@@ -43,6 +43,8 @@ def cite(*names: str, db: Place | None = None, plugins: Sequence[Path] = ()) -> 
         if slash and kind in KINDS:
             catalog.find(kind, own_name)
             entries += _of_plugin(catalog, kind, own_name)
+        elif ":" in name:
+            entries += _of_plugin(catalog, "model", name)
         elif kinds := [kind for kind in KINDS if name in catalog.names(kind)]:
             entries += [entry for kind in kinds for entry in _of_plugin(catalog, kind, name)]
         elif re.fullmatch("[0-9a-f]+", name):
@@ -55,6 +57,7 @@ def cite(*names: str, db: Place | None = None, plugins: Sequence[Path] = ()) -> 
 
 def _of_plugin(catalog: Catalog, kind: PluginKind, name: str) -> list[str]:
     plugin = catalog.find(kind, name)
+    name = plugin.name
     if plugin.is_built_in and (cites := description(plugin).get("cites")):
         return _entries(cites)
     paper = getattr(catalog.load(kind, name), "paper", "") or "its class names no paper"

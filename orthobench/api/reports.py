@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from orthobench.api.results import Results
+from orthobench.arguments import A_TRUTH, SOME_TEXTS
 from orthobench.location import Place
 from orthobench.options import checked
 from orthobench.training.checkpoint import status_in
@@ -28,6 +29,8 @@ def report(
     table: str | None = None,
     figure: str | None = None,
     account: str | Path | None = None,
+    columns: Sequence[str] = (),
+    bold_best: bool = False,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path: ...
@@ -43,12 +46,14 @@ def report(
     table: str | None = None,
     figure: str | None = None,
     account: str | Path | None = None,
+    columns: Sequence[str] = (),
+    bold_best: bool = False,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path | list[Path] | str: ...
 
 
-@checked()
+@checked(columns=SOME_TEXTS, bold_best=A_TRUTH)
 def report(
     results: Results | Place,
     out: str | Path | None = None,
@@ -58,6 +63,8 @@ def report(
     table: str | None = None,
     figure: str | None = None,
     account: str | Path | None = None,
+    columns: Sequence[str] = (),
+    bold_best: bool = False,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path | list[Path] | str:
@@ -72,6 +79,9 @@ def report(
         table: restrict to this table of the paper.
         figure: restrict to this figure of the paper.
         account: a Markdown file in which you tell what was reproduced; the page shows it.
+        columns: the columns of the tables of tasks: "model", "parameters", "seeds", "diverged", "solved", "median",
+            "end", "final", "best", "seconds_per_epoch", "backends", "tags", a metric, or a setting.
+        bold_best: print the best value of each metric in bold, in "latex" and "markdown".
         where: restrict to runs that meet these conditions, such as ["n=170", "tag=none"].
         conditions: further conditions by name, such as `task="adding"`.
 
@@ -79,8 +89,8 @@ def report(
         The absolute path of the file, the paths of the figures, or the tables as text.
 
     Raises:
-        UsageError: no run meets the conditions, the database, paper, table or figure is unknown, or a file cannot be
-            written.
+        UsageError: no run meets the conditions, the database, paper, table, figure or column is unknown, or a file
+            cannot be written.
     """
     from orthobench.assignments import make_conditions
     from orthobench.planning.index import index
@@ -96,6 +106,8 @@ def report(
             index()["variants"],
             None if out is None else Path(out),
             None if account is None else Path(account),
+            columns,
+            bold_best,
         )
     return written[0] if isinstance(written, list) and form not in ("svg", "png", "pdf") else written
 

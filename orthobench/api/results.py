@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import html
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from orthobench.errors import UsageError, unknown
 from orthobench.location import Location, Place
 from orthobench.options import checked
 from orthobench.settings import merged_settings
-from orthobench.store import Run, Weights, open_store
+from orthobench.store import Run, Status, Weights, open_store
 from orthobench.store.backup import back_up_alongside
 from orthobench.store.by_length import read_by_length
 from orthobench.store.sqlite import named_or_default
@@ -23,7 +24,11 @@ from orthobench.weights.files import remove as remove_weights
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
+    from orthobench.analysis.conditions import Condition
+    from orthobench.reporting.figure_record import Figure
+    from orthobench.reporting.styles import Styles
     from orthobench.sinks.export import Exported
     from orthobench.store.repair import Repaired
 
@@ -54,6 +59,9 @@ RUN_COLUMNS = (
     "continued_from",
     "environment",
 )
+Split = Literal["test", "valid", "train"]
+Axis = Literal["epoch", "iteration"]
+Cost = Literal["parameters", "seconds"]
 METRIC_COLUMNS = ("run", "split", "name", "epoch", "iteration", "value")
 
 
@@ -106,6 +114,41 @@ class Results:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.store.__exit__(kind, error, traceback)
+
+    @property
+    def overview(self) -> pd.DataFrame:
+        """The runs of each task and model: their number, how many have finished, and the best value of the metric."""
+        import pandas as pd
+
+        from orthobench.analysis.variants import group
+
+        rows = []
+        for runs in group(self.store.runs(brief=True), lambda run: f"{run.task} {run.model}"):
+            values = [run.best_value for run in runs if run.best_value is not None]
+            rows.append(
+                {
+                    "task": runs[0].task,
+                    "model": runs[0].model,
+                    "runs": len(runs),
+                    "finished": sum(run.status == Status.FINISHED for run in runs),
+                    "metric": runs[0].metric,
+                    "best": (min if runs[0].goal == "min" else max)(values, default=None),
+                }
+            )
+        columns = ["task", "model", "runs", "finished", "metric", "best"]
+        return pd.DataFrame(rows, columns=columns).sort_values(["task", "model"], ignore_index=True)
+
+    def __repr__(self) -> str:
+        try:
+            runs = self.store.runs(brief=True)
+        except Exception:  # a closed database
+            return f"Results({str(self.db)!r})"
+        tasks = len({run.task for run in runs})
+        return f"Results({str(self.db)!r}): {len(runs)} runs of {tasks} task{'s' * (tasks != 1)}"
+
+    def _repr_html_(self) -> str:
+        table = self.overview.to_html(index=False, float_format="{:.4g}".format, max_rows=40, na_rep="")
+        return f"{html.escape(repr(self))}\n{table}"
 
     def close(self) -> None:
         """Close the database."""
@@ -342,6 +385,105 @@ class Results:
 
         return paper_table(self.store, paper, name, index()["variants"])
 
+    @checked(metric=(str, "the name of a metric"), split=Split, x=Axis)
+    def plot_curves(
+        self,
+        where: Sequence[str] = (),
+        *,
+        metric: str = "",
+        split: Split = "test",
+        x: Axis = "epoch",
+        **conditions: Any,
+    ) -> go.Figure:
+        """Draw the learning curves of models: the median over seeds, in a band from the lowest to the highest seed.
+
+        Args:
+            where: conditions on the runs, as for `runs`.
+            metric: the metric; by default the task's main one.
+            conditions: further conditions by name, such as `task="adding"` or `model=["scornn", "lstm"]`.
+
+        Returns:
+            The page's figure, as a Plotly figure.
+
+        Raises:
+            UsageError: no run meets the conditions, the runs belong to different tasks, or they lack the metric.
+        """
+        from orthobench.reporting.figures import learning_curves
+
+        condition, styles = self._condition(where, conditions)
+        known = {name for variant in condition.variants for part, name in variant.rows_of if part == split}
+        name = metric or condition.metric.name
+        if name not in known:
+            raise unknown(f"{split} metric", name, known)
+        return learning_curves(condition, styles, x, name, split).to_plotly()
+
+    @checked()
+    def plot_orthogonality(self, where: Sequence[str] = (), **conditions: Any) -> go.Figure:
+        """Draw how far the recurrent matrices are from orthogonal, ||W^T W - I||_F over epochs; as `plot_curves`."""
+        from orthobench.reporting.figures import orthogonality
+
+        return _plotted(orthogonality(*self._condition(where, conditions)), "distance from orthogonal")
+
+    @checked()
+    def plot_gradient_norms(self, where: Sequence[str] = (), **conditions: Any) -> go.Figure:
+        """Draw ||dL/dh_t|| over the steps t, before training (thin) and after; as `plot_curves`."""
+        from orthobench.reporting.figures import gradient_norms
+
+        return _plotted(gradient_norms(*self._condition(where, conditions)), "gradient norms")
+
+    @checked()
+    def plot_lengths(self, where: Sequence[str] = (), **conditions: Any) -> go.Figure:
+        """Draw a metric over the length of the test sequences, with the training lengths shaded; as `plot_curves`."""
+        from orthobench.reporting.length_figures import over_length
+
+        drawn = over_length(*self._condition(where, conditions))
+        return _plotted(drawn and drawn[1], "metric over length")
+
+    @checked(against=Cost)
+    def plot_ends(
+        self,
+        where: Sequence[str] = (),
+        *,
+        against: Cost = "parameters",
+        **conditions: Any,
+    ) -> go.Figure:
+        """Draw the metric at the end of training against the number of parameters or the seconds of an epoch.
+
+        The points are means over the seeds, and the arguments those of `plot_curves`.
+
+        Raises:
+            UsageError: as for `plot_curves`, or fewer than two models have finished runs.
+        """
+        from orthobench.reporting.figures import pareto
+
+        cost = "seconds per epoch" if against == "seconds" else against
+        return _plotted(pareto(*self._condition(where, conditions), cost), "finished runs of two models")
+
+    def _condition(self, where: Sequence[str], conditions: Mapping[str, Any]) -> tuple[Condition, Styles]:
+        """Return the task of these runs with its variants, and the styles of their curves.
+
+        Raises:
+            UsageError: no run meets the conditions, or the runs belong to different tasks or settings of a task.
+        """
+        from orthobench.analysis.conditions import collect
+        from orthobench.analysis.selection import select_runs
+        from orthobench.assignments import make_conditions
+        from orthobench.reporting.pages import full_title
+        from orthobench.reporting.styles import Styles
+
+        selected = make_conditions(where, **conditions)
+        runs = select_runs(self.store.runs(), selected, status_in(self.store, self.db))
+        if len({run.condition for run in runs}) != 1:
+            first = {run.condition: run for run in runs}
+            found = collect(self.store, list(first.values()))
+            titles = [full_title(condition, found) for condition in found]
+            raise UsageError(
+                f"a figure shows one task with the same settings, and these runs have {len(titles)}: "
+                f"{'; '.join(titles[:8]) or 'none'}{'; ...' if len(titles) > 8 else ''}: give `task` or its settings"
+            )
+        (condition,) = found = collect(self.store, runs)
+        return condition, Styles(found)
+
     def _record(self, run: Run, status: str) -> dict[str, Any]:
         return {
             "run": run.key,
@@ -382,6 +524,17 @@ class Results:
             selected = runs if isinstance(runs, Sequence) else runs["run"]
         keys = [self._key(run) for run in selected]
         return {run.id: run.key for run in self.store.runs(keys=keys)}
+
+
+def _plotted(figure: Figure | None, what: str) -> go.Figure:
+    """Return a figure for Plotly.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if figure is None:
+        raise UsageError(f"these runs have no {what} to draw")
+    return figure.to_plotly()
 
 
 def _columns(settings: dict[str, Any]) -> dict[str, Any]:

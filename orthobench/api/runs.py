@@ -8,6 +8,7 @@ from typing import Any
 from orthobench.arguments import Preset
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
+from orthobench.execution.progress import default_display
 from orthobench.execution.single import train_one
 from orthobench.location import Place
 from orthobench.options import OPTIONS, RunOptions, checked, names_of
@@ -19,7 +20,7 @@ from orthobench.store import Run
 @checked()
 def run(
     task: str,
-    model: str,
+    model: str | type,
     *,
     preset: Preset = "paper",
     seed: int = 0,
@@ -37,7 +38,8 @@ def run(
 
     Args:
         task: the name of a task, such as "adding".
-        model: the name of a model, such as "scornn".
+        model: the name of a model, such as "scornn"; or a layer of another program, by a name such as
+            "torch.nn:GRU", or its class.
         preset: "paper" for the settings of the paper, "quick" for a run of a minute or two.
         db: a database file or an SQLAlchemy URL; a missing file is created. The default is results.db, or runs.db if
             results.db is protected.
@@ -56,8 +58,9 @@ def run(
     """
     settings = _merge(settings, overrides)
     options = options or RunOptions()
-    config = recall(Catalog(options.plugins), task, model, settings, preset, seed)
-    return train_one(config, db, options, display or Display(), force, extend)
+    catalog = Catalog(options.plugins)
+    config = recall(catalog, task, catalog.named(model), settings, preset, seed)
+    return train_one(config, db, options, display or default_display(), force, extend)
 
 
 def _merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +18,15 @@ from orthobench.options import RunOptions, SweepOptions, checked, use_data_folde
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import Axis, read_grid
 from orthobench.planning.match import MatchedRuns, MatchedSize, target_count, with_equal_parameters
-from orthobench.planning.plan import SweepRun, resolve_grid
+from orthobench.planning.plan import SweepRun, optimizers, resolve_grid
 from orthobench.planning.search import Search, Tuning, TuningResult
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
 from orthobench.settings import text
 
+log = logging.getLogger(__name__)
+
+Models = str | type | Sequence[str | type]
 Values = str | Sequence[Any]
 Grid = Mapping[str, Values] | Mapping[str | tuple[str, ...], Values]
 """Values by setting, `{"learning_rate": [1e-3, 1e-4]}`, or by settings bound together, `{("n", "rho"): [(170, 17)]}`.
@@ -34,7 +38,7 @@ A string uses the notation of the command line: `{"hidden_size": "128..512:x2"}`
 @checked()
 def sweep(
     task: str,
-    models: str | Sequence[str],
+    models: Models,
     *,
     seeds: int | Sequence[int] = 1,
     grid: Grid | None = None,
@@ -52,7 +56,7 @@ def sweep(
     A run that fails does not stop the others; see `SweepResult.failed`.
 
     Args:
-        models: one model or several.
+        models: one model or several; layers of other programs by name or as classes, as in `run`.
         seeds: a number of seeds (0, 1, 2, ...), or the seeds.
         grid: values to combine; see `Grid`.
         settings: hyper-parameters of all runs.
@@ -70,7 +74,7 @@ def sweep(
     options = with_jobs(options, jobs)
     axes = read_grid({_axis(names): values for names, values in (grid or {}).items()})
     grid_runs = _grid_runs(
-        options, task, _names(models), settings or {}, axes, seed_list(seeds), preset, match_parameters
+        options, task, _listed(models), settings or {}, axes, seed_list(seeds), preset, match_parameters
     )
     return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes)
 
@@ -113,7 +117,7 @@ def sweep_file(
 @checked()
 def tune(
     task: str,
-    models: str | Sequence[str],
+    models: Models,
     grid: Grid,
     *,
     trials: int = 50,
@@ -143,12 +147,12 @@ def tune(
         StorageError: the database cannot be written.
         Stopped: the user pressed Ctrl-C; the same call resumes the search.
     """
-    options, searched = with_jobs(options, jobs), list(dict.fromkeys(_names(models)))
+    options = with_jobs(options, jobs)
     check_optuna()
-    catalog, space = (
-        Catalog(options.plugins),
-        Space([f"{_axis(names)}={_axis_text(values)}" for names, values in grid.items()]),
-    )
+    catalog = Catalog(options.plugins)
+    searched = list(dict.fromkeys(map(catalog.named, _listed(models))))
+    space = Space([f"{_axis(names)}={_axis_text(values)}" for names, values in grid.items()])
+    match_parameters = _target(catalog, match_parameters)
     fixed = {name: value if isinstance(value, str) else text(value) for name, value in (settings or {}).items()}
     target = None if match_parameters is None else target_count(match_parameters, searched) or match_parameters
     tunings = [Tuning(Search(catalog, task, model, fixed, preset, space, prune, target), trials) for model in searched]
@@ -206,7 +210,7 @@ def seed_list(seeds: int | Sequence[int]) -> Sequence[int]:
 def _grid_runs(
     options: SweepOptions,
     task: str,
-    models: Sequence[str],
+    models: Sequence[str | type],
     overrides: Mapping[str, Any],
     axes: Sequence[Axis],
     seeds: Sequence[int],
@@ -219,20 +223,28 @@ def _grid_runs(
         UsageError: a name or value is invalid, or a model cannot have that many parameters.
     """
     catalog = Catalog(options.plugins)
-    runs = resolve_grid(catalog, task, models, overrides, axes, seeds, preset)
+    runs = resolve_grid(catalog, task, list(map(catalog.named, models)), overrides, axes, seeds, preset)
+    if note := optimizers(runs):
+        log.warning(note)
     if parameters is None:
         return MatchedRuns(runs, [])
     with use_data_folder(options.data_folder):
-        return with_equal_parameters(catalog, runs, overrides, preset, parameters)
+        return with_equal_parameters(catalog, runs, overrides, preset, _target(catalog, parameters))
 
 
-def _names(models: str | Sequence[str]) -> list[str]:
-    """Return the names of models.
+def _target(catalog: Catalog, parameters: Any) -> Any:
+    """Return a parameter count, or the name of the model that has it, which may be a layer."""
+    is_layer = isinstance(parameters, type) or (isinstance(parameters, str) and ":" in parameters)
+    return catalog.named(parameters) if is_layer else parameters
+
+
+def _listed(models: Models) -> list[str | type]:
+    """Return the models as a list.
 
     Raises:
         UsageError: there is no model, or a name is empty.
     """
-    names = [models] if isinstance(models, str) else list(models)
+    names = [models] if isinstance(models, (str, type)) else list(models)
     if not names or not all(names):
         raise UsageError("name a model, or several: models=['scornn', 'lstm']")
     return names

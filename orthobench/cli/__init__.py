@@ -6,6 +6,7 @@ import codecs
 import io
 import logging
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -18,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from orthobench.cli.options import spelled
+from orthobench.cli.options import is_assignment, spelled
 from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
 from orthobench.process import harmless_output, stop_while_torch_is_loaded
 
@@ -194,6 +195,10 @@ def _run_command() -> None:
     logging.basicConfig(handlers=[handler])
     logging.getLogger("orthobench").setLevel(logging.INFO)
     stop_while_torch_is_loaded()
+    if "_ORTHOBENCH_COMPLETE" in os.environ:
+        from orthobench.cli.completion import join_colons
+
+        join_colons()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
     try:
         code = app(prog_name="orthobench", standalone_mode=False)
@@ -218,16 +223,36 @@ def _message(error: typer.TyperException) -> str:
     """Return the message for an error in the arguments."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     message = error.format_message().replace("Value error, ", "")
-    if option and context is not None and not getattr(error, "possibilities", None) and _takes_settings(context):
+    if option and context is not None and not getattr(error, "possibilities", None) and _takes(context, "--set"):
         message = f"{message.rstrip('.')}: a setting is written -s {option.lstrip('-').replace('-', '_')}=VALUE"
-    for first, second in pairwise(sys.argv):
-        if "extra argument" in message and first.endswith(","):
-            message = f"{message.rstrip('.')}: a list has no spaces: write {first}{second}"
+    if context is not None and (hint := _hint(context, message)):
+        message = f"{message.rstrip('.')}: {hint}"
     return f"{message} (help: {context.command_path} --help)" if context is not None else message
 
 
-def _takes_settings(context: Any) -> bool:
-    return any("--set" in parameter.opts for parameter in context.command.params)
+def _hint(context: Any, message: str) -> str:
+    """Return what to write in place of the words of which a command does not know what they mean; "" without a hint."""
+    found = re.search(r"extra argument\S* \((.*)\)", message)
+    if found is None:
+        return ""
+    extra = found.group(1).split()
+    for first, second in pairwise(sys.argv):
+        if first.endswith(",") and not first.startswith("-"):
+            return f"a list has no spaces: write {first}{second}"
+        if is_assignment(second) and (second in extra or not first.startswith("-")):
+            if _takes(context, "--grid") and ("," in second or ".." in second):
+                return f"values to combine are written --grid {second}"
+            if _takes(context, "--set"):
+                return f"a setting is written -s {second}"
+            if _takes(context, "--where"):
+                return f"a condition is written --where {second}"
+    return "models are written --models A,B" if _takes(context, "--models") else ""
+
+
+def _takes(context: Any, flag: str) -> bool:
+    """Tell whether a command has an option with values of this name."""
+    named = [parameter for parameter in context.command.params if flag in parameter.opts]
+    return any(not parameter.is_flag for parameter in named)
 
 
 def _fail(message: str, verbose: bool) -> None:

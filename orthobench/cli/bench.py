@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 from typing import Annotated, Any
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, DataFolder, Device, Json, WrittenDatabase
+from orthobench.cli.options import DEFAULT_DATABASE, DataFolder, Device, Json, Quiet, WrittenDatabase
 
 SLOW = 2.0
 """Models that take more than this multiple of scoRNN's time are listed with the reason."""
@@ -38,6 +39,7 @@ def command(
     ] = False,
     db: WrittenDatabase = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Time a training step at the papers' shapes.
@@ -68,7 +70,8 @@ def command(
     torch_device = pick_device(device)
     if threads is not None:
         torch.set_num_threads(threads)
-    setup = suite.Setup(torch_device, rounds, quick, tell=lambda message: typer.echo(message, err=True))
+    tell = (lambda message: None) if quiet else partial(typer.echo, err=True)
+    setup = suite.Setup(torch_device, rounds, quick, tell=tell)
     with open_store(db, create=True) as store:
         if constraints:
             name = "constraints"

@@ -10,7 +10,7 @@ import typer
 
 from orthobench.arguments import LARGEST_SEED
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
-from orthobench.cli.options import Json, spelled, with_options
+from orthobench.cli.options import Json, Quiet, spelled, with_options
 from orthobench.options import RunOptions
 from orthobench.planning import MAX_SEEDS
 
@@ -59,6 +59,7 @@ def command(
     ] = None,
     *,
     options: RunOptions,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Train the baseline's runs and compare the results with it.
@@ -71,7 +72,7 @@ def command(
     from orthobench.analysis.selection import possible_values
     from orthobench.assignments import narrow
     from orthobench.cli import records
-    from orthobench.cli.display import resumable
+    from orthobench.cli.display import TerminalDisplay, resumable
     from orthobench.errors import UsageError
     from orthobench.files import refuse_other_kinds
     from orthobench.gate import render
@@ -94,7 +95,7 @@ def command(
         runs = narrow(
             runs, selected, lambda run: run.settings | run.model_dump(include=COLUMNS), possible=possible_values
         )
-    with resumable(hint="; the same command resumes" if db else "") as display:
+    with resumable(TerminalDisplay(quiet), hint="; the same command resumes" if db else "") as display:
         result = api.check(
             baseline,
             only=[run.name for run in runs],

@@ -83,7 +83,7 @@ def command(
 def _print(contrast: Contrast, p: float | None, value: str) -> None:
     from rich.table import Table
 
-    from orthobench.cli.contrasts import result_lines
+    from orthobench.cli.contrasts import result_lines, shown
     from orthobench.cli.records import console
 
     out = console()
@@ -91,7 +91,7 @@ def _print(contrast: Contrast, p: float | None, value: str) -> None:
     table.add_row("runs", *(", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts))
     table.add_row(f"{contrast.metric}, {value}, median", *("–" if m is None else str(m) for m in contrast.medians))
     for name, (left, right) in (contrast.settings | contrast.environment).items():
-        table.add_row(name, left, right)
+        table.add_row(name, shown(left), shown(right))
     out.print(table)
     for line in result_lines(contrast, p, value):
         out.print(line, soft_wrap=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orthobench.analysis.compare import Value
+    from orthobench.analysis.compare import Differences, Value
     from orthobench.analysis.compare_databases import DatabaseComparison, Lone
     from orthobench.cli.filters import Filters
 
@@ -129,14 +129,16 @@ def _rows(compared: DatabaseComparison, names: Sequence[str]) -> list[dict[str, 
     return rows
 
 
-def _changes(changes: dict[str, tuple[str, str]]) -> str:
-    return "; ".join(f"{name} {first} -> {second}" for name, (first, second) in changes.items())
+def _changes(changes: Differences) -> str:
+    from orthobench.cli.contrasts import shown
+
+    return "; ".join(f"{name} {shown(first)} -> {shown(second)}" for name, (first, second) in changes.items())
 
 
 def _print(compared: DatabaseComparison, names: Sequence[str], value: str) -> None:
     from rich.table import Table
 
-    from orthobench.cli.contrasts import result_lines
+    from orthobench.cli.contrasts import result_lines, shown
     from orthobench.cli.records import console
 
     out = console()
@@ -146,7 +148,7 @@ def _print(compared: DatabaseComparison, names: Sequence[str], value: str) -> No
         table.add_row("runs", *(", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts))
         table.add_row(f"{contrast.metric}, {value}, median", *("–" if m is None else str(m) for m in contrast.medians))
         for name, (left, right) in (contrast.settings | contrast.environment).items():
-            table.add_row(name, left, right)
+            table.add_row(name, shown(left), shown(right))
         out.print(table)
         out.print(f"{match.identical} of {len(match.seeds)} common seeds have the same run and number")
         for line in result_lines(contrast, p if len(compared.matches) > 1 else None, value):

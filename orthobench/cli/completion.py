@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -29,16 +30,44 @@ def tasks(incomplete: str) -> list[Choice]:
     return _starting(_names("task"), incomplete)
 
 
+LAYERS = ("torch.nn", "torchrecurrent", "fla.layers")
+"""The modules whose layers are offered before their name is typed, if they are installed."""
+
+
 def models(incomplete: str) -> list[Choice]:
-    """Return the models that begin with the typed text."""
-    return _starting(_names("model"), incomplete)
+    """Return the models that begin with the typed text, and layers of installed packages, as in `torch.nn:GRU`."""
+    return _starting(_models(incomplete), incomplete)
 
 
 def model_list(incomplete: str) -> list[Choice]:
     """Return the models that continue a list such as `scornn,ls`."""
     before, comma, last = incomplete.rpartition(",")
     taken = before.split(",")
-    return [f"{before}{comma}{name}" for name in _names("model") if name.startswith(last) and name not in taken]
+    return [f"{before}{comma}{name}" for name in _models(last) if name.startswith(last) and name not in taken]
+
+
+def _models(incomplete: str) -> list[str]:
+    """Return the models, and the layers of the typed module or of installed packages that begin with the text."""
+    from orthobench.plugins.layers import classes_of
+
+    if before := os.environ.get(_BEFORE_COLON):
+        return classes_of(before.rpartition(",")[2])
+    module, colon, _ = incomplete.rpartition(":")
+    modules = [module] if colon else [each for each in LAYERS if incomplete and each.startswith(incomplete)]
+    return [*_names("model"), *(f"{module}:{name}" for module in modules for name in classes_of(module))]
+
+
+_BEFORE_COLON = "_ORTHOBENCH_BEFORE_COLON"
+
+
+def join_colons() -> None:
+    """Set aside the module of a line for bash, which splits `torch.nn:GR` at the colon and completes the rest."""
+    words, at = os.environ.get("COMP_WORDS", "").split(), int(os.environ.get("COMP_CWORD", "0"))
+    if os.environ.get("_ORTHOBENCH_COMPLETE") == "complete_bash" and ":" in words[max(0, at - 1) : at + 1]:
+        colon = at if words[at : at + 1] == [":"] else at - 1
+        os.environ[_BEFORE_COLON] = words[colon - 1]
+        rest = words[colon + 1 : at + 1] or ["''"]
+        os.environ |= {"COMP_WORDS": " ".join([*words[: colon - 1], *rest]), "COMP_CWORD": str(colon - 1)}
 
 
 def settings(context: typer.Context, incomplete: str) -> list[Choice]:
@@ -66,9 +95,9 @@ def runs(context: typer.Context, incomplete: str) -> list[Choice]:
     A database on a server is not queried, because its driver and the network are too slow for completion.
     """
     from orthobench.location import Location
-    from orthobench.store.sqlite import connect
+    from orthobench.store.sqlite import connect, default_database
 
-    database = Location.of(context.params.get("db") or "results.db")
+    database = Location.of(context.params.get("db") or default_database(writes=False))
     if database.is_url or not Path(database.real).is_file():
         return []
     columns = "key, task, model, seed, status"

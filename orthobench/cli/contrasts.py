@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,6 +38,24 @@ def record_of(contrast: Contrast, p: float | None, value: str) -> dict[str, Any]
             "words": result.words or None,
         }
     return record
+
+
+def shown(values: Sequence[Any]) -> str:
+    """Return the values of one side of a difference as text."""
+    return ", ".join(map(_shown, values))
+
+
+def _shown(value: Any) -> str:
+    from orthobench.settings import text
+
+    if value is None:
+        return "–"
+    if isinstance(value, list):
+        return text([_shown(entry) for entry in value])
+    if isinstance(value, dict):
+        plugin = value.get("path") or value.get("distribution")  # in an environment, with the hashes of its files
+        return f"{plugin} {value.get('revision')}" if plugin else str(value)
+    return text(value)
 
 
 def result_lines(contrast: Contrast, p: float | None, value: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from orthobench.cli import Command, Group
-from orthobench.cli.options import DataFolder, Json, print_help
+from orthobench.cli.options import DataFolder, Json, Quiet, print_help
 
 app = typer.Typer(
     add_completion=False,
@@ -57,17 +57,17 @@ def list_(data_dir: DataFolder = None, json: Json = False) -> None:
 
 
 @app.command(cls=Command)
-def get(name: Name, data_dir: DataFolder = None) -> None:
+def get(name: Name, data_dir: DataFolder = None, quiet: Quiet = False) -> None:
     """Download a data set and verify its checksums. An interrupted download resumes."""
-    from orthobench.cli.progress import Downloads
     from orthobench.data.registry import dataset
+    from orthobench.execution.progress import Downloads
 
     selected = dataset(name)
     if selected.present() and not selected.verify():
         typer.echo(f"{name} is here already: {selected.folder()}")
         return
     _load_torch()
-    with Downloads() as downloads:
+    with Downloads(quiet) as downloads:
         selected.get(downloads.report)
     typer.echo(f"{name} is in {selected.folder()}")
 
@@ -77,16 +77,17 @@ def import_(
     name: Name,
     path: Annotated[Path, typer.Argument(help="A folder or an archive with the files of the data set.")],
     data_dir: DataFolder = None,
+    quiet: Quiet = False,
 ) -> None:
     """Copy the files of a data set from a folder or an archive."""
-    from orthobench.cli.progress import busy
     from orthobench.data.registry import dataset
+    from orthobench.execution.progress import busy
 
     selected = dataset(name)
     selected.check_packages()
     if path.exists():
         _load_torch()
-    with busy(f"importing and checking {name}", path.exists()):
+    with busy(f"importing and checking {name}", path.exists() and not quiet):
         selected.import_files(path)
     typer.echo(f"{name} is in {selected.folder()}")
 
@@ -95,18 +96,19 @@ def import_(
 def verify(
     name: Annotated[str | None, typer.Argument(help="The data set; default: all that are installed.")] = None,
     data_dir: DataFolder = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Verify that data sets are complete and canonical. Exit code 1: one is not."""
     from orthobench.cli import records
-    from orthobench.cli.progress import busy
     from orthobench.data.registry import dataset, datasets
+    from orthobench.execution.progress import busy
 
     selected = [dataset(name)] if name else [each for each in datasets().values() if each.present()]
     problems = {}
     for each in selected:
         each.check_packages()
-        with busy(f"verifying {each.name}", each.present()):
+        with busy(f"verifying {each.name}", each.present() and not quiet):
             problems[each.name] = each.verify()
     if json:
         records.print_json([{"name": each, "problems": lines} for each, lines in problems.items()])

@@ -48,7 +48,7 @@ def command(
             except NoMatchError as error:
                 typer.echo(f"{error}: nothing is deleted")
                 return
-        rows = [records.brief(run, status_of(run)) for run in chosen]
+        rows = [run.brief(status_of(run)) for run in chosen]
         headings = ("run", "task", "model", "seed", "status", "epochs", "metric", "final")
         records.print_columns(headings, [[records.cell(row[name]) for name in headings] for row in rows])
         if dry_run:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
 from orthobench.cli.options import spelled
-from orthobench.cli.progress import Progress, SideBySide
 from orthobench.cli.records import RunState, cell, console, print_columns, print_states
-from orthobench.execution.display import Display, JobsDisplay
+from orthobench.execution.progress import ProgressDisplay
 from orthobench.process import lasting_output
-from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:
     from orthobench.execution.session import SweepResult
-    from orthobench.executors.job import Outcome
     from orthobench.planning.estimate import Estimate
     from orthobench.planning.match import MatchedSize
-    from orthobench.planning.plan import PlannedRun
     from orthobench.planning.search import Trial, Tuning, TuningResult
     from orthobench.planning.sweep_plan import SweepPlan, Totals
 
@@ -29,73 +25,32 @@ LEFT_TO_ANOTHER = 3
 """The exit code of a sweep if another process is still training some of its runs."""
 
 
-class JobLines(JobsDisplay):
-    """A display of jobs that train in this process, one after another."""
+class TerminalDisplay(ProgressDisplay):
+    """A display of a session on the terminal.
 
-    def __init__(self) -> None:
-        self.refusals: set[str] = set()
+    Args:
+        quiet: show no progress, only what went wrong.
+        plan: print the plan of a sweep on stdout before its runs train.
+    """
 
-    @contextmanager
-    def open_sink(self, label: str) -> Iterator[EventSink]:
-        with Progress(label) as progress:
-            yield progress
-
-    def print_line(self, text: str) -> None:
-        typer.echo(text, err=True)
-
-    def on_outcome(self, outcome: Outcome) -> None:
-        from orthobench.executors.job import Ending
-
-        label, cause = outcome.job.label, outcome.cause
-        if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
-            self.print_line(f"{label} {outcome.ending}: {cause}")
-        elif outcome.ending == Ending.REFUSED:
-            if cause not in self.refusals:  # a full disk affects every run, but is reported once
-                self.print_line(f"{label} cannot be started: {spelled(cause)}")
-            self.refusals.add(cause)
-        elif outcome.ending == Ending.PRUNED:
-            self.print_line(f"{label} {cause}")
-        elif outcome.ending == Ending.BUSY:
-            self.print_line(f"{label} is left to another process: {cause}")
-
-
-class JobRows(JobLines):
-    """A display of jobs that train at the same time."""
-
-    def __init__(self, rows: SideBySide) -> None:
-        super().__init__()
-        self.rows = rows
-
-    def open_sink(self, label: str) -> AbstractContextManager[EventSink]:  # type: ignore[override]
-        return self.rows.open_sink(label)
-
-    def print_line(self, text: str) -> None:
-        self.rows.print_line(text)
-
-
-class TerminalDisplay(Display):
-    """A display of a session on the terminal."""
-
-    @contextmanager
-    def open_jobs(self, count: int, in_this_process: bool) -> Iterator[JobsDisplay]:
-        if in_this_process:
-            yield JobLines()
-            return
-        with SideBySide(count) as rows:
-            yield JobRows(rows)
+    def __init__(self, quiet: bool = False, plan: bool = True) -> None:
+        super().__init__(quiet, spelled)
+        self.plan = plan
 
     def on_sizes(self, sizes: Sequence[MatchedSize]) -> None:
+        if not self.plan:
+            return
         rows = [(s.model, str(s.hidden_size), str(s.parameters), str(s.target), f"{s.deviation:+.1%}") for s in sizes]
         print_columns(("model", "hidden_size", "parameters", "target", "deviation"), rows)
         typer.echo()
 
     def on_plan(self, plan: SweepPlan) -> None:
-        print_plan(plan)
-
-    def on_profile(self, run: PlannedRun) -> None:
-        typer.echo(f"trying a few steps of {run.label}", err=True)
+        if self.plan:
+            print_plan(plan)
 
     def on_search(self, tuning: Tuning, trials: Sequence[Trial], plan: SweepPlan | None) -> None:
+        if not self.plan:
+            return
         search, metric = tuning.search, tuning.search.metric
         if search.match_parameters is not None:
             count = search.match_parameters
@@ -110,15 +65,6 @@ class TerminalDisplay(Display):
         typer.echo(", ".join([f"{tuning.trial_count} trials", *counts, f"{tuning.trial_count - len(states)} to come"]))
         if plan is not None:
             typer.echo(f"to train: {_in_words(plan.totals())}")
-
-    def print_line(self, text: str) -> None:
-        typer.echo(spelled(text), err=True)
-
-    def on_budget_spent(self, not_started: int) -> None:
-        typer.echo(f"the budget is spent: {not_started} runs are left for another time", err=True)
-
-    def on_stop_request(self) -> None:
-        typer.echo("stopping after this iteration; a second signal stops at once", err=True)
 
 
 @contextmanager
@@ -198,11 +144,8 @@ def print_trials(result: TuningResult, command: str) -> None:
 
     search, trials = result.tuning.search, result.trials
     table = Table("trial", "run", "settings", "state", "judged by", "best", box=None)
-    for trial in result.ranked[:SHOWN_TRIALS]:
-        objective = f"{trial.split} {search.metric.name}"
-        state = trial.run.message if trial.run and trial.state == "pruned" else trial.state
-        settings = " ".join(f"{name}={value}" for name, value in trial.settings.items())
-        table.add_row(str(trial.number + 1), trial.key, settings, state, objective, cell(trial.best))
+    for record in result.records()[:SHOWN_TRIALS]:
+        table.add_row(*map(cell, record.values()))
     console().print(table)
     if len(trials) > SHOWN_TRIALS:
         typer.echo(f"and {len(trials) - SHOWN_TRIALS} more")

@@ -24,6 +24,9 @@ SHORT_FORMS = {
 }
 """The placeholder and the help text of each option, by column."""
 
+LETTERS = {"task": ("-t",), "model": ("-m",)}
+"""The short names of the options."""
+
 
 @dataclass(frozen=True)
 class Filters:
@@ -72,6 +75,7 @@ def _options(names: Sequence[str]) -> list[inspect.Parameter]:
     for name in names:
         metavar, text = SHORT_FORMS[name]
         option = typer.Option(
+            *LETTERS.get(name, ()),
             f"--{name}",
             metavar=metavar,
             help=f"{text}; short for --where {name}={metavar}.",

@@ -29,7 +29,6 @@ def command(
     conditions. A run has the preset of the command that last started it; preset=none selects runs without one.
     """
     from orthobench.analysis.selection import select_runs
-    from orthobench.analysis.variants import differing_settings
     from orthobench.assignments import NoMatchError
     from orthobench.cli import records
     from orthobench.store import open_store
@@ -42,14 +41,7 @@ def command(
             runs, remark = select_runs(store.runs(brief=True), selected, status_of), ""
         except NoMatchError as error:
             runs, remark = [], str(error)
-        differing = differing_settings(runs, lambda run: f"{run.task} {run.model}")
-        kinds: dict[int, list[str]] = {}
-        for row in store.weights():
-            kinds.setdefault(row.run_id, []).append(row.kind)
-        listed = [
-            records.brief(run, status_of(run)) | {"weights": kinds.get(run.id, []), "settings": differing[run.key]}
-            for run in runs
-        ]
+        listed = records.listed(store, runs, status_of)
     records.echo_log(db)
     if json:
         records.print_json(listed)

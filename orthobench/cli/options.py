@@ -16,7 +16,7 @@ import typer
 
 from orthobench.arguments import BackendName, DeviceName, Preset, WhichWeights
 from orthobench.cli import completion
-from orthobench.location import Location
+from orthobench.location import DATABASE_VARIABLE, Location
 from orthobench.options import OPTIONS, RunOptions, names_of
 
 DEFAULT_DATABASE = Location("results.db")
@@ -44,10 +44,11 @@ def _default(context: typer.Context, parameter: typer.CallbackParam, db: Locatio
 
 
 DATABASE_HELP = "Database of runs: a file or an SQLAlchemy URL."
-A_LOCATION: dict[str, Any] = {"parser": Location.of, "metavar": "TEXT"}
+A_LOCATION: dict[str, Any] = {"parser": Location.of, "metavar": "TEXT", "envvar": DATABASE_VARIABLE}
 Database = Annotated[Location, typer.Option("--db", callback=_read_default, help=DATABASE_HELP, **A_LOCATION)]
 WrittenDatabase = Annotated[Location, typer.Option("--db", callback=_write_default, help=DATABASE_HELP, **A_LOCATION)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")]
 Given = Annotated[
     list[str] | None,
     typer.Option(
@@ -236,18 +237,26 @@ def print_help(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-def split_names(models: Iterable[str]) -> list[str]:
-    """Return the names in the values of `--models`.
+def is_assignment(word: str) -> bool:
+    """Tell whether a word has the form of a setting, such as hidden_size=64."""
+    return re.match(r"[A-Za-z_]\w*=", word) is not None
+
+
+def split_names(values: Iterable[str], example: str = "--models scornn,lstm") -> list[str]:
+    """Return the names in the values of an option such as `--models`.
+
+    Args:
+        example: the option as it should be written.
 
     Raises:
         UsageError: a name is empty.
     """
     from orthobench.errors import UsageError
 
-    texts = ",".join(models)
+    texts = ",".join(values)
     names = [name.strip() for name in texts.split(",")]
     if not all(names):
-        raise UsageError(f"--models '{texts}' has an empty name: write --models scornn,lstm")
+        raise UsageError(f"{example.split()[0]} '{texts}' has an empty name: write {example}")
     return names
 
 
@@ -260,11 +269,14 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
 
+    models = list(models)
+    for word in (task or "", *models):
+        if is_assignment(word):
+            raise UsageError(f"'{word}' is neither a task nor a model: a setting is written -s {word}")
     if plugins:
         return
     catalog = Catalog()
     if task is not None:
-        models = list(models)
         if task in catalog.names("model") and set(models) & set(catalog.names("task")):
             raise UsageError(f"'{task}' is a model and '{models[0]}' a task: write the task first, {models[0]} {task}")
         catalog.find("task", task)

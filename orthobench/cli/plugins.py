@@ -141,7 +141,8 @@ def _print_explanation(explanation: dict[str, Any]) -> None:
     from orthobench.settings import text
 
     out = console()
-    out.print(Text(f"{explanation['kind']} {explanation['name']}: {explanation['title']}", style="bold"))
+    title = "" if explanation["title"] == explanation["name"] else f": {explanation['title']}"
+    out.print(Text(f"{explanation['kind']} {explanation['name']}{title}", style="bold"))
     if explanation.get("paper"):
         out.print(Text(explanation["paper"]))
     if explanation["kind"] == "probe":
@@ -150,6 +151,8 @@ def _print_explanation(explanation: dict[str, Any]) -> None:
         use = "Every run has it." if explanation["default"] else f"Add it to a run: -s probes={explanation['name']}"
         out.print(Text(use))
         return
+    for line in explanation.get("layer", ()):
+        out.print(Text(f"{line[0].upper()}{line[1:]}."))
     for setting in explanation["settings"]:
         symbol = f" ({setting['symbol']})" if setting["symbol"] else ""
         out.print()

@@ -14,36 +14,33 @@ from orthobench.settings import text
 from orthobench.store import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orthobench.analysis.variants import Variant
-    from orthobench.cli.console import Console
-    from orthobench.store import Run
+    from orthobench.execution.console import Console
+    from orthobench.store import Run, Store
 
 
 def console() -> Console:
     """Create a console for tables, which does not wrap piped output."""
     import sys
 
-    from orthobench.cli.console import Console
+    from orthobench.execution.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 200)
 
 
-def brief(run: Run, status: str) -> dict[str, Any]:
-    """Return a run as one row of `ls`."""
-    return {
-        "run": run.key,
-        "task": run.task,
-        "model": run.model,
-        "seed": run.seed,
-        "status": status,
-        "epochs": round(run.epochs, 2),
-        "metric": run.metric,
-        "final": run.final_value,
-        "best": run.best_value,
-        "parameters": run.parameter_count,
-        "solved_at": run.solved_at,
-        "tags": run.tags,
-    }
+def listed(store: Store, runs: Sequence[Run], status_of: Callable[[Run], str]) -> list[dict[str, Any]]:
+    """Return the rows of `ls`: with the kinds of weights, and the settings in which runs of a task and model differ."""
+    from orthobench.analysis.variants import differing_settings
+
+    differing = differing_settings(runs, lambda run: f"{run.task} {run.model}")
+    kinds: dict[int, list[str]] = {}
+    for row in store.weights():
+        kinds.setdefault(row.run_id, []).append(row.kind)
+    return [
+        run.brief(status_of(run)) | {"weights": kinds.get(run.id, []), "settings": differing[run.key]} for run in runs
+    ]
 
 
 def cell(value: Any) -> str:
@@ -146,24 +143,72 @@ def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
     return {task: settings if counts[task] > 1 else {} for task, settings in shared.items()}
 
 
-def print_summary(rows: list[Variant]) -> None:
-    """Print the results of each variant over its seeds."""
+def print_summary(rows: Sequence[Variant]) -> None:
+    """Print the results of each variant over its seeds, the best first, with the baseline of each task.
+
+    A variant that the test of ranks does not separate from the first, with Holm's adjustment, is "not apart". In a
+    narrow terminal the last columns are left out, because a number must not be cut.
+    """
     from rich.table import Table
 
-    headings = ("model", "seeds", "metric", "final [95 %]", "best [95 %]", "diverged", "parameters", "s/epoch")
-    table = Table(*headings, box=None)
-    for row in rows:
-        table.add_row(
-            row.label,
-            f"{len(row.finished)} of {len(row.runs)}",
-            row.run.metric,
-            cell(row.final and str(row.final)),
-            cell(row.best and str(row.best)),
-            str(row.diverged),
-            str(row.run.parameter_count),
-            cell(row.seconds_per_epoch and row.seconds_per_epoch.mean),
-        )
-    console().print(table)
+    records = [record for same in group_by_condition(rows) for record in _ranked(same)]
+    if not records:
+        return
+    terminal, headings = console(), [*records[0]]
+    widths = {name: max(len(name), *(len(cell(record[name])) for record in records)) for name in headings}
+    widths["model"] = min(widths["model"], NARROW_MODEL)
+    while len(headings) > LEAST_COLUMNS and sum(widths[name] + 2 for name in headings) > terminal.width:
+        headings.pop()
+    table = Table(box=None)
+    for name in headings:
+        table.add_column(name, no_wrap=name != "model", overflow="fold", min_width=widths[name])
+    for record in records:
+        table.add_row(*(cell(record[name]) for name in headings))
+    terminal.print(table)
+
+
+NARROW_MODEL = 20
+"""The width to which the names of models may shrink, by folding, before other columns are left out."""
+LEAST_COLUMNS = 3
+"""The number of columns of a summary that every terminal shows: model, value and comparison."""
+
+
+def group_by_condition(rows: Sequence[Variant]) -> list[list[Variant]]:
+    """Group variants by the task with its settings, in their order."""
+    by_condition: dict[str, list[Variant]] = {}
+    for variant in rows:
+        by_condition.setdefault(variant.run.condition, []).append(variant)
+    return list(by_condition.values())
+
+
+def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
+    """Return the table rows of the variants of one condition, and of its baseline, the best first."""
+    from orthobench.analysis.statistics import LEVEL, compare_unpaired, holm
+
+    metric, baseline = rows[0].run.main_metric, rows[0].run.baselines.get(rows[0].run.metric)
+
+    def values(variant: Variant) -> list[float]:
+        ends = [run.final_value for run in variant.finished if run.final_value is not None]
+        return [metric.worst if value != value else value for value in ends] + [metric.worst] * variant.diverged
+
+    def score(variant: Variant) -> float:
+        numbers = values(variant)
+        return metric.sign * sum(numbers) / len(numbers) if numbers else float("inf")
+
+    ordered = sorted(rows, key=score)
+    tests = [compare_unpaired(values(ordered[0]), values(other)) for other in ordered[1:]]
+    apart = [p < LEVEL for p in holm([1.0 if test is None else test.p for test in tests])]
+    notes = ["best" if len(ordered) > 1 else "", *("" if each else "not apart" for each in apart)]
+    records = [
+        {"model": variant.label, f"{metric.name}, final [95 %]": variant.final and str(variant.final), "": note}
+        | {name: value for name, value in variant.brief().items() if name not in ("model", "metric", "final [95 %]")}
+        for variant, note in zip(ordered, notes, strict=True)
+    ]
+    if baseline is not None:
+        place = sum(score(variant) < metric.sign * baseline for variant in ordered)
+        blank = dict.fromkeys(records[0], "")
+        records.insert(place, blank | {"model": "baseline", f"{metric.name}, final [95 %]": baseline})
+    return records
 
 
 def describe(run: Run) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
-from orthobench.cli.options import DEFAULT_DATABASE, Database
+from orthobench.cli.options import DEFAULT_DATABASE, Database, split_names
 
 
 @filtered()
@@ -40,6 +40,18 @@ def command(
         Path | None,
         typer.Option("--account", metavar="FILE", help="Show your Markdown text about the reproduction on the page."),
     ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--columns",
+            metavar="A,B",
+            help="Columns of tables of tasks: model, parameters, seeds, diverged, solved, median, end, final, best, "
+            "seconds_per_epoch, backends, tags, metrics and settings.",
+        ),
+    ] = None,
+    bold_best: Annotated[
+        bool, typer.Option("--bold-best", help="In LaTeX and Markdown: print the best value of each metric in bold.")
+    ] = False,
     filters: Filters = NO_FILTERS,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -71,6 +83,8 @@ def command(
         table=table,
         figure=figure,
         account=account,
+        columns=split_names(columns, "--columns model,end") if columns else (),
+        bold_best=bold_best,
         where=filters.texts(),
     )
     if isinstance(written, str):

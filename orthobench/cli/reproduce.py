@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orthobench.cli import completion
-from orthobench.cli.options import DEFAULT_DATABASE, DryRun, WrittenDatabase, with_options
+from orthobench.cli.options import DEFAULT_DATABASE, DryRun, Quiet, WrittenDatabase, with_options
 from orthobench.options import SweepOptions
 from orthobench.planning import MAX_SEEDS
 
@@ -29,7 +29,9 @@ def command(
     figure: Annotated[str | None, typer.Option("--figure", metavar="N", help="Restrict to this figure.")] = None,
     models: Annotated[
         list[str] | None,
-        typer.Option("--models", metavar="A,B", help="Restrict to these models.", autocompletion=completion.model_list),
+        typer.Option(
+            "-m", "--models", metavar="A,B", help="Restrict to these models.", autocompletion=completion.model_list
+        ),
     ] = None,
     where: Annotated[
         list[str] | None,
@@ -64,6 +66,7 @@ def command(
     *,
     options: SweepOptions,
     dry_run: DryRun = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train what a paper ran, or the runs that a file lists. Options restrict a paper to a table or figure.
 
@@ -77,7 +80,7 @@ def command(
     from orthobench import api
     from orthobench.analysis.variants import variants
     from orthobench.assignments import parse_conditions
-    from orthobench.cli.display import report_sweep, resumable
+    from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
     from orthobench.cli.options import split_names
     from orthobench.cli.records import print_summary
     from orthobench.errors import UsageError
@@ -92,7 +95,7 @@ def command(
             "name a paper, for example `orthobench reproduce helfrich2018`; "
             "the quick check of all figures is `orthobench reproduce --small`"
         )
-    with resumable() as display:
+    with resumable(TerminalDisplay(quiet, plan=dry_run or not quiet)) as display:
         if small:
             checked = api.reproduce_small(
                 paper, seeds=seeds or 1, db=db, options=options, dry_run=dry_run, display=display

@@ -11,7 +11,9 @@ from orthobench.cli import completion
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Given,
+    Json,
     PresetName,
+    Quiet,
     WrittenDatabase,
     check_names,
     with_options,
@@ -42,10 +44,13 @@ def command(
     *,
     options: RunOptions,
     force: Annotated[bool, typer.Option("--force", help="Delete the run's results and train it again.")] = False,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Train one model on one task, as its paper did.
 
-    The same command shows a finished run, and resumes an interrupted one.
+    The same command shows a finished run, and resumes an interrupted one. With --json the result has the form of
+    `orthobench show --json`.
     """
     check_names(task, [model], options.plugins)
 
@@ -53,10 +58,10 @@ def command(
 
     settings = parse_assignments([*(set_ or ()), *([] if epochs is None else [f"epochs={epochs}"])])
     from orthobench.api.runs import run
-    from orthobench.cli.display import resumable
-    from orthobench.cli.records import describe
+    from orthobench.cli.display import TerminalDisplay, resumable
+    from orthobench.cli.records import describe, print_json
 
-    with resumable() as display:
+    with resumable(TerminalDisplay(quiet)) as display:
         result = run(
             task,
             model,
@@ -69,4 +74,11 @@ def command(
             options=options,
             display=display,
         )
-        typer.echo(describe(result))
+        if not json:
+            typer.echo(describe(result))
+            return
+        from orthobench.cli.show import record_of
+        from orthobench.store import open_store
+
+        with open_store(db) as store:
+            print_json(record_of(store, db, store.get(result.key)))

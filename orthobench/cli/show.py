@@ -13,7 +13,7 @@ from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 from orthobench.location import Location
 
 if TYPE_CHECKING:
-    from orthobench.store import Segment, Store, Weights
+    from orthobench.store import Run, Segment, Store, Weights
     from orthobench.store.by_length import ByLength
 
 
@@ -39,48 +39,22 @@ def command(
     from orthobench.cli import records
     from orthobench.store import open_store
     from orthobench.store.by_length import read_by_length
-    from orthobench.training.checkpoint import status_in
 
     with open_store(db) as store:
         stored = store.get(run)
-        metrics = store.metrics([stored.id])
-        segments = store.segments([stored.id])
-        measured = read_by_length(store.traces([stored.id]))
-        weights = [_weights_record(db, stored.key, row) for row in store.weights([stored.id])]
-        brief = records.brief(stored, status_in(store, db)(stored))
         if save_plugins is not None:
             for file in _save_plugins(store, stored.environment.facts, save_plugins):
                 typer.echo(file, err=json)
             if not json:
                 return
-    series: dict[str, list[dict[str, Any]]] = {}
-    for row in metrics:
-        point = {"epoch": row.epoch, "iteration": row.iteration, "value": row.value}
-        series.setdefault(f"{row.split}/{row.name}", []).append(point)
-    record = brief | {
-        "tags": stored.tags,
-        "message": stored.message,
-        "iterations": stored.iterations,
-        "of": stored.total_iterations,
-        "best_iteration": stored.best_iteration,
-        "baselines": stored.baselines,
-        "device": stored.device,
-        "backend": stored.backend,
-        "seconds": stored.seconds,
-        "seconds_per_epoch": stored.seconds_per_epoch,
-        "peak_memory": stored.peak_memory,
-        "created_at": stored.created_at.isoformat(timespec="seconds"),
-        "continued_from": stored.continued_from,
-        "reproduce": reproduce(stored.spec, _plugin_files(stored.environment.facts)),
-        "spec": stored.spec,
-        "environment": stored.environment.facts,
-        "metrics": series,
-    }
-    if measured is not None:
-        record["by_length"] = vars(measured)
+        record = record_of(store, db, stored)
+        segments = store.segments([stored.id])
+        measured = read_by_length(store.traces([stored.id]))
     if json:
-        records.print_json(record | {"weights": weights, "segments": [_segment(segment) for segment in segments]})
+        records.print_json(record)
         return
+    weights = record.pop("weights")
+    del record["segments"]
     console = records.console()
     for name, value in record.items():
         if name == "by_length" and measured is not None:
@@ -109,6 +83,44 @@ def command(
         console.print("segments", style="bold")
         for text in _segment_lines(segments):
             console.print(f"    {text}", soft_wrap=True)
+
+
+def record_of(store: Store, db: Location, run: Run) -> dict[str, Any]:
+    """Return all that the database stores about a run, as JSON values."""
+    from orthobench.store.by_length import read_by_length
+    from orthobench.training.checkpoint import status_in
+
+    series: dict[str, list[dict[str, Any]]] = {}
+    for row in store.metrics([run.id]):
+        point = {"epoch": row.epoch, "iteration": row.iteration, "value": row.value}
+        series.setdefault(f"{row.split}/{row.name}", []).append(point)
+    measured = read_by_length(store.traces([run.id]))
+    return (
+        run.brief(status_in(store, db)(run))
+        | {
+            "message": run.message,
+            "iterations": run.iterations,
+            "of": run.total_iterations,
+            "best_iteration": run.best_iteration,
+            "baselines": run.baselines,
+            "device": run.device,
+            "backend": run.backend,
+            "seconds": run.seconds,
+            "seconds_per_epoch": run.seconds_per_epoch,
+            "peak_memory": run.peak_memory,
+            "created_at": run.created_at.isoformat(timespec="seconds"),
+            "continued_from": run.continued_from,
+            "reproduce": reproduce(run.spec, _plugin_files(run.environment.facts)),
+            "spec": run.spec,
+            "environment": run.environment.facts,
+            "metrics": series,
+        }
+        | ({} if measured is None else {"by_length": vars(measured)})
+        | {
+            "weights": [_weights_record(db, run.key, row) for row in store.weights([run.id])],
+            "segments": [_segment(segment) for segment in store.segments([run.id])],
+        }
+    )
 
 
 def _length_lines(measured: ByLength) -> Iterator[str]:
@@ -187,8 +199,12 @@ def _save_plugins(store: Store, facts: dict[str, Any], folder: Path) -> list[Pat
 
 
 def _plugin_files(facts: dict[str, Any]) -> list[str]:
-    """Return the paths of the plugin files in a run's environment, as the user gave them."""
-    return [plugin["path"] for plugin in facts.get("plugins", ()) if "path" in plugin]
+    """Return the paths of the plugin files in a run's environment, as the user gave them.
+
+    A layer of a module or notebook has no such file.
+    """
+    own = [plugin for plugin in facts.get("plugins", ()) if "path" in plugin]
+    return [each["path"] for each in own if ".py:" in each.get("layer", ".py:")]
 
 
 def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:

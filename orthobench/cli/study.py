@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, DryRun, Json, PresetName, WrittenDatabase, with_options
+from orthobench.cli.options import DEFAULT_DATABASE, DryRun, Json, PresetName, Quiet, WrittenDatabase, with_options
 from orthobench.options import SweepOptions
 from orthobench.planning import MAX_SEEDS
 
@@ -28,6 +28,7 @@ def command(
     *,
     options: SweepOptions,
     dry_run: DryRun = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Run a paper's study and draw its figures.
@@ -43,9 +44,9 @@ def command(
     if name is None:
         raise UsageError("missing argument: name a study, or list them with --list")
     from orthobench import api
-    from orthobench.cli.display import report_sweep, resumable
+    from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
 
-    with resumable() as display:
+    with resumable(TerminalDisplay(quiet, plan=dry_run or not quiet)) as display:
         result = api.study(
             name,
             preset=preset,

@@ -12,8 +12,10 @@ from orthobench.cli.options import (
     DEFAULT_DATABASE,
     DryRun,
     Given,
+    Json,
     MatchParameters,
     PresetName,
+    Quiet,
     WrittenDatabase,
     check_names,
     split_names,
@@ -39,7 +41,11 @@ def command(
     models: Annotated[
         list[str] | None,
         typer.Option(
-            "--models", metavar="A,B", help="The models, separated by commas.", autocompletion=completion.model_list
+            "-m",
+            "--models",
+            metavar="A,B",
+            help="The models, separated by commas.",
+            autocompletion=completion.model_list,
         ),
     ] = None,
     file: Annotated[
@@ -65,6 +71,8 @@ def command(
     *,
     options: SweepOptions,
     dry_run: DryRun = False,
+    quiet: Quiet = False,
+    json: Json = False,
     schema: Annotated[
         bool, typer.Option("--schema", callback=_print_schema, is_eager=True, help="Print the files' JSON schema.")
     ] = False,
@@ -72,6 +80,7 @@ def command(
     """Train the runs of a grid or a sweep file, each once.
 
     The same command trains those that are missing. See also `orthobench tune` and `orthobench reproduce`.
+    With --json the result has the form of `orthobench ls --json`; with --dry-run it has the planned runs.
     Exit code 1: runs failed; 3: another process trains runs of the sweep and has not finished them.
     """
     names = split_names(models) if models else []
@@ -82,11 +91,11 @@ def command(
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
     from orthobench import api
     from orthobench.analysis.variants import variants
-    from orthobench.cli.display import report_sweep, resumable
-    from orthobench.cli.records import print_summary
+    from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
+    from orthobench.cli.records import listed, print_json, print_summary
     from orthobench.errors import UsageError
 
-    with resumable() as display:
+    with resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display:
         if file is not None:
             if task or models or grid or set_ or match_parameters or preset != "paper":
                 raise UsageError(
@@ -109,6 +118,22 @@ def command(
                 dry_run=dry_run,
                 display=display,
             )
-    if not dry_run:
+    if json and dry_run:
+        print_json(result.plan.records())
+    elif json:
+        from orthobench.store import open_store
+        from orthobench.training.checkpoint import status_in
+
+        with open_store(db) as store:
+            print_json(listed(store, result.runs, status_in(store, db)))
+    elif not dry_run:
         print_summary(variants(result.runs))
+    if not (json or dry_run or quiet):
+        from orthobench.errors import shell_command
+
+        at_once = len({run.seed for run in result.runs})
+        place = () if db == DEFAULT_DATABASE else ("--db", db)
+        typer.echo(f"the page: {shell_command('report', '--html', *place)}")
+        typer.echo(f"more seeds: the same command with --seeds {3 if at_once < 3 else 2 * at_once}")
+    if not dry_run:
         report_sweep(result)

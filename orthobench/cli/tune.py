@@ -13,6 +13,7 @@ from orthobench.cli.options import (
     Given,
     MatchParameters,
     PresetName,
+    Quiet,
     WrittenDatabase,
     check_names,
     split_names,
@@ -36,6 +37,7 @@ def command(
     models: Annotated[
         list[str] | None,
         typer.Option(
+            "-m",
             "--models",
             metavar="A,B",
             help="The models, separated by commas; one search each.",
@@ -61,6 +63,7 @@ def command(
     *,
     options: SweepOptions,
     dry_run: DryRun = False,
+    quiet: Quiet = False,
 ) -> None:
     """Search good settings by trials.
 
@@ -82,7 +85,7 @@ def command(
         def on_search_end(self, result: TuningResult) -> None:
             print_trials(result, _best_command(result, options, db))
 
-    with resumable(TuneDisplay()) as display:
+    with resumable(TuneDisplay(quiet, plan=dry_run or not quiet)) as display:
         results = api.tune(
             task,
             names,

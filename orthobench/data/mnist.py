@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from orthobench.data.archives import unpacked_folders
 from orthobench.data.download import Download
 from orthobench.data.images import ImageDataSet, Part, read_file
@@ -29,6 +31,25 @@ def packed(mirrors: tuple[str, ...], files: dict[str, tuple[str, int]]) -> tuple
 def _names(file: str) -> list[str]:
     """Return the names that a file may have; some unpacking programs put a dot before `idx`."""
     return [name + end for name in (file, file.replace("-idx", ".idx")) for end in ("", ".gz")]
+
+
+def read_idx(file: Path, dimensions: int) -> Tensor:
+    """Return the unsigned bytes in an IDX file.
+
+    Such a file has a magic number (0, 0, 8 for unsigned bytes, the number of dimensions), the sizes, and the values.
+    Magic number and sizes have four bytes each, the most significant first.
+
+    Raises:
+        ValueError: the file is cut off, is longer than its sizes say, or has other values or dimensions.
+    """
+    import torch
+
+    content = file.read_bytes()
+    sizes = np.frombuffer(content[: 4 + 4 * dimensions], ">u4")
+    if len(sizes) != 1 + dimensions or sizes[0] != 0x800 + dimensions:
+        raise ValueError
+    values = np.frombuffer(content, np.uint8, offset=sizes.nbytes)
+    return torch.from_numpy(values.reshape(sizes[1:].tolist()).copy())
 
 
 class MNIST(ImageDataSet):
@@ -74,13 +95,11 @@ class MNIST(ImageDataSet):
                 yield from (path for path in (parent / name, parent / name / name) if path.is_file())
 
     def read(self, folder: Path, part: Part) -> tuple[Tensor, Tensor]:
-        from torchvision.datasets.mnist import read_image_file, read_label_file
-
         begin = "train" if part == "train" else "t10k"
         images, labels = (folder / f"{begin}-{end}" for end in ("images-idx3-ubyte", "labels-idx1-ubyte"))
         return (
-            read_file(images, "an IDX file of images", lambda: read_image_file(str(images))),
-            read_file(labels, "an IDX file of labels", lambda: read_label_file(str(labels))),
+            read_file(images, "an IDX file of images", lambda: read_idx(images, 3)),
+            read_file(labels, "an IDX file of labels", lambda: read_idx(labels, 1).long()),
         )
 
     def _unpack(self, source: Path, target: Path) -> None:

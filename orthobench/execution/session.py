@@ -5,6 +5,7 @@ A session prints nothing. It sends its progress to a `Display`, and returns its 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ import torch
 
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display, JobsDisplay
+from orthobench.execution.progress import default_display
 from orthobench.execution.single import check_device, check_places, is_new, open_logs
 from orthobench.executors.job import Ending, Executor, Job, Outcome, SinkFactory
 from orthobench.executors.processes import ProcessExecutor, worker_slots
@@ -39,12 +41,14 @@ from orthobench.training.lifecycle import check_fit, pick_device, plain_torch
 from orthobench.training.profiling import RunProfile
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from orthobench.executors.ray import RayCluster
     from orthobench.executors.slurm import SlurmCluster
     from orthobench.sinks.live import LiveSinks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepResult:
     """The result of a sweep.
 
@@ -73,6 +77,34 @@ class SweepResult:
         locked = {run.key for run in self.plan.runs if run.is_locked}
         locked |= {outcome.job.spec.key for outcome in self.outcomes if outcome.ending == Ending.BUSY}
         return sorted(locked - {run.key for run in self.runs if Status(run.status).is_final})
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The results over seeds, one row for each variant; without any record, the planned runs."""
+        import pandas as pd
+
+        from orthobench.analysis.variants import variants
+
+        if self.runs:
+            return pd.DataFrame([variant.brief() for variant in variants(self.runs)])
+        planned = pd.DataFrame(self.plan.records(), columns=["run", "task", "model", "seed", "state", "seconds"])
+        planned.insert(3, "settings", [" ".join(map("=".join, run.settings.items())) for run in self.plan.runs])
+        return planned.dropna(axis="columns", how="all")
+
+    def _words(self) -> str:
+        """Count the runs by status."""
+        now = {run.key: run.status for run in self.runs}
+        states = Counter(str(now.get(run.key, run.state)) for run in self.plan.runs)
+        count = len(self.plan.runs)
+        return f"{count} run{'s' * (count != 1)}: {', '.join(f'{count} {state}' for state, count in states.items())}"
+
+    def __repr__(self) -> str:
+        table = self.table.to_string(index=False, float_format="{:.4g}".format, max_rows=20)
+        return f"{self._words()}\n{table}" if self.plan.runs else self._words()
+
+    def _repr_html_(self) -> str:
+        table = self.table.to_html(index=False, float_format="{:.4g}".format, max_rows=20, na_rep="")
+        return f"{self._words()}\n{table}"
 
 
 @dataclass
@@ -209,6 +241,8 @@ class Session:
 
     def outcomes(self, jobs: Sequence[Job], at_once: int | None = None) -> Iterator[Outcome]:
         """Train jobs, and yield their outcomes as they end."""
+        if not jobs:
+            return
         in_process = self.cluster is None and self.options.jobs == 0
         with self.display.open_jobs(len(jobs), in_process) as display, self.open_store.waiting(self.stop):
             executor = self._executor(display, at_once)
@@ -337,7 +371,7 @@ def open_session(
         logs = None
         if options.log_to and not dry_run and store is not None:
             logs = stack.enter_context(open_logs(store, options.log_to))
-        yield Session(store, database, options, device, at_once, display or Display(), cluster, budget, logs)
+        yield Session(store, database, options, device, at_once, display or default_display(), cluster, budget, logs)
 
 
 def _cluster(executor: str) -> type[RayCluster | SlurmCluster]:

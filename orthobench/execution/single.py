@@ -6,6 +6,7 @@ so modules that need torch are imported where they are used.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpo
 if TYPE_CHECKING:
     from orthobench.sinks.live import LiveSinks
     from orthobench.training.trainer import Trainer
+
+log = logging.getLogger(__name__)
 
 
 def train_one(
@@ -60,7 +63,7 @@ def train_one(
         if run := settled_run(store, checkpoints, options.on_divergence):
             for destination in options.log_to:
                 command = shell_command("db", "export", "--to", destination, "--where", f"key={key}", "--db", database)
-                display.print_line(f"run {key} is {run.status}, so nothing is sent to {destination}: {command}")
+                log.warning("run %s is %s, so nothing is sent to %s: %s", key, run.status, destination, command)
             return run
         return _train(config, store, database, options, display, extend, trainer)
 

@@ -19,10 +19,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from orthobench.matrices.aligned import aligned
-from orthobench.matrices.skew import lu_factors, skew, upper_entries
+from orthobench.matrices.skew import applied, derivative_of, lu_factors, skew, upper_entries
 
 BETA = 1 / math.sqrt(604800)
 ALPHA = -1 / (2880 * BETA)
@@ -32,6 +31,10 @@ RADIUS = {torch.float32: 1.7, torch.float64: 0.25}
 """Up to this spectral norm of A the distance from exp(A) is below the type's rounding."""
 MOST_SQUARINGS = 10
 """Enough squarings for a norm of 1700 in float32; training needs very few. A GPU always multiplies this many times."""
+
+
+def _plain(upper: Tensor, n: int, on_device: bool) -> Tensor:
+    return torch.matrix_exp(skew(upper, n))
 
 
 class _Exponential(torch.autograd.Function):
@@ -57,15 +60,15 @@ class _Exponential(torch.autograd.Function):
         powers = [torch.linalg.lu_solve(factors, pivots, even.add_(odd), left=False)]  # they commute
         for i in range(steps):
             powers.append(_chosen(count, i, powers[-1] @ powers[-1], powers[-1]))
-        ctx.count, ctx.steps, ctx.scale, ctx.n = count, steps, scale, n
-        ctx.save_for_backward(a, x, factors, pivots, *powers[: max(1, steps)])
+        ctx.count, ctx.steps, ctx.scale, ctx.n, ctx.options = count, steps, scale, n, (n, on_device)
+        ctx.save_for_backward(upper, a, x, factors, pivots, *powers[: max(1, steps)])
         result: Tensor = powers[-1][:n, :n].contiguous()
         return result
 
     @staticmethod
-    @once_differentiable
+    @derivative_of(_plain, tensors=1)
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        a, x, factors, pivots, *powers = ctx.saved_tensors
+        _, a, x, factors, pivots, *powers = ctx.saved_tensors
         g = aligned(gradient)
         for i in reversed(range(ctx.steps)):
             g = _chosen(ctx.count, i, g @ powers[i].T + powers[i].T @ g, g)
@@ -115,7 +118,7 @@ def exponential(upper: Tensor, n: int, on_device: bool | None = None) -> Tensor:
     Args:
         upper: the entries.
         n: the rows of A.
-        on_device: choose the number of squarings on the device without waiting for it; None: only on CUDA.
+        on_device: choose the number of squarings on the device without waiting for it; None: only on CUDA, and on the
+            device meta, which has no numbers.
     """
-    weight: Tensor = _Exponential.apply(upper, n, upper.is_cuda if on_device is None else on_device)
-    return weight
+    return applied(_Exponential, _plain, upper, n, upper.is_cuda or upper.is_meta if on_device is None else on_device)

@@ -17,26 +17,35 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from orthobench.matrices.aligned import aligned
-from orthobench.matrices.skew import index_table
+from orthobench.matrices.skew import applied, derivative_of, index_table
+
+
+def _transform(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the product, S, and S^{-1} V^T."""
+    gram = vectors.T @ vectors
+    lengths = gram.diagonal()
+    triangle = _upper(gram) + torch.diag((lengths == 0).to(gram.dtype))  # a vector of zeros gives the identity
+    solved = torch.linalg.solve_triangular(triangle, vectors.T, upper=True)
+    product: Tensor = (vectors @ solved).neg_()
+    product.diagonal().add_(1)
+    return product, triangle, solved
+
+
+def _plain(vectors: Tensor) -> Tensor:
+    return _transform(vectors)[0]
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, vectors: Tensor) -> Tensor:
-        gram = vectors.T @ vectors
-        lengths = gram.diagonal()
-        triangle = _upper(gram) + torch.diag((lengths == 0).to(gram.dtype))  # a vector of zeros gives the identity
-        solved = torch.linalg.solve_triangular(triangle, vectors.T, upper=True)
+        product, triangle, solved = _transform(vectors)
         ctx.save_for_backward(vectors, triangle, solved)
-        product: Tensor = (vectors @ solved).neg_()
-        product.diagonal().add_(1)
         return product
 
     @staticmethod
-    @once_differentiable
+    @derivative_of(_plain, tensors=1)
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         vectors, triangle, solved = ctx.saved_tensors
         y = torch.linalg.solve_triangular(triangle, vectors, upper=True, left=False)
@@ -58,8 +67,7 @@ def householder_product(vectors: Tensor) -> Tensor:
     n, k = vectors.shape
     if k == 0:
         return torch.eye(n, dtype=vectors.dtype, device=vectors.device)
-    product: Tensor = _Product.apply(aligned(vectors))
-    return product[:n, :n]
+    return applied(_Product, _plain, aligned(vectors))[:n, :n]
 
 
 # In vectors of falling support, u_j is zero in its first j - 1 entries; the others are parameters, row by row. Their
@@ -82,7 +90,12 @@ def falling_vectors(entries: Tensor, n: int, k: int) -> Tensor:
     return entries.new_zeros(n * k).scatter_(0, _falling_positions(n, k, device=entries.device), entries).view(n, k)
 
 
+def falling_entries(vectors: Tensor) -> Tensor:
+    """Return the entries of the columns of a lower triangular `[n, k]`."""
+    return vectors.reshape(-1).index_select(0, _falling_positions(*vectors.shape, device=vectors.device))
+
+
 def unit_entries(entries: Tensor, n: int, k: int) -> Tensor:
     """Return the entries with every vector scaled to length 1; vectors of zeros do not change."""
     vectors = nn.functional.normalize(falling_vectors(entries, n, k), dim=0)
-    return vectors.view(-1).index_select(0, _falling_positions(n, k, device=entries.device))
+    return falling_entries(vectors)

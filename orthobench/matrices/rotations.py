@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from orthobench.matrices.skew import applied
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,7 @@ def rotate(rows: Tensor, rotations: Rotations, angles: Tensor, phases: Tensor | 
         angles: t of every pair, `[L, n / 2]`, from `Rotations.by_layer`.
         phases: p of every pair, likewise.
     """
-    result: Tensor = _Rotate.apply(rows, angles, phases, rotations.layers)
-    return result
+    return applied(_Rotate, _plain, rows, angles, phases, rotations.layers)
 
 
 def product(rotations: Rotations, angles: Tensor) -> Tensor:
@@ -109,19 +109,25 @@ def product(rotations: Rotations, angles: Tensor) -> Tensor:
     return blocks[0]
 
 
+def _plain(rows: Tensor, angles: Tensor, phases: Tensor | None, layers: tuple[Layer, ...]) -> Tensor:
+    for layer, cos, sin, factor in zip(layers, *_coefficients(angles, phases), strict=True):
+        first, second = _split(rows, layer)
+        second = second if factor is None else second * factor.view(-1, layer.distance)
+        rows = _join(*_turn(first, second, cos, sin, layer), layer)
+    return rows
+
+
 class _Rotate(torch.autograd.Function):
+    """The derivative is a function of the rows after the last layer, so it can be differentiated as it is."""
+
     @staticmethod
     def forward(ctx: Any, rows: Tensor, angles: Tensor, phases: Tensor | None, layers: tuple[Layer, ...]) -> Tensor:
-        for layer, cos, sin, factor in zip(layers, *_coefficients(angles, phases), strict=True):
-            first, second = _split(rows, layer)
-            second = second if factor is None else second * factor.view(-1, layer.distance)
-            rows = _join(*_turn(first, second, cos, sin, layer), layer)
+        rows = _plain(rows, angles, phases, layers)
         ctx.layers = layers
         ctx.save_for_backward(rows, angles, phases)
         return rows
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         rows, angles, phases = ctx.saved_tensors
         by_angle: list[Tensor] = []

@@ -18,6 +18,10 @@ the rounding of W's own type. On a GPU the search for a pivot in each column cos
 waits for the whole column. On the CPU torch has no factorisation without pivoting, so a large matrix is inverted
 blockwise, by halves. The products of halves take less time than LAPACK's inverse, and no rows need to be exchanged
 between the halves.
+
+Hand-written derivatives, here and in the other modules, take less time and memory than autograd's. Where such a
+derivative is differentiated again, and under the transforms of `torch.func`, autograd differentiates the map in plain
+operations of torch instead (`applied`, `derivative_of`).
 """
 
 from __future__ import annotations
@@ -29,9 +33,45 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from orthobench.recurrence.projection import product
+from orthobench.recurrence.runtime import is_transformed, outside_autocast
+
+Plain = Callable[..., Tensor]
+"""A map in plain operations, of the tensors that an autograd function saves first, and of its `ctx.options`."""
+
+
+def applied(function: type[torch.autograd.Function], plain: Plain, *inputs: Any) -> Tensor:
+    """Return the function's value at these inputs, by the plain map under the transforms of `torch.func`.
+
+    The matrix has the type of the first input, under autocast too.
+    """
+    with outside_autocast(inputs[0].device):
+        result: Tensor = plain(*inputs) if is_transformed() else function.apply(*inputs)
+    return result
+
+
+def derivative_of(plain: Plain, tensors: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a hand-written `backward`, so that it can be differentiated; it is never computed under autocast.
+
+    Args:
+        plain: the same map.
+        tensors: the number of its arguments that are tensors; the other ones are `ctx.options`, if there are any.
+    """
+
+    def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(backward)
+        def run(ctx: Any, gradient: Tensor) -> Any:
+            with outside_autocast(gradient.device):
+                if not torch.is_grad_enabled():
+                    return backward(ctx, gradient)
+                options, inputs = getattr(ctx, "options", ()), ctx.saved_tensors[:tensors]
+                product: Callable[..., Any] = torch.func.vjp(lambda *each: plain(*each, *options), *inputs)[1]
+                return *product(gradient), *[None for _ in options]
+
+        return run
+
+    return decorate
 
 
 def index_table(
@@ -64,22 +104,29 @@ def index_table(
 
 
 @index_table(lambda n: n * (n - 1) // 2)
-def _above_diagonal(n: int) -> np.ndarray:
+def above_diagonal(n: int) -> np.ndarray:
     """Return the flat indices in `[n, n]` of the entries above the diagonal, which gather faster than pairs."""
     rows, columns = np.triu_indices(n, 1)
     return rows * n + columns
 
 
+@index_table(lambda n: n * (n - 2) // 2)
+def above_blocks(n: int) -> np.ndarray:
+    """Return the flat indices in `[n, n]`, n even, of the entries above the diagonal blocks of two rows."""
+    rows, columns = np.triu_indices(n, 1)
+    return (rows * n + columns)[rows // 2 < columns // 2]
+
+
 def skew(upper: Tensor, n: int) -> Tensor:
     """Return the skew-symmetric `[n, n]` matrix with these entries above its diagonal."""
-    matrix = upper.new_zeros(n * n).scatter_(0, _above_diagonal(n, device=upper.device), upper).view(n, n)
+    matrix = upper.new_zeros(n * n).scatter_(0, above_diagonal(n, device=upper.device), upper).view(n, n)
     return matrix - matrix.T
 
 
 def upper_entries(matrix: Tensor) -> Tensor:
     """Return the entries above the diagonal, row by row, `[n (n - 1) / 2]`."""
     n = matrix.shape[-1]
-    return matrix.reshape(-1).index_select(0, _above_diagonal(n, device=matrix.device))
+    return matrix.reshape(-1).index_select(0, above_diagonal(n, device=matrix.device))
 
 
 @index_table(lambda n, width: n * width - width * (width + 1) // 2)
@@ -153,20 +200,25 @@ def _inverse(matrix: Tensor) -> Tensor:
     return inverse
 
 
+def _plain(upper: Tensor, signs: Tensor) -> Tensor:
+    inverse = inverse_of_shifted(skew(upper, signs.numel()).double())
+    return (2 * inverse * signs - torch.diag(signs)).to(upper.dtype)
+
+
 class _ScaledCayley(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, upper: Tensor, signs: Tensor) -> Tensor:
         inverse = inverse_of_shifted(skew(upper, signs.numel()).double())
-        ctx.save_for_backward(inverse.to(upper.dtype, copy=True), signs.to(upper.dtype))
+        ctx.save_for_backward(upper, signs, inverse.to(upper.dtype, copy=True), signs.to(upper.dtype))
         inverse *= 2 * signs.double()  # in place: fresh memory would cost more time than the arithmetic
         inverse.diagonal().sub_(signs)
         weight: Tensor = inverse.to(upper.dtype).contiguous()
         return weight
 
     @staticmethod
-    @once_differentiable
+    @derivative_of(_plain, tensors=2)
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        inverse, signs = ctx.saved_tensors
+        _, _, inverse, signs = ctx.saved_tensors
         v = product(product(inverse.T, 2 * gradient * signs), inverse.T)
         return upper_entries(v.T - v), None
 
@@ -178,8 +230,7 @@ def scaled_cayley(upper: Tensor, signs: Tensor) -> Tensor:
         upper: the entries of A above its diagonal, `[n (n - 1) / 2]`.
         signs: the diagonal of D, `[n]`, each +1 or -1.
     """
-    weight: Tensor = _ScaledCayley.apply(upper, signs)
-    return weight
+    return applied(_ScaledCayley, _plain, upper, signs)
 
 
 def minus_ones_last(n: int, negative_ones: int) -> Tensor:

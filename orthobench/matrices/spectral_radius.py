@@ -20,7 +20,8 @@ import scipy.linalg
 import scipy.sparse.linalg
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from orthobench.matrices.skew import applied, derivative_of
 
 SMALL = 80  # number of rows up to which the full decomposition is as fast
 COUNT, SUBSPACE, TOLERANCE = 6, 60, 1e-3  # for ARPACK; the eigenvalues are far more accurate than the tolerance
@@ -124,11 +125,16 @@ def _corrected(vector: Matrix, error: Matrix, inverse: Matrix) -> Matrix:
     return vector + step
 
 
+def _plain(matrix: Tensor) -> Tensor:
+    radius: Tensor = torch.linalg.eigvals(matrix).abs().max()
+    return radius
+
+
 class _Radius(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, matrix: Tensor) -> Tensor:
         if not matrix.isfinite().all():
-            ctx.save_for_backward(torch.full_like(matrix, torch.nan))
+            ctx.save_for_backward(matrix, torch.full_like(matrix, torch.nan))
             return matrix.new_tensor(torch.nan)
         pair = leading_eigenpair(matrix.detach().cpu().double().numpy())
         radius = abs(pair.value)
@@ -136,18 +142,17 @@ class _Radius(torch.autograd.Function):
             weighted = np.divide(pair.value.conjugate(), radius * np.vdot(pair.left, pair.right)) * pair.right
         left = torch.from_numpy(np.stack((pair.left.real, pair.left.imag), axis=1))
         derivative = left @ torch.from_numpy(np.stack((weighted.real, weighted.imag)))
-        ctx.save_for_backward(derivative.to(matrix))
+        ctx.save_for_backward(matrix, derivative.to(matrix))
         return matrix.new_tensor(radius)
 
     @staticmethod
-    @once_differentiable
+    @derivative_of(_plain, tensors=1)
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         derivative: Tensor
-        (derivative,) = ctx.saved_tensors
+        _, derivative = ctx.saved_tensors
         return gradient * derivative
 
 
 def spectral_radius(matrix: Tensor) -> Tensor:
     """Return rho(T) of `[n, n]`, a scalar; differentiable where the leading eigenvalue is simple and not zero."""
-    radius: Tensor = _Radius.apply(matrix)
-    return radius
+    return applied(_Radius, _plain, matrix)

@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from orthobench.matrices.skew import inverse_of_shifted
+from orthobench.matrices.skew import applied, derivative_of, inverse_of_shifted
 
 
 def skew_hermitian(entries: Tensor) -> Tensor:
@@ -38,22 +37,31 @@ def skew_hermitian_gradient(gradient: Tensor) -> Tensor:
     return derivative
 
 
+def _transform(entries: Tensor, phases: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return W, M and the diagonal of D."""
+    a = skew_hermitian(entries.double())
+    identity = torch.eye(len(a), dtype=a.dtype, device=a.device)
+    inverse = inverse_of_shifted(a)
+    d = torch.polar(torch.ones_like(phases, dtype=torch.float64), phases.double())
+    number = entries.dtype.to_complex()
+    return ((2 * inverse - identity) * d).to(number).contiguous(), inverse.to(number), d.to(number)
+
+
+def _plain(entries: Tensor, phases: Tensor) -> Tensor:
+    return _transform(entries, phases)[0]
+
+
 class _UnitaryCayley(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, entries: Tensor, phases: Tensor) -> Tensor:
-        a = skew_hermitian(entries.double())
-        identity = torch.eye(len(a), dtype=a.dtype, device=a.device)
-        inverse = inverse_of_shifted(a)
-        d = torch.polar(torch.ones_like(phases, dtype=torch.float64), phases.double())
-        number = entries.dtype.to_complex()
-        weight: Tensor = ((2 * inverse - identity) * d).to(number).contiguous()
-        ctx.save_for_backward(inverse.to(number), d.to(number), weight)
+        weight, inverse, d = _transform(entries, phases)
+        ctx.save_for_backward(entries, phases, inverse, d, weight)
         return weight
 
     @staticmethod
-    @once_differentiable
+    @derivative_of(_plain, tensors=2)
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        inverse, d, weight = ctx.saved_tensors
+        _, _, inverse, d, weight = ctx.saved_tensors
         v = 2 * inverse.mH @ (gradient * d.conj()) @ inverse.mH
         return skew_hermitian_gradient(-v), (weight.conj() * gradient).imag.sum(0)
 
@@ -65,5 +73,4 @@ def unitary_cayley(entries: Tensor, phases: Tensor) -> Tensor:
         entries: the real numbers `[n, n]` from which `skew_hermitian` builds A.
         phases: theta, `[n]`.
     """
-    weight: Tensor = _UnitaryCayley.apply(entries, phases)
-    return weight
+    return applied(_UnitaryCayley, _plain, entries, phases)

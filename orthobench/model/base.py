@@ -211,6 +211,7 @@ class Model(nn.Module, ABC):
             not those inside a gate or a derivative. Their distance from orthogonal is measured.
         Settings: the hyper-parameters.
         orthogonal: whether every recurrent matrix is orthogonal by construction, before and after training.
+        matrix_parameters: names of the parameters from which its constrained recurrent matrices are computed.
         penalises_weights: whether `penalty` reads the setting `weight_decay`; adamw then decays nothing.
         cost: the reason why a training step takes several times scoRNN's, if it does.
         waits: the reason why the host waits for a GPU in each training step, if it does. Such a step cannot be part
@@ -229,6 +230,7 @@ class Model(nn.Module, ABC):
     paper: ClassVar[str]
     orthogonal: ClassVar[bool] = False
     step_matrices: tuple[str, ...] = ("W",)
+    matrix_parameters: ClassVar[tuple[str, ...]] = ()
     penalises_weights: ClassVar[bool] = False
     cost: ClassVar[str] = ""
     waits: ClassVar[str] = ""
@@ -251,8 +253,9 @@ class Model(nn.Module, ABC):
             torch.zeros(signature.output_size),
         )
         if not signature.output_size:
-            self.register_buffer("output_weight", weight, persistent=False)
-            self.register_buffer("output_bias", bias, persistent=False)
+            # Empty, and in no state_dict: never on the device meta, from which only a state_dict would bring it back.
+            self.register_buffer("output_weight", torch.empty_like(weight, device="cpu"), persistent=False)
+            self.register_buffer("output_bias", torch.empty_like(bias, device="cpu"), persistent=False)
             return
         self.output_weight, self.output_bias = nn.Parameter(weight), nn.Parameter(bias)
         nn.init.xavier_uniform_(self.output_weight, generator=generator)
@@ -283,7 +286,7 @@ class Model(nn.Module, ABC):
 
     def initial_state(self, batch_size: int) -> State:
         """Return the state before the first step, tensors `[B, features]`; zeros by default."""
-        return (self.output_weight.new_zeros(batch_size, self.features),)
+        return (next(self.parameters(), self.output_weight).new_zeros(batch_size, self.features),)
 
     def state_parts(self) -> dict[str, slice]:
         """Return the parts of the state that probes show separately, as slices of its concatenated features."""
@@ -389,6 +392,11 @@ class Model(nn.Module, ABC):
         The harness trains them with that optimiser and never calls this method. Layers for other programs call it after
         the step of another optimiser.
         """
+
+    @property
+    def needs_step_end(self) -> bool:
+        """Whether `after_step` or `retract` may change the model, so that other programs have to call them."""
+        return type(self).after_step is not Model.after_step or type(self).retract is not Model.retract
 
     def fix_weights(self) -> None:
         """Compute once what depends only on the parameters, for use without training; called without gradients.

@@ -173,7 +173,7 @@ class Stack(Model):
         for number, cell in enumerate(self.cells(), 1):
             for name, part in cell.state_parts().items():
                 parts[f"{number}.{name}"] = slice(start + part.start, start + part.stop)
-            start += self._tensors * cell.features
+            start += sum(part.shape[-1] for part in cell.initial_state(1))
         return parts
 
     @contextmanager

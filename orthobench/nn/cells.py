@@ -1,4 +1,4 @@
-"""The layers of the built-in models. `make layers` writes this file from the classes in models/."""
+"""The layers and cells of the built-in models. `make layers` writes this file from the classes in models/."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ from orthobench.models import (
     urnn,
     wrnn,
 )
+from orthobench.nn.cell import RecurrentCell
 from orthobench.nn.layer import RecurrentLayer
 
 __all__ = [
@@ -62,23 +63,59 @@ __all__ = [
     "URNN",
     "WRNN",
     "Ablation",
+    "AblationCell",
     "Antisymmetric",
+    "AntisymmetricCell",
     "AntisymmetricGated",
+    "AntisymmetricGatedCell",
     "CoRNN",
+    "CoRNNCell",
+    "DTRIVCell",
     "DeltaNet",
+    "DeltaNetCell",
     "DeltaProduct",
+    "DeltaProductCell",
+    "ENRNNCell",
+    "EURNNCell",
+    "EXPRNNCell",
     "FullURNN",
+    "FullURNNCell",
+    "GORUCell",
+    "GRUCell",
     "GatedDeltaNet",
+    "GatedDeltaNetCell",
+    "IRNNCell",
     "IndRNN",
+    "IndRNNCell",
+    "KRUCell",
+    "LEMCell",
+    "LRUCell",
+    "LSTMCell",
     "LinOSS",
+    "LinOSSCell",
     "LipschitzRNN",
+    "LipschitzRNNCell",
+    "MLSTMCell",
     "Mamba",
+    "MambaCell",
     "MinGRU",
+    "MinGRUCell",
     "MinLSTM",
+    "MinLSTMCell",
+    "NNRNNCell",
+    "ORNNCell",
+    "RNNCell",
+    "SLSTMCell",
     "ScoRNN",
+    "ScoRNNCell",
     "ScuRNN",
+    "ScuRNNCell",
     "SoftOrthogonal",
+    "SoftOrthogonalCell",
     "SpectralRNN",
+    "SpectralRNNCell",
+    "URNNCell",
+    "WRNNCell",
 ]
 
 
@@ -86,7 +123,15 @@ class Ablation(RecurrentLayer):
     model = ablation.Ablation
 
 
+class AblationCell(RecurrentCell):
+    model = ablation.Ablation
+
+
 class Antisymmetric(RecurrentLayer):
+    model = antisymmetric.Antisymmetric
+
+
+class AntisymmetricCell(RecurrentCell):
     model = antisymmetric.Antisymmetric
 
 
@@ -94,7 +139,15 @@ class AntisymmetricGated(RecurrentLayer):
     model = antisymmetric_gated.AntisymmetricGated
 
 
+class AntisymmetricGatedCell(RecurrentCell):
+    model = antisymmetric_gated.AntisymmetricGated
+
+
 class CoRNN(RecurrentLayer):
+    model = cornn.CoRNN
+
+
+class CoRNNCell(RecurrentCell):
     model = cornn.CoRNN
 
 
@@ -102,7 +155,15 @@ class DeltaNet(RecurrentLayer):
     model = deltanet.DeltaNet
 
 
+class DeltaNetCell(RecurrentCell):
+    model = deltanet.DeltaNet
+
+
 class DeltaProduct(RecurrentLayer):
+    model = deltaproduct.DeltaProduct
+
+
+class DeltaProductCell(RecurrentCell):
     model = deltaproduct.DeltaProduct
 
 
@@ -110,7 +171,15 @@ class DTRIV(RecurrentLayer):
     model = dtriv.DTRIV
 
 
+class DTRIVCell(RecurrentCell):
+    model = dtriv.DTRIV
+
+
 class ENRNN(RecurrentLayer):
+    model = enrnn.ENRNN
+
+
+class ENRNNCell(RecurrentCell):
     model = enrnn.ENRNN
 
 
@@ -118,7 +187,15 @@ class EURNN(RecurrentLayer):
     model = eurnn.EURNN
 
 
+class EURNNCell(RecurrentCell):
+    model = eurnn.EURNN
+
+
 class EXPRNN(RecurrentLayer):
+    model = exprnn.EXPRNN
+
+
+class EXPRNNCell(RecurrentCell):
     model = exprnn.EXPRNN
 
 
@@ -126,7 +203,15 @@ class FullURNN(RecurrentLayer):
     model = full_urnn.FullURNN
 
 
+class FullURNNCell(RecurrentCell):
+    model = full_urnn.FullURNN
+
+
 class GatedDeltaNet(RecurrentLayer):
+    model = gated_deltanet.GatedDeltaNet
+
+
+class GatedDeltaNetCell(RecurrentCell):
     model = gated_deltanet.GatedDeltaNet
 
 
@@ -134,7 +219,15 @@ class GORU(RecurrentLayer):
     model = goru.GORU
 
 
+class GORUCell(RecurrentCell):
+    model = goru.GORU
+
+
 class GRU(RecurrentLayer):
+    model = gru.GRU
+
+
+class GRUCell(RecurrentCell):
     model = gru.GRU
 
 
@@ -142,7 +235,15 @@ class IndRNN(RecurrentLayer):
     model = ind_rnn.IndRNN
 
 
+class IndRNNCell(RecurrentCell):
+    model = ind_rnn.IndRNN
+
+
 class IRNN(RecurrentLayer):
+    model = irnn.IRNN
+
+
+class IRNNCell(RecurrentCell):
     model = irnn.IRNN
 
 
@@ -150,7 +251,15 @@ class KRU(RecurrentLayer):
     model = kru.KRU
 
 
+class KRUCell(RecurrentCell):
+    model = kru.KRU
+
+
 class LEM(RecurrentLayer):
+    model = lem.LEM
+
+
+class LEMCell(RecurrentCell):
     model = lem.LEM
 
 
@@ -158,7 +267,15 @@ class LinOSS(RecurrentLayer):
     model = linoss.LinOSS
 
 
+class LinOSSCell(RecurrentCell):
+    model = linoss.LinOSS
+
+
 class LipschitzRNN(RecurrentLayer):
+    model = lipschitz_rnn.LipschitzRNN
+
+
+class LipschitzRNNCell(RecurrentCell):
     model = lipschitz_rnn.LipschitzRNN
 
 
@@ -166,7 +283,15 @@ class LRU(RecurrentLayer):
     model = lru.LRU
 
 
+class LRUCell(RecurrentCell):
+    model = lru.LRU
+
+
 class LSTM(RecurrentLayer):
+    model = lstm.LSTM
+
+
+class LSTMCell(RecurrentCell):
     model = lstm.LSTM
 
 
@@ -174,7 +299,15 @@ class Mamba(RecurrentLayer):
     model = mamba.Mamba
 
 
+class MambaCell(RecurrentCell):
+    model = mamba.Mamba
+
+
 class MinGRU(RecurrentLayer):
+    model = min_gru.MinGRU
+
+
+class MinGRUCell(RecurrentCell):
     model = min_gru.MinGRU
 
 
@@ -182,7 +315,15 @@ class MinLSTM(RecurrentLayer):
     model = min_lstm.MinLSTM
 
 
+class MinLSTMCell(RecurrentCell):
+    model = min_lstm.MinLSTM
+
+
 class MLSTM(RecurrentLayer):
+    model = mlstm.MLSTM
+
+
+class MLSTMCell(RecurrentCell):
     model = mlstm.MLSTM
 
 
@@ -190,7 +331,15 @@ class NNRNN(RecurrentLayer):
     model = nnrnn.NNRNN
 
 
+class NNRNNCell(RecurrentCell):
+    model = nnrnn.NNRNN
+
+
 class ORNN(RecurrentLayer):
+    model = ornn.ORNN
+
+
+class ORNNCell(RecurrentCell):
     model = ornn.ORNN
 
 
@@ -198,7 +347,15 @@ class RNN(RecurrentLayer):
     model = rnn.RNN
 
 
+class RNNCell(RecurrentCell):
+    model = rnn.RNN
+
+
 class ScoRNN(RecurrentLayer):
+    model = scornn.ScoRNN
+
+
+class ScoRNNCell(RecurrentCell):
     model = scornn.ScoRNN
 
 
@@ -206,7 +363,15 @@ class ScuRNN(RecurrentLayer):
     model = scurnn.ScuRNN
 
 
+class ScuRNNCell(RecurrentCell):
+    model = scurnn.ScuRNN
+
+
 class SLSTM(RecurrentLayer):
+    model = slstm.SLSTM
+
+
+class SLSTMCell(RecurrentCell):
     model = slstm.SLSTM
 
 
@@ -214,7 +379,15 @@ class SoftOrthogonal(RecurrentLayer):
     model = soft_orthogonal.SoftOrthogonal
 
 
+class SoftOrthogonalCell(RecurrentCell):
+    model = soft_orthogonal.SoftOrthogonal
+
+
 class SpectralRNN(RecurrentLayer):
+    model = spectral_rnn.SpectralRNN
+
+
+class SpectralRNNCell(RecurrentCell):
     model = spectral_rnn.SpectralRNN
 
 
@@ -222,5 +395,13 @@ class URNN(RecurrentLayer):
     model = urnn.URNN
 
 
+class URNNCell(RecurrentCell):
+    model = urnn.URNN
+
+
 class WRNN(RecurrentLayer):
+    model = wrnn.WRNN
+
+
+class WRNNCell(RecurrentCell):
     model = wrnn.WRNN

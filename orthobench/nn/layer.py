@@ -3,20 +3,54 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
+import itertools
+import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils.hooks import RemovableHandle
 
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, unknown
 from orthobench.model import Model, Signature, State
-from orthobench.nn.packed import run_packed
+from orthobench.nn.compiled import register, run_opaque
+from orthobench.nn.packed import run_cell
+from orthobench.recurrence.runtime import outside_autocast
 
 LayerState = Tensor | tuple[Tensor, ...]
 """The state of a layer: one tensor `[num_layers * directions, B, features]`, or a tuple of them, as for an LSTM."""
+
+
+_LOW_TYPES = (torch.bfloat16, torch.float16)
+"""The types of low precision, which inputs may have under `torch.autocast`."""
+
+
+def _autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """Return the type of an enabled `torch.autocast` for this device, or None."""
+    if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
+        return None
+    return torch.get_autocast_dtype(device.type)
+
+
+_BIASES = {"bias", "candidate_bias", "recurrent_bias"}
+"""The names of the biases that a cell does not need. Others, such as a gate's, decide how it starts."""
+
+_R = TypeVar("_R")
+
+
+def _outside_autocast(method: Callable[..., _R]) -> Callable[..., _R]:
+    """Decorate a method of a layer that computes in the precision of the parameters."""
+
+    @functools.wraps(method)
+    def run(self: RecurrentLayer, *args: Any, **kwargs: Any) -> _R:
+        with outside_autocast(self._any_tensor().device):
+            return method(self, *args, **kwargs)
+
+    return run
 
 
 class RecurrentLayer(nn.Module):
@@ -36,12 +70,14 @@ class RecurrentLayer(nn.Module):
         input_size: the number of input features m.
         hidden_size: the number of hidden units n.
         num_layers: the number of layers, each of which reads the outputs of the one below.
+        bias: whether the biases are trained; without, they stay 0.
         batch_first: whether inputs and outputs are `[B, T, features]`. States are not affected.
         dropout: the probability of a zero among the outputs of each layer but the last, in training.
         bidirectional: whether a second cell in each layer reads the sequence from its end; outputs are concatenated.
         proj_size: the features of a linear map of each layer's outputs; 0: no map. States are not affected.
         device: the device of the parameters.
         dtype: the floating-point type of the parameters.
+        nonlinearity: the setting `activation` of a cell that has a choice, by the name that `torch.nn.RNN` gives it.
         generator: the source of the initial parameters; default: a generator seeded from torch's.
         settings: the settings of the cell, as `orthobench plugins NAME` lists them.
 
@@ -56,13 +92,15 @@ class RecurrentLayer(nn.Module):
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        *,
+        bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        *,
+        nonlinearity: str | None = None,
         generator: torch.Generator | None = None,
         **settings: Any,
     ) -> None:
@@ -76,25 +114,43 @@ class RecurrentLayer(nn.Module):
                 raise UsageError(f"{name}={value} should be a whole number, at least {least}")
         if not 0 <= dropout < 1:
             raise UsageError(f"dropout={dropout} should be at least 0 and below 1")
+        if not isinstance(bias, bool):
+            raise UsageError(f"bias={bias} should be true or false, as in torch.nn.LSTM; give nonlinearity by its name")
         if dropout and num_layers == 1:
-            raise UsageError("dropout acts between layers: give num_layers of 2 or more, or dropout=0")
+            message = f"dropout={dropout} acts between layers, so it does nothing with num_layers=1"
+            warnings.warn(message, stacklevel=2)
         for name in ("embedding_size", "embedding_start"):
             if name in settings:
                 raise UsageError(f"{name} is a setting of whole models: put torch.nn.Embedding before the layer")
         for name in ("layers", "block"):
             if name in settings:
                 raise UsageError(f"{name} is a setting of whole models: give num_layers, and put blocks around a layer")
+        known = self.model.Settings.model_fields
+        if nonlinearity is not None:
+            if "activation" not in known:
+                raise UsageError(f"nonlinearity={nonlinearity}: {type(self).__name__} has only one nonlinearity")
+            settings["activation"] = nonlinearity
+        for name in settings:
+            if name not in known:
+                raise unknown("setting", name, known)
         self.settings = self.model.Settings.read({**settings, "hidden_size": hidden_size})
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
         self.directions = 2 if bidirectional else 1
         self.proj_size = proj_size
         self.features = self.model.state_features(self.settings)
         self.output_size = proj_size or self.model.output_features(self.settings)
+        self._versions: dict[int, int] = {}  # of the parameters, by id, since `after_step`
+        self._warned = False
         self.cells = nn.ModuleList()
         self.projections = nn.ParameterList()
-        self._fill(generator or _drawn_generator())
-        self.to(device=device, dtype=dtype)
+        target = torch.get_default_device() if device is None else torch.device(device)
+        is_meta = target.type == "meta"
+        # Drawn on the CPU, so that the numbers do not depend on the device.
+        with torch.device("meta" if is_meta else "cpu"), torch.autocast("cpu", enabled=False):
+            self._fill(generator or _drawn_generator())
+        self._register()
+        self.to(device=None if is_meta else target, dtype=dtype)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -107,15 +163,29 @@ class RecurrentLayer(nn.Module):
             inputs = self.directions * self.output_size if layer else self.input_size
             for _ in range(self.directions):
                 self.cells.append(self.model(self.settings, Signature(inputs, 0, "all"), generator))
+                if not self.bias:
+                    self._fix_biases(self.cells[-1])
                 if self.proj_size:
                     weight = torch.empty(self.proj_size, self.model.output_features(self.settings))
                     self.projections.append(nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator)))
+
+    def _fix_biases(self, cell: nn.Module) -> None:
+        """Set a cell's biases to zero, for good."""
+        biases = {name: parameter for name, parameter in cell.named_parameters() if name.endswith("bias")}
+        if fixed := sorted(biases.keys() - _BIASES):
+            raise UsageError(f"bias=False: {type(self).__name__} needs its biases ({', '.join(fixed)})")
+        for bias in biases.values():
+            nn.init.zeros_(bias.requires_grad_(False))
+
+    def flatten_parameters(self) -> None:
+        """Do nothing: the method exists for programs that call it on layers of torch."""
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw all parameters and buffers again, in place."""
         fresh = type(self)(
             self.input_size,
             num_layers=self.num_layers,
+            bias=self.bias,
             bidirectional=self.bidirectional,
             proj_size=self.proj_size,
             generator=generator,
@@ -126,19 +196,82 @@ class RecurrentLayer(nn.Module):
                 (*fresh.parameters(), *fresh.buffers()), (*self.parameters(), *self.buffers()), strict=True
             ):
                 old.copy_(new)
+        self._versions.clear()
 
     @property
     def needs_after_step(self) -> bool:
         """Whether `after_step` does anything for this layer's cells."""
-        return self.model.after_step is not Model.after_step or self.model.retract is not Model.retract
+        return any(cell.needs_step_end for cell in self._models())
 
+    @_outside_autocast
     @torch.no_grad()
     def after_step(self) -> None:
         """Restore what an optimiser's step does not keep, such as the unitary matrix of `FullURNN`."""
         for cell in self._models():
             cell.after_step()
             cell.retract()
+        self._versions.clear()
 
+    def attach(self, optimizer: torch.optim.Optimizer) -> RemovableHandle:
+        """Have an optimiser call `after_step` after each of its steps, for programs that call the optimiser themselves.
+
+        Returns:
+            A handle whose method `remove` ends it.
+        """
+        return optimizer.register_step_post_hook(lambda *_: self.after_step())
+
+    def param_groups(self, lr: float, constrained_lr: float | None = None) -> list[dict[str, Any]]:
+        """Return parameter groups for an optimiser of torch: the free parameters, then those of constrained matrices.
+
+        Args:
+            lr: the learning rate of the free parameters.
+            constrained_lr: that of the parameters of constrained matrices; None: the same.
+
+        Raises:
+            UsageError: there is a separate rate, but no constrained matrix.
+        """
+        names = self.model.matrix_parameters
+        constrained: list[nn.Parameter] = []
+        free: list[nn.Parameter] = list(self.projections)
+        for cell in self._models():
+            for name, parameter in cell.named_parameters():
+                (constrained if name.partition(".")[0] in names else free).append(parameter)
+        groups: list[dict[str, Any]] = [{"params": free, "lr": lr}]
+        if constrained:
+            groups.append({"params": constrained, "lr": lr if constrained_lr is None else constrained_lr})
+        elif constrained_lr is not None:
+            raise UsageError(f"constrained_lr={constrained_lr}: {type(self).__name__} has no constrained matrix")
+        return groups
+
+    def _warn_of_missed_steps(self) -> None:
+        """Warn once if an optimiser has changed the parameters in training, and nothing has called `after_step`."""
+        if self._warned or torch.compiler.is_compiling() or not (self.training and torch.is_grad_enabled()):
+            return
+        if not self.needs_after_step:
+            return
+        for parameter in self.cells.parameters():
+            # Tensors that take a parameter's place, as in `torch.func.functional_call`, are no parameters.
+            if isinstance(parameter, nn.Parameter) and not parameter.is_inference():
+                version = parameter._version  # torch counts the changes in place
+                if self._versions.setdefault(id(parameter), version) != version:
+                    self._warned = True
+                    warnings.warn(
+                        f"{type(self).__name__} has been trained without after_step(), which it needs after each step "
+                        "of the optimiser: call it, or layer.attach(optimizer) once",
+                        stacklevel=3,
+                    )
+                    return
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        self._versions.clear()
+        super()._apply(fn, recurse)
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._versions.clear()
+        super()._load_from_state_dict(*args, **kwargs)
+
+    @_outside_autocast
     @torch.no_grad()
     def for_inference(self) -> Self:
         """Return a copy in evaluation mode whose recurrent matrices are computed once, for inference or `torch.export`.
@@ -150,6 +283,7 @@ class RecurrentLayer(nn.Module):
             cell.fix_weights()
         return fixed
 
+    @_outside_autocast
     def penalty(self) -> Tensor | None:
         """Return the sum of the cells' penalties, a scalar to add to the loss; None if the cells have none."""
         penalties = [penalty for cell in self._models() if (penalty := cell.penalty()) is not None]
@@ -165,26 +299,68 @@ class RecurrentLayer(nn.Module):
             state: the initial state of the sequences; default: the cells' own. For a packed batch and `batch_first`
                 it is as for `torch.nn.RNN`.
 
+        Under `torch.autocast` inputs and state may have the lower precision too. The layer computes in the precision of
+        its parameters, and returns what `torch.nn.LSTM` returns: the type of autocast, or float64 if its parameters
+        are float64.
+
         Returns:
             The outputs in the layout of the inputs, and the state after the last step of each sequence and direction.
 
         Raises:
-            UsageError: the shapes do not fit.
+            UsageError: the shapes or types do not fit.
         """
+        self._warn_of_missed_steps()
+        data = inputs[0] if isinstance(inputs, PackedSequence) else inputs
+        dtype, low = self._dtype(), _autocast_dtype(data.device)
+        if data.dtype != dtype and (low is None or data.dtype not in _LOW_TYPES):
+            raise UsageError(f"inputs are {data.dtype}, but the parameters are {dtype}: give inputs.to({dtype})")
+        if low is None:
+            return self._forward(inputs, state)
+        with outside_autocast(data.device):
+            outputs, final = self._forward(_converted(inputs, dtype), _converted(state, dtype))
+        return (outputs, final) if dtype == torch.float64 else (_converted(outputs, low), _converted(final, low))
+
+    def _any_tensor(self) -> Tensor:
+        """Return a tensor that has the type and device of the layer."""
+        return next(itertools.chain(self.parameters(), self.buffers()))
+
+    def _dtype(self) -> torch.dtype:
+        """Return the type of the parameters.
+
+        Raises:
+            UsageError: a type of low precision, in which a constrained matrix would not keep its constraint.
+        """
+        dtype = self._any_tensor().dtype
+        if dtype not in (torch.float32, torch.float64):
+            raise UsageError(
+                f"a layer's parameters should be float32 or float64, not {dtype}: call layer.float(), and use "
+                "torch.autocast for mixed precision"
+            )
+        return dtype
+
+    def _forward(
+        self, inputs: Tensor | PackedSequence, state: LayerState | None
+    ) -> tuple[Tensor | PackedSequence, LayerState]:
         if isinstance(inputs, PackedSequence):
             return self._forward_packed(inputs, state)
-        if inputs.dim() not in (2, 3) or 0 in inputs.shape or inputs.shape[-1] != self.input_size:
+        batched = inputs.dim() == 3
+        x = inputs if batched else inputs.unsqueeze(-2)
+        x = x.transpose(0, 1) if self.batch_first and batched else x
+        if x.dim() != 3 or not len(x) or x.shape[-1] != self.input_size:
             layout = "[batch, time, features]" if self.batch_first else "[time, batch, features]"
             raise UsageError(
                 f"inputs {list(inputs.shape)} should be {layout} or [time, features], "
-                f"with {self.input_size} features and no size 0"
+                f"with {self.input_size} features and at least one step"
             )
-        batched = inputs.dim() == 3
-        x = inputs if batched else inputs[:, None]
-        x = x.transpose(0, 1) if self.batch_first and batched else x
         if not batched and state is not None:
             state = state[:, None] if isinstance(state, Tensor) else tuple(each[:, None] for each in state)
-        x, final = self._through_layers(x, self._starts(state, x.shape[1]), None)
+        starts = self._starts(state, x.shape[1])
+        if x.shape[1]:
+            x, final = self._through_layers(x, starts, None)
+        else:  # a row of zeros runs instead, which gives every parameter a gradient of zero
+            x, starts = _with_row(x), [tuple(_with_row(each) for each in start) for start in starts]
+            x, final = self._through_layers(x, starts, None)
+            x, final = x[:, :0], [each[:, :0] for each in final]
         x = x.transpose(0, 1) if self.batch_first and batched else x
         return (x, _as_given(final)) if batched else (x[:, 0], _as_given([each[:, 0] for each in final]))
 
@@ -208,13 +384,29 @@ class RecurrentLayer(nn.Module):
             outputs = []
             for direction in range(self.directions):
                 index = layer * self.directions + direction
-                output, final = _run(self.cells[index], x, starts[index], batch_sizes, direction == 1)
+                output, final = self._run_cell(index, x, starts[index], batch_sizes, direction == 1)
                 outputs.append(nn.functional.linear(output, self.projections[index]) if self.proj_size else output)
                 finals.append(final)
             x = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
         return x, [torch.stack(tensors) for tensors in zip(*finals, strict=True)]
+
+    def _run_cell(
+        self, index: int, x: Tensor, start: State, batch_sizes: Tensor | None, reverse: bool
+    ) -> tuple[Tensor, State]:
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+            outputs = self.model.output_features(self.settings)
+            return run_opaque(self.cells[index], self._numbers[index], x, start, batch_sizes, reverse, outputs)
+        return run_cell(self._models()[index], x, start, batch_sizes, reverse)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._register()
+
+    def _register(self) -> None:
+        """Give the cells of this layer, or of its copy, numbers by which compiled programs find them."""
+        self._numbers = [register(cell) for cell in self.cells]
 
     def _starts(self, state: LayerState | None, batch_size: int) -> list[State]:
         """Return the initial state of every cell."""
@@ -226,6 +418,9 @@ class RecurrentLayer(nn.Module):
         if [list(each.shape) for each in tensors] != [expected] * len(defaults[0]):
             kind = f"{len(defaults[0])} tensors" if len(defaults[0]) > 1 else "one tensor"
             raise UsageError(f"the state should be {kind} of shape {expected}, not {[list(t.shape) for t in tensors]}")
+        for given, own in zip(tensors, defaults[0], strict=True):
+            if (given.dtype, given.device) != (own.dtype, own.device):
+                raise UsageError(f"the state is {given.dtype} on {given.device}, not {own.dtype} on {own.device}")
         return list(zip(*(each.unbind() for each in tensors), strict=True))
 
     def _models(self) -> list[Model]:
@@ -234,6 +429,7 @@ class RecurrentLayer(nn.Module):
     def extra_repr(self) -> str:
         options = {
             "num_layers": (self.num_layers, 1),
+            "bias": (self.bias, True),
             "batch_first": (self.batch_first, False),
             "dropout": (self.dropout, 0.0),
             "bidirectional": (self.bidirectional, False),
@@ -246,25 +442,20 @@ class RecurrentLayer(nn.Module):
 
 def _drawn_generator() -> torch.Generator:
     """Return a generator whose seed is drawn from torch's default generator, so that `torch.manual_seed` fixes it."""
-    return torch.Generator().manual_seed(int(torch.randint(2**62, ()).item()))
+    return torch.Generator().manual_seed(int(torch.randint(2**62, (), device="cpu")))
+
+
+def _with_row(tensor: Tensor) -> Tensor:
+    """Return an empty batch `[..., 0, features]` with a row of zeros, `[..., 1, features]`."""
+    return nn.functional.pad(tensor, (0, 0, 0, 1))
+
+
+def _converted(value: Any, dtype: torch.dtype) -> Any:
+    """Return inputs, outputs or a state in another type."""
+    if isinstance(value, (Tensor, PackedSequence)):
+        return value.to(dtype)
+    return None if value is None else tuple(each.to(dtype) for each in value)
 
 
 def _as_given(tensors: list[Tensor]) -> LayerState:
     return tensors[0] if len(tensors) == 1 else tuple(tensors)
-
-
-def _run_cell(cell: Model, x: Tensor, start: State, batch_sizes: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
-    """Run one cell over one direction; return the features that the next layer reads, and the final state."""
-
-    def run(inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        outputs, final = cell.states(inputs, state, None)
-        return cell.readout(outputs, final), final
-
-    if batch_sizes is not None:
-        return run_packed(run, x, batch_sizes, start, reverse)
-    outputs, final = run(x.flip(0) if reverse else x, start)
-    return outputs.flip(0) if reverse else outputs, final
-
-
-_run: Callable[..., tuple[Tensor, State]] = torch.compiler.disable(_run_cell)
-"""`_run_cell` outside `torch.compile`'s graph, because it cannot trace the kernels."""

@@ -1,4 +1,4 @@
-"""Run a cell over a packed batch: sequences of different lengths, without steps on padding.
+"""Run a cell over a batch, also over a packed one: sequences of different lengths, without steps on padding.
 
 A packed batch holds the sequences in order of decreasing length, `batch_sizes[t]` of them at step t. Successive steps
 of equal batch size run in one call.
@@ -11,10 +11,31 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from orthobench.model import State
+from orthobench.model import Model, State
 
 Run = Callable[[Tensor, State], tuple[Tensor, State]]
 """Runs a cell over inputs `[T, B, m]` from a state, and returns outputs `[T, B, n]` and the final state."""
+
+
+def run_cell(cell: Model, x: Tensor, start: State, batch_sizes: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+    """Run a cell over one direction; return the features that the next layer reads, and the final state.
+
+    Args:
+        cell: the cell.
+        x: the inputs, `[T, B, m]`, or `[sum of batch_sizes, m]`.
+        start: the initial state of every sequence, tensors `[B, features]`.
+        batch_sizes: the number of sequences at each step of a packed batch, `[T]`, or None.
+        reverse: whether the sequences run from their last step to their first.
+    """
+
+    def run(inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        outputs, final = cell.states(inputs, state, None)
+        return cell.readout(outputs, final), final
+
+    if batch_sizes is not None:
+        return run_packed(run, x, batch_sizes, start, reverse)
+    outputs, final = run(x.flip(0) if reverse else x, start)
+    return outputs.flip(0) if reverse else outputs, final
 
 
 def run_packed(run: Run, data: Tensor, batch_sizes: Tensor, start: State, reverse: bool) -> tuple[Tensor, State]:

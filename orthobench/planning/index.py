@@ -91,6 +91,8 @@ def description(plugin: Plugin) -> dict[str, Any]:
 def describe(plugin: Plugin) -> dict[str, Any]:
     """Load a plugin and return its title, papers, look, version, settings and presets; for a probe, when it measures.
 
+    For a layer of another program, `layer` says how it is run and what cannot be measured.
+
     If the plugin cannot be loaded, `problem` is the reason, and the other entries are missing.
     """
     record: dict[str, Any] = {"kind": plugin.kind, "name": plugin.name, "origin": plugin.origin, "problem": None}
@@ -104,6 +106,11 @@ def describe(plugin: Plugin) -> dict[str, Any]:
     record |= {"cites": cls.cites, "version": cls.version}
     record |= {name: getattr(cls, name, "") for name in ("look", "family")}
     record |= {"settings": [asdict(setting) for setting in describe_settings(cls.Settings)]}
+    if hasattr(cls, "measures"):
+        try:
+            record["layer"] = cls.measures()
+        except UsageError as error:  # it needs settings
+            record["layer"] = [str(error)]
     for preset in ("protocol", "quick") if plugin.kind == "task" else ():
         record[preset] = {setting: text(value) for setting, value in getattr(cls, preset).items()}
     return record

@@ -120,6 +120,25 @@ def resolve_grid(
     return with_seeds(first, seeds)
 
 
+def optimizers(runs: Sequence[SweepRun]) -> str:
+    """Say in one line which optimisers train the models of a sweep; "" if all models train with the same ones."""
+    by_model: dict[str, list[str]] = {}
+    for config, _ in runs:
+        if (name := config.spec.model_settings.get("optimizer")) is None:
+            continue
+        names = by_model.setdefault(config.spec.model, [])
+        if name not in names:
+            names.append(name)
+    if len(set(map(tuple, by_model.values()))) < 2:
+        return ""
+    trained: dict[str, list[str]] = {}
+    for model, names in by_model.items():
+        for name in names:
+            trained.setdefault(name, []).append(model)
+    words = ", ".join(f"{name} ({', '.join(models)})" for name, models in trained.items())
+    return f"the models train with different optimisers: {words}; the setting optimizer=NAME trains all with one"
+
+
 def with_seeds(runs: Sequence[SweepRun], seeds: Sequence[int]) -> list[SweepRun]:
     """Return the runs with each seed, seed by seed; each run once."""
     seeded: dict[str, SweepRun] = {}

@@ -13,6 +13,7 @@ that prunes is in `objective`.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from orthobench.store import MetricValue, Run, Status, Store
 from orthobench.task import Task, TrainingSettings, derive_seed
 
 if TYPE_CHECKING:
+    import pandas as pd
     from optuna.trial import FrozenTrial
 
 DRAWS = 20
@@ -271,7 +273,7 @@ class Search:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TuningResult:
     """The trials of a search.
 
@@ -301,6 +303,39 @@ class TuningResult:
     @property
     def failed(self) -> list[Trial]:
         return [trial for trial in self.trials if trial.state == "failed"]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the trials as rows of a table, as ranked."""
+        return [
+            {
+                "trial": trial.number + 1,
+                "run": trial.key,
+                "settings": " ".join(f"{name}={value}" for name, value in trial.settings.items()),
+                "state": trial.run.message if trial.run and trial.state == "pruned" else trial.state,
+                "judged by": f"{trial.split} {self.tuning.search.metric.name}",
+                "best": trial.best,
+            }
+            for trial in self.ranked
+        ]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The trials, as ranked."""
+        import pandas as pd
+
+        return pd.DataFrame(self.records(), columns=["trial", "run", "settings", "state", "judged by", "best"])
+
+    def _words(self) -> str:
+        search = self.tuning.search
+        return f"search of {len(self.trials)} trials: {search.task} {search.model}"
+
+    def __repr__(self) -> str:
+        return f"{self._words()}\n{self.table.to_string(index=False, float_format='{:.4g}'.format, max_rows=20)}"
+
+    def _repr_html_(self) -> str:
+        return f"{html.escape(self._words())}\n" + self.table.to_html(
+            index=False, float_format="{:.4g}".format, max_rows=20, na_rep=""
+        )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from orthobench.planning.budget import span, within
 from orthobench.planning.estimate import Estimate
@@ -73,6 +74,28 @@ class SweepPlan:
         assert self.estimates is not None
         chosen = [self.estimates[run.key] for run in self.selected] if selected_only else self.estimates.values()
         return _totals(chosen, self.at_once, self.machine)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the runs as JSON values: times in seconds, memory in bytes, None where it is unknown."""
+        planned = []
+        for run in self.runs:
+            spec, estimate = run.config.spec, (self.estimates or {}).get(run.key)
+            planned.append(
+                {
+                    "run": run.key,
+                    "task": spec.task,
+                    "model": spec.model,
+                    "seed": spec.seed,
+                    "state": str(run.state),
+                    "left_out": run.key in self.left_out,
+                    "settings": spec.settings,
+                    "seconds": estimate and estimate.seconds,
+                    "slowest": estimate and estimate.slowest,
+                    "memory": estimate and estimate.memory,
+                    "judged_by": estimate and estimate.source,
+                }
+            )
+        return planned
 
 
 def make_plan(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from orthobench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
+    from orthobench.plugins.layers import Layer
     from orthobench.plugins.sources import Sources
 
 PluginKind = Literal["task", "model", "probe"]
@@ -87,6 +88,9 @@ class Catalog:
         self.files = _each_once(files) if files else ()
         _serve_imports(self.files)
         for sources in self.files:
+            if sources.layer:
+                self._add_layer(sources.layer, carried=sources)
+                continue
             for plugin in _from_file(sources):
                 first = self._plugins.setdefault((plugin.kind, plugin.name), plugin)
                 if first is not plugin:
@@ -94,6 +98,32 @@ class Catalog:
                         f"plugin file {plugin.origin}: the {plugin.kind} name '{plugin.name}' is taken by "
                         f"{_owner(first)}: rename the file, or set name = '...' in its class"
                     )
+
+    def named(self, model: Any) -> str:
+        """Return the name of a model, which may be given as a class; a layer of another program becomes known by it.
+
+        Raises:
+            UsageError: the layer cannot be found, or another one has its name.
+        """
+        if isinstance(model, str) and (":" not in model or ("model", model) in self._plugins):
+            return model
+        return self._add_layer(model)
+
+    def _add_layer(self, named: Any, carried: Sources | None = None) -> str:
+        """Add a layer of another program; its code becomes one of the files unless it is installed."""
+        from orthobench.plugins.layers import carried_layer, find_layer
+
+        layer = carried_layer(carried) if carried else find_layer(named, self.files)
+        first = self._plugins.get(("model", layer.name))
+        if first is not None and first.sources() != layer.sources:
+            raise UsageError(f"two different layers have the name '{layer.name}': rename one of them")
+        if first is None:
+            self._plugins["model", layer.name] = Plugin(
+                "model", layer.name, layer.sources.origin, lambda: _load_layer(layer), lambda: layer.sources
+            )
+            if not layer.is_installed and not carried:
+                self.files = (*self.files, layer.sources)
+        return layer.name
 
     def names(self, kind: PluginKind) -> list[str]:
         return sorted(name for plugin_kind, name in self._plugins if plugin_kind == kind)
@@ -104,6 +134,8 @@ class Catalog:
         Raises:
             UsageError: no plugin has this name, in which case the message lists the nearest names, or several have it.
         """
+        if kind == "model":
+            name = self.named(name)
         for other, _ in self.broken:
             if (other.kind, other.name) == (kind, name):
                 raise UsageError(
@@ -116,7 +148,7 @@ class Catalog:
             raise unknown(kind, name, self.names(kind)) from None
 
     def find_any(self, name: str) -> Plugin:
-        """Return the plugin of this name, whatever its kind; "model/lstm" also names the kind.
+        """Return the plugin or layer of this name, whatever its kind; "model/lstm" also names the kind.
 
         Raises:
             UsageError: no plugin has this name, or several have it.
@@ -124,6 +156,8 @@ class Catalog:
         kind, slash, own_name = name.partition("/")
         if slash and kind in KINDS:
             return self.find(kind, own_name)
+        if ":" in name:
+            return self.find("model", name)
         plugins = [plugin for plugin in self if plugin.name == name]
         if not plugins:
             raise unknown("task, model or probe", name, {plugin.name for plugin in self})
@@ -206,6 +240,21 @@ def _installed(kind: PluginKind, points: Any) -> Iterator[Plugin]:  # EntryPoint
         )
 
 
+def _load_layer(layer: Layer) -> Any:
+    """Return the model of a layer; a class that is a model already is used as it is."""
+    from orthobench.plugins.layers import quietly
+
+    try:
+        cls = quietly(layer.load, layer.name.rpartition(":")[0])
+        if inspect.isclass(cls) and issubclass(cls, _base("model")):
+            return _checked("model", cls)
+        return importlib.import_module(f"{_base('model').__module__.rpartition('.')[0]}.foreign").model_of(
+            cls, layer.name, layer.sources.origin
+        )
+    except UsageError as error:
+        raise PluginError(str(error)) from error
+
+
 def _load_installed(kind: PluginKind, point: EntryPoint) -> Any:
     plugin_class = _checked(kind, _guarded(point.load))
     _guarded(lambda: _sources_of(point))  # read them now, at the import
@@ -253,7 +302,7 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
     """Yield the tasks, models and probes in a file; their names come from the attribute `name`, or from the file.
 
     Raises:
-        UsageError: the file cannot be run, defines no plugin, or defines two of the same kind and name.
+        UsageError: the file cannot be run, defines neither plugin nor layer, or two plugins of the same kind and name.
     """
     from orthobench.plugins.loading import run_file
 
@@ -266,6 +315,8 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
     except PluginError as error:
         raise UsageError(f"plugin file {file}: {error}") from error
     classes = [(kind, cls) for kind in KINDS for cls in _defined(kind, module)]
+    if not classes and _has_layers(module):
+        return
     if not classes:
         if unfinished := [cls for kind in KINDS for cls in _derived(kind, module)]:
             missing = "; ".join(f"{cls.__name__} does not define {_missing_methods(cls)}" for cls in unfinished)
@@ -289,6 +340,13 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
             lambda kind=kind, cls=cls: _checked(kind, cls),  # type: ignore[misc]
             lambda: sources,
         )
+
+
+def _has_layers(module: ModuleType) -> bool:
+    """Return whether a file defines layers, such as `cell.py:MyCell`, which models name by their class."""
+    layer = _base("model").__bases__[0]  # torch.nn.Module
+    own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+    return any(inspect.isclass(cls) and issubclass(cls, layer) for cls in own if cls not in _derived("model", module))
 
 
 def _check_imports(file: Path, content: bytes) -> None:

@@ -34,12 +34,18 @@ class Sources:
         path: the plugin file as the user gave it; empty for an installed plugin.
         distribution: the name of the installed distribution; empty for a plugin file.
         version: the version of the distribution.
+        layer: the name of the layer that they define (see `plugins/layers.py`); empty for a plugin.
     """
 
     contents: Mapping[str, bytes]
     path: str = ""
     distribution: str = ""
     version: str = ""
+    layer: str = ""
+
+    @property
+    def _first(self) -> str:
+        return next(iter(self.contents))
 
     @property
     def origin(self) -> str:
@@ -48,18 +54,18 @@ class Sources:
 
     @property
     def folder(self) -> Path:
-        """The absolute path of the folder that contains the plugin file."""
-        return Path(self.path).absolute().parent
+        """The absolute path of the folder to which the paths of the contents are relative."""
+        return Path(self.path).absolute().parents[len(PurePosixPath(self._first).parts) - 1]
 
     @property
     def main(self) -> bytes:
         """The content of the plugin file."""
-        return self.contents[Path(self.path).name]
+        return self.contents[self._first]
 
     @property
     def imported(self) -> dict[str, bytes]:
         """The contents of the modules next to the plugin file that it imports."""
-        return {name: content for name, content in self.contents.items() if name != Path(self.path).name}
+        return {name: content for name, content in self.contents.items() if name != self._first}
 
     @property
     def imported_names(self) -> list[str]:
@@ -78,7 +84,9 @@ class Sources:
     def facts(self) -> dict[str, Any]:
         """Return the entry for the environment of a run: the origin, the revision, and the hash of each file."""
         installed = {"distribution": self.distribution, "version": self.version}
-        return {**({"path": self.path} if self.path else installed), "revision": self.revision, "files": self._hashes()}
+        place = {"path": self.path} if self.path else installed
+        place |= {"layer": self.layer} if self.layer else {}
+        return {**place, "revision": self.revision, "files": self._hashes()}
 
     def by_hash(self) -> dict[str, bytes]:
         """Return the contents of the files by their SHA-256."""

@@ -25,6 +25,8 @@ class HeatMap(Probe):
     every_epochs = 0
 
     def __call__(self, context: ProbeContext) -> ProbeResult:
+        if not context.model.initial_state(1):  # a layer of another program that takes no state
+            return ProbeResult()
         model, inputs = context.model, numbers(context.batch, context.task.signature.input_size)
         length, batch, width = inputs.shape
         parts = model.state_parts()

@@ -29,6 +29,8 @@ class Jacobian(Probe):
     every_epochs = 0
 
     def __call__(self, context: ProbeContext) -> ProbeResult:
+        if not context.model.initial_state(1):  # a layer of another program that takes no state
+            return ProbeResult()
         model, batch = context.model, context.batch
         length = len(batch.inputs) if batch.lengths is None else int(batch.lengths[0])
         inputs = numbers(batch, context.task.signature.input_size)[:length, :1]

@@ -86,7 +86,7 @@ def choose(call: Call) -> str:
     Raises:
         BackendError: the back end set by `use_backend` or `set_backend` cannot run the call.
     """
-    if torch.compiler.is_exporting() or _is_of_sum(call):  # an exported program may only use torch's operations
+    if runtime.needs_torch() or _is_of_sum(call):
         return runtime.REFERENCE
     name = runtime.chosen_backend()
     if name != runtime.AUTO:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from orthobench.recurrence.call import Call, Result, State
+from orthobench.recurrence.runtime import is_transformed
 
 _LONG = 64  # steps from which on states that are larger than the outputs are computed twice
 
@@ -35,11 +36,12 @@ def run(call: Call) -> Result:
 
     A weight that is a function (FFTs, rotations) would keep tens of tensors of the state's size at each step. An
     operation whose outputs are not its state would keep several, of a larger state. In both cases only a few states are
-    kept, and the backward pass recomputes the steps, one piece of the sequence at a time.
+    kept, and the backward pass recomputes the steps, one piece of the sequence at a time. The transforms of
+    `torch.func` cannot recompute.
     """
     assert isinstance(call.x, Tensor)
     is_small = isinstance(call.weight, Tensor) and (call.operation.output is None or len(call.x) < _LONG)
-    if is_small or call.trace is not None or not torch.is_grad_enabled():
+    if is_small or call.trace is not None or not torch.is_grad_enabled() or is_transformed():
         return _loop(call, call.x, *call.state)
     outputs, state, length = [], call.state, math.isqrt(len(call.x))
     pieces = call.x.split(length)

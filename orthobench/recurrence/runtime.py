@@ -79,9 +79,26 @@ def chosen_backend() -> str:
     return _current.get() or _default
 
 
+def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Return the context in which `torch.autocast` changes no type on this device."""
+    is_on = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
+
+
+def is_transformed() -> bool:
+    """Return whether a transform of `torch.func` is running; it can differentiate only torch's operations."""
+    active: bool = torch._C._are_functorch_transforms_active()
+    return active
+
+
+def needs_torch() -> bool:
+    """Return whether only torch's operations can run, because a program is being exported or transformed."""
+    return torch.compiler.is_exporting() or is_transformed()
+
+
 def in_torch() -> bool:
-    """Return whether only torch's operations are used, because the user chose so or a program is being exported."""
-    return torch.compiler.is_exporting() or chosen_backend() == REFERENCE
+    """Return whether only torch's operations are used, because the user chose so or nothing else can run."""
+    return needs_torch() or chosen_backend() == REFERENCE
 
 
 def last_used() -> set[str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pandas as pd
 
 from orthobench.analysis.aggregates import Aggregate
-from orthobench.analysis.conditions import Condition
+from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.statistics import Median, Summary
 from orthobench.analysis.variants import Variant
@@ -34,6 +34,7 @@ class Sheet:
     Attributes:
         print_header: for LaTeX, the group and the name of each column; none: the header.
         print_rows: the cells of these columns, with one number per cell.
+        bold: the cells of `rows` to print in bold, by row and column.
     """
 
     title: str
@@ -42,6 +43,7 @@ class Sheet:
     rows: list[list[str]]
     print_header: list[tuple[str, str]] = field(default_factory=list)
     print_rows: list[list[str]] = field(default_factory=list)
+    bold: Collection[tuple[int, int]] = ()
 
 
 def sheets(view: PaperView) -> list[Sheet]:
@@ -86,11 +88,7 @@ def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
         among: the conditions of all tables; if several have the same title, titles and records say how they differ.
     """
     differing = {f"task_{name}": value for name, value in distinguishing_values(condition, among).items()}
-    ranks = {row.variant.label: row.rank for row in leaderboard(condition)}
-    everything = sorted(
-        condition.variants,
-        key=lambda variant: list(ranks).index(variant.label) if variant.label in ranks else len(ranks),
-    )
+    everything, ranks = ranked(condition)
     records = [
         {
             "task": condition.task,
@@ -103,14 +101,14 @@ def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
             "metric": condition.metric.name,
             "seeds": len(variant.finished),
             "diverged": variant.diverged,
-            **_median("end_median", variant.median),
-            **_numbers("end", variant.end),
-            **_numbers("final", variant.final),
-            **_numbers("best", variant.best),
+            **median_columns("end_median", variant.median),
+            **number_columns("end", variant.end),
+            **number_columns("final", variant.final),
+            **number_columns("best", variant.best),
             "better_than_baseline": variant.against_baseline and variant.against_baseline.reached,
             "tests_not_better_than_baseline": variant.against_baseline and variant.against_baseline.tests_beyond,
             "solved": variant.solved and variant.solved.reached,
-            **_numbers("seconds_per_epoch", variant.seconds_per_epoch),
+            **number_columns("seconds_per_epoch", variant.seconds_per_epoch),
             "backends": "; ".join(variant.backends),
             "tags": ", ".join(variant.tags),
         }
@@ -144,6 +142,13 @@ def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
     )
 
 
+def ranked(condition: Condition) -> tuple[list[VariantData], dict[str, int]]:
+    """Return the variants, the best first, and the ranks of those that have one, by label."""
+    ranks = {row.variant.label: row.rank for row in leaderboard(condition)}
+    order = {label: number for number, label in enumerate(ranks)}
+    return sorted(condition.variants, key=lambda variant: order.get(variant.label, len(order))), ranks
+
+
 def seeds_of(variant: Variant) -> str:
     """Return in words how many of the runs are finished and how many diverged."""
     text = f"{len(variant.finished)} of {len(variant.runs)}"
@@ -172,7 +177,7 @@ def _paper_sheet(table: PaperTable) -> Sheet:
             "seeds": cell.measured.n if cell.measured else 0,
             "diverged": cell.variant.diverged if cell.variant else 0,
             "solved": cell.variant.solved.reached if cell.variant and cell.variant.solved else None,
-            **_median("median", cell.median),
+            **median_columns("median", cell.median),
             "rule": cell.rule,
             "final": cell.final.mean if cell.final else None,
             "at_best_validation": cell.by_validation.mean if cell.by_validation else None,
@@ -247,7 +252,7 @@ def _alone(value: float) -> str:
     return f"{value:.4g}" if math.isfinite(value) else "diverged"
 
 
-def _median(name: str, value: Median | None) -> dict[str, float | None]:
+def median_columns(name: str, value: Median | None) -> dict[str, float | None]:
     """Return a median as three columns, the value and its interval; infinity represents a diverged run."""
     low, high = (value.low, value.high) if value else (None, None)
     return {name: value.value if value else None, f"{name}_low": low, f"{name}_high": high}
@@ -260,7 +265,7 @@ def shown_median(value: Median | None) -> str:
     return str(value) if math.isfinite(value.value) else "diverged"
 
 
-def _numbers(name: str, summary: Summary | None) -> dict[str, float | None]:
+def number_columns(name: str, summary: Summary | None) -> dict[str, float | None]:
     """Return a summary as three columns, the mean and its 95 % interval."""
     mean, low, high = (summary.mean, summary.low, summary.high) if summary else (None, None, None)
     return {name: mean, f"{name}_low": low, f"{name}_high": high}
@@ -287,13 +292,17 @@ def _json(tables: Sequence[Sheet]) -> str:
 
 
 def _markdown(tables: Sequence[Sheet]) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(_markdown_text(cell) for cell in cells) + " |"
+    def line(cells: Iterable[str]) -> str:
+        return "| " + " | ".join(cells) + " |"
 
     parts = []
     for sheet in tables:
         rule = "|" + " --- |" * len(sheet.header)
-        body = "\n".join([line(sheet.header), rule, *map(line, sheet.rows)])
+        rows = [
+            line([f"**{cell}**" if (row, column) in sheet.bold else cell for column, cell in enumerate(cells)])
+            for row, cells in enumerate([*map(_markdown_text, cells)] for cells in sheet.rows)
+        ]
+        body = "\n".join([line(map(_markdown_text, sheet.header)), rule, *rows])
         title = f"**{_markdown_text(sheet.title)}**\n\n" if sheet.title else ""
         parts.append(f"{title}{body}\n")
     return "\n".join(parts)
@@ -307,7 +316,10 @@ def _markdown_text(text: str) -> str:
 def _latex(tables: Sequence[Sheet]) -> str:
     return "\n".join(
         latex_table(
-            sheet.title, sheet.print_header or [("", name) for name in sheet.header], sheet.print_rows or sheet.rows
+            sheet.title,
+            sheet.print_header or [("", name) for name in sheet.header],
+            sheet.print_rows or sheet.rows,
+            sheet.bold,
         )
         for sheet in tables
     )

@@ -3,7 +3,7 @@ r"""Write tables as LaTeX: text escaped, numbers as siunitx's `\num`, for the pa
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
@@ -28,21 +28,29 @@ ESCAPES = {
     "τ": r"$\tau$",
     "∞": r"$\infty$",
 }
-NUMBER = rf"[-+{MINUS}]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+NUMBER = rf"[-+{MINUS}]?\d+(?:,\d{{3}})*(?:\.\d+)?(?:e[-+]?\d+)?"
 NUMBER_WITH_ERROR = re.compile(rf"(?<![\w.])({NUMBER})(?: {PLUS_MINUS} ({NUMBER}))?(?![\w.])")
 NUMERIC_CELL = re.compile(
     rf"(?:{NUMBER})(?: {PLUS_MINUS} (?:{NUMBER}))?(?: \[(?:{NUMBER}|-?inf), (?:{NUMBER}|-?inf)\])?"
 )
 
 
-def latex_table(title: str, headings: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
+def latex_table(
+    title: str,
+    headings: Sequence[tuple[str, str]],
+    rows: Sequence[Sequence[str]],
+    bold: Collection[tuple[int, int]] = (),
+) -> str:
     r"""Return a table as LaTeX.
 
     Args:
         headings: for each column its group, which spans the group's columns, and its name.
         rows: cells of text; cells with nothing but a number, its error and its interval become `\num`.
+        bold: the cells to print in bold, by row and column.
     """
     cells = [[latex_cell(cell) for cell in row] for row in rows]
+    for row, column in bold:
+        cells[row][column] = rf"\textbf{{{cells[row][column]}}}"
     groups = [tuple(map(escaped, heading)) for heading in headings]
     columns = pd.MultiIndex.from_tuples(groups) if any(group for group, _ in groups) else [name for _, name in groups]
     styler = pd.DataFrame(cells, columns=columns).style.hide(axis="index")
@@ -53,7 +61,9 @@ def latex_table(title: str, headings: Sequence[tuple[str, str]], rows: Sequence[
         hrules=True,
         multicol_align="c",
     )
-    return f"% \\usepackage{{booktabs}}\n% \\usepackage{{siunitx}}\n{table}"
+    packages = ["% \\usepackage{booktabs}", "% \\usepackage{siunitx}"]
+    packages += ["% \\sisetup{text-series-to-math = true}"] if bold else []  # else \\num is never bold
+    return "\n".join([*packages, table])
 
 
 def latex_cell(text: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
+from orthobench.errors import UsageError
 from orthobench.files import refuse_other_kinds
+from orthobench.reporting.chosen_columns import chosen_sheets
 from orthobench.reporting.cycles import without_cycle_search
-from orthobench.reporting.export import condition_sheet, sheets
+from orthobench.reporting.export import Format, condition_sheet, sheets
 from orthobench.reporting.export import write as write_tables
 from orthobench.reporting.html import write_html, write_whole
 from orthobench.reporting.reproduction import everything_measured, keep_authors, reproduction
@@ -38,6 +40,8 @@ def write_report(
     variant_keys: Mapping[str, str],
     out: Path | None = None,
     account: Path | None = None,
+    columns: Sequence[str] = (),
+    bold_best: bool = False,
 ) -> list[Path] | str:
     """Write a report and return its files, or return tables as text if there is no `out`.
 
@@ -48,10 +52,19 @@ def write_report(
     Args:
         variant_keys: the variant of each experiment's runs, by the experiment's identity.
         account: a Markdown file in which an author describes what was reproduced; the page shows it.
+        columns: the columns of the conditions' tables; none: all of the format.
+        bold_best: print the best value of each metric in bold.
 
     Raises:
         UsageError: the scope is empty or names no paper, table or figure, or a file cannot be written.
     """
+    if (columns or bold_best) and (form not in get_args(Format) or scope.paper):
+        raise UsageError(
+            "`columns` and `bold_best` are for the tables of tasks in csv, json, markdown or latex: give one of these "
+            "forms, and leave `paper` out"
+        )
+    if bold_best and form in ("csv", "json"):
+        raise UsageError("`bold_best` is for markdown and latex, which have bold text: leave it out")
     if out is not None and form in KINDS_BY_FORMAT:
         refuse_other_kinds(out, KINDS_BY_FORMAT[form])  # before reading the database
     if form == "html":
@@ -75,7 +88,9 @@ def write_report(
         tables = figure_sheets(views, Styles(conditions))
     else:
         tables = [sheet for view in views for sheet in sheets(view)]
-    if not scope.paper:
+    if columns or bold_best:
+        tables = chosen_sheets(conditions, columns, bold_best)
+    elif not scope.paper:
         tables = [condition_sheet(condition, conditions) for condition in conditions]
     text = write_tables(form, tables)
     if out is None:

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from orthobench.errors import DamagedError, OrthobenchError, UsageError, shell_command
 from orthobench.files import DELETE_FILES, MAKE_ROOM, MAKE_WRITABLE, NO_INODES, has_no_inodes, is_full, unwritable
-from orthobench.location import Location, Place
+from orthobench.location import DATABASE_VARIABLE, Location, Place
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, ExceptionContext
@@ -147,13 +147,16 @@ PROTECTED = 0x6F627266
 
 
 def default_database(writes: bool) -> Location:
-    """Return the database of a command without `--db`: results.db, or runs.db if results.db is protected.
+    """Return the database of a command without `--db`.
 
-    As long as there is no runs.db, commands read the protected database, such as the reference results of a clone.
+    It is $ORTHOBENCH_DB, else results.db, or runs.db if results.db is protected. As long as there is no runs.db,
+    commands read the protected database, such as the reference results of a clone.
 
     Args:
         writes: whether the command adds runs.
     """
+    if named := os.environ.get(DATABASE_VARIABLE):
+        return Location(named)
     if not is_protected(Path(DEFAULT.real)) or (not writes and not Path(OWN.real).exists()):
         return DEFAULT
     return OWN

@@ -320,6 +320,39 @@ class Run(Base):
     def epochs(self) -> float:
         return self.iterations / self.iterations_per_epoch
 
+    def brief(self, status: str | None = None) -> dict[str, Any]:
+        """Return the run as a row of a list of runs.
+
+        Args:
+            status: the status now, if the stored one is out of date.
+        """
+        return {
+            "run": self.key,
+            "task": self.task,
+            "model": self.model,
+            "seed": self.seed,
+            "status": status or self.status,
+            "epochs": round(self.epochs, 2),
+            "metric": self.metric,
+            "final": self.final_value,
+            "best": self.best_value,
+            "parameters": self.parameter_count,
+            "solved_at": self.solved_at,
+            "tags": self.tags,
+        }
+
+    def __repr__(self) -> str:
+        """Describe the run and its result in one line."""
+        values = ((self.metric, self.final_value), ("best", self.best_value))
+        result = "".join(f", {name} {value:.4g}" for name, value in values if value is not None)
+        return f"<run {self.key}: {self.task} {self.model}, seed {self.seed}, {self.status}{result}>"
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        own = {name: value for name, value in self.brief().items() if value not in (None, [])}
+        return pd.DataFrame([own]).to_html(index=False, float_format="{:.4g}".format)
+
     @property
     def wall_seconds(self) -> float:
         """The wall-clock seconds of all phases."""

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from orthobench.errors import UsageError
-from orthobench.model import Model, Signature
+from orthobench.model import Model, ModelSettings, Signature
 from orthobench.probes.orthogonality import orthogonality
 from orthobench.recurrence import GradientTrace
+from orthobench.settings import describe_settings
 from orthobench.task import TrainingSettings
 from orthobench.testing.require import no_global_draws, require, require_apart
 from orthobench.training.optimizers import make_optimizer
@@ -88,6 +89,54 @@ def the_final_state_continues_a_sequence(model_class: Any) -> None:
     first, state = model(_inputs()[:3])
     second, _ = model(_inputs()[3:], state)
     torch.testing.assert_close(torch.cat((first, second)), whole, rtol=1e-4, atol=1e-5)
+
+
+def every_setting_is_read(model_class: Any) -> None:
+    """The model reads each setting of its own while it is built, runs or names its parameter groups.
+
+    A setting may depend on another one, so the check also tries other values of the settings.
+    """
+    own = set(model_class.Settings.model_fields) - set(ModelSettings.model_fields)
+    others = [{name: value} for name in sorted(own) for value in _some_values(model_class.Settings, name)]
+    unread = set(own)
+    for values in ({}, *others):
+        if unread:
+            unread -= _read_settings(model_class, values)
+    names = ", ".join(sorted(unread))
+    require(
+        not unread, f"nothing reads the setting{'s' * (len(unread) > 1)} {names}: use it, or leave it out of Settings"
+    )
+
+
+def _some_values(settings: Any, name: str) -> list[Any]:
+    """Return values that a setting may accept."""
+    (described,) = [each for each in describe_settings(settings) if each.name == name]
+    return [*described.choices] or [2, 1, 0.5, "none"]
+
+
+def _read_settings(model_class: Any, values: dict[str, Any]) -> set[str]:
+    """Return the settings that a model with these values reads; an empty set if the model refuses them."""
+    read: set[str] = set()
+
+    def note(self: Any, name: str) -> Any:
+        read.add(name)
+        return object.__getattribute__(self, name)
+
+    base = model_class.Settings
+    noting: Any = type(base.__name__, (base,), {"__getattribute__": note, "__module__": base.__module__})
+    try:
+        settings = noting.read({"hidden_size": HIDDEN, **values})
+        read.clear()  # validators have read the settings, too
+        model = _make(model_class, settings=settings)
+        model(_inputs(), trace=GradientTrace())
+        model.parameter_groups()
+        model.penalty()
+        model.recurrent_matrices()
+    except Exception:  # of the settings, which a plugin may refuse with any error
+        if not values:
+            raise
+        return set()
+    return set(base.model_fields) if "model_dump" in read or "__dict__" in read else read
 
 
 def settings_name_known_optimizers(model_class: Any) -> None:
@@ -194,6 +243,7 @@ CHECKS = (
     random_numbers_come_from_the_generator,
     settings_have_names_of_their_own,
     settings_name_known_optimizers,
+    every_setting_is_read,
     outputs_have_the_signatures_shape,
     readouts_agree_with_all_steps,
     padding_changes_nothing,

@@ -8,7 +8,7 @@ import torch
 
 from orthobench.model import ModelSettings
 from orthobench.sequences import valid_steps
-from orthobench.task import Batch, Stream, Task, TrainingSettings
+from orthobench.task import PROTOCOL_OF_MODELS, Batch, Stream, Task, TrainingSettings
 from orthobench.testing.require import no_global_draws, require, require_apart
 from orthobench.training.by_length import lengths_and_scores
 
@@ -59,9 +59,11 @@ def settings_have_names_of_their_own(task_class: Any) -> None:
     """No setting is named like a training setting or a common model setting, and presets use only existing settings."""
     require_apart(task_class.Settings.model_fields, TrainingSettings.model_fields, "the training")
     require_apart(task_class.Settings.model_fields, ModelSettings.model_fields, "every model")
-    strange = set(task_class.protocol) - set(TrainingSettings.model_fields)
+    strange = set(task_class.protocol) - set(TrainingSettings.model_fields) - set(PROTOCOL_OF_MODELS)
     require(not strange, f"protocol sets {', '.join(sorted(strange))}, which is not a training setting")
-    TrainingSettings.read(task_class.protocol)
+    of_models = {name: value for name, value in task_class.protocol.items() if name in PROTOCOL_OF_MODELS}
+    TrainingSettings.read({name: value for name, value in task_class.protocol.items() if name not in of_models})
+    ModelSettings.read(of_models)
 
 
 def batches_fit_the_signature(task_class: Any) -> None:

@@ -234,6 +234,11 @@ class Trainer:
         check_size(config.model_class, config.model_settings, task.signature)
         generator = seeded_generator(spec.seed, "model", spec.model)
         self.model = build_model(config.model_class, config.model_settings, task.signature, generator).to(device)
+        if task.carries_state and not self.model.initial_state(1):
+            raise UsageError(
+                f"{spec.task} carries the state from batch to batch, and {spec.model} has none that it takes back and "
+                "that begins with zeros: choose another task or model"
+            )
         self.groups = self.model.parameter_groups()
         self.optimizers = self._make_optimizers()
         self.batches = Batches(task, self.training, spec.seed, device)

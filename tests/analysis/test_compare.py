@@ -133,8 +133,8 @@ def test_models_are_compared_over_common_seeds(swept):
     for pairing, paired, smallest in ((("--paired",), True, 0.25), ((), False, 0.1)):
         (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json", *pairing).out)
         assert contrast["paired"] is paired
-        assert contrast["settings"]["model"] == ["rnn", "lstm"]
-        assert contrast["settings"]["forget_bias"][0] == "–"
+        assert contrast["settings"]["model"] == [["rnn"], ["lstm"]]
+        assert contrast["settings"]["forget_bias"] == [[None], [2.0]]
         assert contrast["environment"] == {}
         assert contrast["statuses"] == [{"finished": 3}, {"finished": 3}]
         assert [side["value"] for side in contrast["medians"]] == [np.median([*side.values()]) for side in (rnn, lstm)]
@@ -258,7 +258,7 @@ def test_mixed_settings_warn_in_any_notation(swept, tiny_options):
     assert not json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)[0]["caution"]
     swept("run", "adding", "rnn", *tiny_options, "-s", "learning_rate=0.0007")
     (mixed,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
-    assert mixed["settings"]["learning_rate"] == ["0.001, 0.0007", "0.001"]
+    assert mixed["settings"]["learning_rate"] == [[0.001, 0.0007], [0.001]]
     assert mixed["caution"] == "'model=rnn' mixes 2 settings of models or training: narrow it by key=value"
     (narrowed,) = json.loads(swept("compare", "model=rnn,learning_rate=7e-4", "model=lstm", "--json").out)
     assert not narrowed["caution"]

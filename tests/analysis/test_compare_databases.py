@@ -52,21 +52,21 @@ def test_test_matches_the_statistics_and_commits_are_named(databases, orthobench
     assert lstm["runs_of"] == "adding lstm"
     assert lstm["seeds"] == list(range(6))
     assert lstm["identical"] == 0
-    assert lstm["environment"]["commit"] == ["abc", "def"]
+    assert lstm["environment"]["commit"] == [["abc"], ["def"]]
     assert lstm["paired"]
     assert lstm["result"]["difference"] == pytest.approx(sum(BEFORE) / 6 - sum(AFTER) / 6)
     assert lstm["result"]["p"] == pytest.approx(wilcoxon(BEFORE, AFTER, method="exact").pvalue)
-    assert (rnn["runs_of"], rnn["settings"]) == ("adding rnn", {"model_version": ["1", "2"]})
+    assert (rnn["runs_of"], rnn["settings"]) == ("adding rnn", {"model_version": [["1"], ["2"]]})
 
 
 def test_runs_of_one_database_alone_are_listed_with_settings(databases, orthobench):
     record = json.loads(orthobench("compare", *databases, "--json").out)
     (scornn,) = record["only_first"]
     assert scornn["runs_of"].startswith("adding scornn")
-    assert scornn["settings"]["hidden_size"] == ["170", "190"]
+    assert scornn["settings"]["hidden_size"] == [[170], [190]]
     lstm, other = record["only_second"]
     assert (lstm["runs_of"], lstm["seeds"], lstm["settings"]) == ("adding lstm", [6], {})
-    assert other["settings"]["hidden_size"] == ["190", "170"]
+    assert other["settings"]["hidden_size"] == [[190], [170]]
 
 
 def test_identical_runs_are_counted(tmp_path, orthobench):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -12,10 +13,14 @@ import sys
 
 import pytest
 
+from orthobench.analysis.variants import variants
 from orthobench.assignments import parse_assignments
+from orthobench.cli.records import print_summary
 from orthobench.cli.show import reproduce
+from orthobench.execution.console import Console
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
+from orthobench.store import open_store
 
 HEAVY = {"torch", "pandas", "plotly", "sqlalchemy", "alembic", "numpy", "scipy", "pydantic"}
 
@@ -437,3 +442,30 @@ def test_output_is_complete_in_a_limited_encoding():
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "+- end")
+
+
+def test_sweep_ends_with_the_best_first_and_the_baseline(orthobench, tiny_options):
+    done = orthobench("sweep", "adding", "--models", "scornn,lstm,rnn", "--seeds", "2", *tiny_options)
+    table, _, advice = done.out.partition("the page: orthobench report --html\n")
+    assert advice == "more seeds: the same command with --seeds 3\n"
+    *_, rows = table.split("parameters")
+    lines = [line.split() for line in rows.splitlines()[1:] if line.strip()]
+    values = [float(line[1]) for line in lines]
+    assert values == sorted(values)
+    assert sorted(line[0] for line in lines) == ["baseline", "lstm", "rnn", "scornn"]
+    assert [line[0] for line in lines if line[0] != "baseline" and "best" in line] == [
+        next(line[0] for line in lines if line[0] != "baseline")
+    ]
+
+
+@pytest.mark.parametrize("width", [50, 60, 80])
+def test_narrow_summary_leaves_out_columns_and_no_digits(orthobench, tiny_options, monkeypatch, width):
+    orthobench("sweep", "adding", "--models", "scornn,lstm", "--seeds", "2", *tiny_options)
+    with open_store("results.db") as store:
+        rows = variants(store.runs())
+    output = io.StringIO()
+    monkeypatch.setattr("orthobench.cli.records.console", lambda: Console(file=output, width=width))
+    print_summary(rows)
+    text = output.getvalue()
+    assert all(str(row.final) in text for row in rows)
+    assert max(map(len, text.splitlines())) <= width

@@ -46,6 +46,10 @@ def complete(tmp_path):
         ("orthobench ls --status fi", ["finished"]),
         ("orthobench ls --model lst", ["lstm"]),
         ("orthobench cite timi", ["timit"]),
+        ("orthobench run adding torch.nn:RN", ["torch.nn:RNN", "torch.nn:RNNCell"]),
+        ("orthobench run adding torch.nn : LSTMC", ["LSTMCell"]),  # as bash splits it
+        ("orthobench sweep adding --models scornn,torch.nn : GRUC", ["GRUCell"]),
+        ("orthobench run adding nowhere.cells:", []),
     ],
 )
 def test_names_are_completed(complete, line, words):

@@ -10,7 +10,7 @@ import sys
 import pytest
 from support.records import make_run_record
 
-from orthobench.cli.console import Console
+from orthobench.execution.console import Console
 from orthobench.location import Location
 from orthobench.process import HarmlessStream, harmless, lasting_output
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
@@ -126,3 +126,12 @@ def test_output_of_a_run_stays_harmless_after_its_reader_left(tmp_path, monkeypa
     assert file.read_text() == f"{harmless(EVIL)}\n" * 2
     with pytest.raises(AttributeError):
         sys.stdout.buffer  # noqa: B018
+
+
+def test_lines_arrive_at_once_under_pythonunbuffered(tmp_path, monkeypatch):
+    file = tmp_path / "log"
+    with file.open("wb", buffering=0) as raw:
+        monkeypatch.setattr("sys.stderr", io.TextIOWrapper(raw, write_through=True))  # as PYTHONUNBUFFERED=1 makes it
+        with lasting_output():
+            print("epoch 1", file=sys.stderr)
+            assert file.read_text() == "epoch 1\n"

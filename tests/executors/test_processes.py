@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from orthobench.cli.display import TerminalDisplay
-from orthobench.cli.progress import SideBySide
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
+from orthobench.execution.progress import SideBySide
 from orthobench.execution.session import Session
 from orthobench.executors.job import Ending, SinkFactory, train_job
 from orthobench.executors.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots

@@ -7,10 +7,7 @@ import sys
 
 import pytest
 import torch
-
-import orthobench.nn
-
-LAYERS = {name: getattr(orthobench.nn, name) for name in orthobench.nn.__all__ if name != "RecurrentLayer"}
+from support.layers import LAYERS
 
 # Another process, since numbers that are written past the end of a tensor may end it.
 PROGRAM = """
@@ -20,7 +17,7 @@ import orthobench.nn
 from orthobench.recurrence.cpu import comparison, native
 
 torch.set_num_threads(1)
-layers = {name: getattr(orthobench.nn, name) for name in orthobench.nn.__all__ if name != "RecurrentLayer"}
+layers = {name: getattr(orthobench.nn, name) for name in orthobench.nn.cells.__all__ if not name.endswith("Cell")}
 x = torch.randn(7, 4, 3, generator=torch.Generator().manual_seed(1))
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.layers import LAYERS
 
 import orthobench.nn
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "layers.md"
-LAYERS = {name: getattr(orthobench.nn, name) for name in orthobench.nn.__all__ if name != "RecurrentLayer"}
 WITHOUT_ONNX = {"LRU"}
 ONNX = sorted(set(LAYERS) - WITHOUT_ONNX)
 QUICK = {"EXPRNN", "LSTM", "KRU"}
@@ -36,7 +36,7 @@ def test_fixed_matrices_give_the_same_outputs(name, x):
 @pytest.mark.filterwarnings("ignore")
 def test_exported_program_gives_the_same_outputs(name, x):
     layer = layer_of(name)
-    program = torch.export.export(layer.for_inference(), (x,))
+    program = torch.export.export(layer.for_inference(), (x,), strict=False)
     other = x.flip(1) * 0.5
     with torch.no_grad():
         torch.testing.assert_close(program.module()(other)[0], layer(other)[0])
@@ -63,7 +63,7 @@ def test_export_leaves_no_cached_tensors(x):
     """The first use of a size inside an exported program must not serve later calls."""
     size = 9
     layer = orthobench.nn.Antisymmetric(2, size, generator=torch.Generator().manual_seed(0))
-    torch.export.export(layer, (x,))
+    torch.export.export(layer, (x,), strict=False)
     entries = layer.cells[0].recurrent_entries.detach()
     expected = torch.zeros(size, size)
     expected[tuple(torch.triu_indices(size, size, 1))] = entries
@@ -77,7 +77,7 @@ def test_examples_of_the_document_run(tmp_path, monkeypatch):
     names = {"MyModel": orthobench.nn.RNN.model}
     for block in blocks:
         exec(compile(block, "docs/layers.md", "exec"), names)
-    assert len(blocks) == 4
+    assert len(blocks) == 8
     assert (tmp_path / "layer.onnx").stat().st_size > 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.layers import LAYERS
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
 
@@ -20,7 +21,6 @@ from orthobench.nn import GRU, LSTM, RNN, FullURNN, RecurrentLayer, ScoRNN, Soft
 from orthobench.plugins import Catalog
 from orthobench.recurrence import use_backend
 
-LAYERS = {name: getattr(orthobench.nn, name) for name in orthobench.nn.__all__ if name != "RecurrentLayer"}
 each_layer = pytest.mark.parametrize("name", LAYERS)
 T, B, M, N = 7, 4, 3, 16
 
@@ -255,13 +255,6 @@ def test_gradients_match_finite_differences_in_float64(name):
     assert torch.autograd.gradcheck(lambda x: layer(x)[0], inputs)
 
 
-@pytest.mark.parametrize("name", ["ScoRNN", "LSTM", "CoRNN", "URNN"])
-def test_reference_supports_double_backward(name):
-    layer = LAYERS[name](2, 4, dtype=torch.float64, generator=generator())
-    inputs = torch.randn(3, 1, 2, dtype=torch.float64, generator=generator(1), requires_grad=True)
-    assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], inputs)
-
-
 def test_kernels_refuse_double_backward(x):
     layer = ScoRNN(M, N)
     x.requires_grad_()
@@ -271,35 +264,6 @@ def test_kernels_refuse_double_backward(x):
     with use_backend("reference"):
         (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
         gradient.sum().backward()
-
-
-def test_torch_func_works_on_the_reference(x):
-    layer = LSTM(M, N, generator=generator())
-    parameters = dict(layer.named_parameters())
-
-    def loss(values):
-        return torch.func.functional_call(layer, values, (x,))[0].square().sum()
-
-    with use_backend("reference"):
-        derivatives = torch.func.grad(loss)(parameters)
-    layer(x)[0].square().sum().backward()
-    for name, gradient in derivatives.items():
-        torch.testing.assert_close(gradient, gradients(layer)[name])
-
-
-@pytest.mark.parametrize("name", ["ScoRNN", "LSTM", "LRU", "FullURNN"])
-@pytest.mark.filterwarnings("ignore")
-def test_compiled_layer_gives_the_same_outputs(name, x):
-    layer = LAYERS[name](M, N, num_layers=2, generator=generator())
-    duplicate = copy.deepcopy(layer)
-    output, _ = layer(x)
-    output.square().sum().backward()
-    torch.compiler.reset()
-    compiled, _ = torch.compile(duplicate, backend="aot_eager")(x)
-    compiled.square().sum().backward()
-    torch.testing.assert_close(compiled, output)
-    for parameter, gradient in gradients(layer).items():
-        torch.testing.assert_close(gradients(duplicate)[parameter], gradient)
 
 
 def test_dropout_acts_between_layers_in_training_only(x):
@@ -373,12 +337,17 @@ def test_user_model_becomes_a_layer(x):
         ((3, 0), {}, "hidden_size=0: should be greater than or equal to 1"),
         ((3, 8, 0), {}, "num_layers=0 should be a whole number, at least 1"),
         ((3, 2.5), {}, "hidden_size=2.5: should be a whole number"),
-        ((3, 8), {"dropout": 0.5}, "dropout acts between layers: give num_layers of 2 or more, or dropout=0"),
+        (
+            (3, 8, 1, "tanh"),
+            {},
+            "bias=tanh should be true or false, as in torch.nn.LSTM; give nonlinearity",
+        ),
+        ((3, 8), {"nonlinearity": "gelu"}, "activation=gelu: should be 'modrelu', 'relu' or 'tanh'"),
         ((3, 8, 2), {"dropout": 1.0}, "dropout=1.0 should be at least 0 and below 1"),
         ((3, 8), {"proj_size": -1}, "proj_size=-1 should be a whole number, at least 0"),
         ((3, 8), {"embedding_size": 4}, "embedding_size is a setting of whole models"),
         ((3, 8), {"embedding_start": "normal"}, "embedding_start is a setting of whole models"),
-        ((3, 8), {"negative_one": 4}, "negative_one"),
+        ((3, 8), {"negative_one": 4}, "unknown setting 'negative_one': did you mean negative_ones?"),
         ((3, 8), {"negative_ones": 9}, "negative_ones=9 should be a whole number from 0 to hidden_size"),
     ],
 )

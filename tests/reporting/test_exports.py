@@ -91,6 +91,7 @@ def test_unmeasured_figure_names_its_command(database, tmp_path):
         ("1.2e-05 ± 3e-06", r"\num{1.2e-05 +- 3e-06}"),
         ("−3.5", r"\num{-3.5}"),
         ("0.12 [0.1, 0.3]", r"\num{0.12} [\num{0.1}, \num{0.3}]"),
+        ("0.12 [0, 4.5e-07]", r"\num{0.12} [\num{0}, \num{4.5e-07}]"),
         ("0.12 [0.1, inf]", r"\num{0.12} [\num{0.1}, $\infty$]"),
         ("scoRNN, n = 170", "scoRNN, n = 170"),
         ("≈16k", r"$\approx$16k"),

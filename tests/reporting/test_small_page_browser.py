@@ -42,7 +42,10 @@ def choose(browser, name: str, value: str) -> None:
 def go(browser, words: str) -> None:
     """Follow a link of the head, and wait until its page stands."""
     browser.find_element("link text", words).click()
-    wait(browser, lambda page: page.find_element("css selector", "nav [aria-current]").get_attribute("textContent") == words)
+    wait(
+        browser,
+        lambda page: page.find_element("css selector", "nav [aria-current]").get_attribute("textContent") == words,
+    )
 
 
 def open_page(browser, page: Path, fragment: str = "") -> None:

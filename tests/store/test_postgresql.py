@@ -320,7 +320,7 @@ def test_command_stops_with_one_line_and_resumes(
     with monkeypatch.context() as patched:
         stopping = StopsServer(postgres_server, "immediate", None)
         patched.setattr(
-            "orthobench.cli.progress.Progress.on_iteration", lambda _, iteration: stopping.on_iteration(iteration)
+            "orthobench.execution.progress.Progress.on_iteration", lambda _, iteration: stopping.on_iteration(iteration)
         )
         try:
             stopped = orthobench(*command)

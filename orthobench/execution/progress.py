@@ -1,4 +1,4 @@
-"""Display the progress of runs and downloads: live on a terminal, as plain lines elsewhere.
+"""Display the progress of runs and downloads: live on a terminal or in a notebook, as plain lines elsewhere.
 
 A live row fits on one line of the terminal. A wide terminal shows everything, below `WIDE` columns the row has neither
 bar nor settings, and below `MEDIUM` columns it shows only the run and its metric.
@@ -6,27 +6,51 @@ bar nor settings, and below `MEDIUM` columns it shows only the run and its metri
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from orthobench.execution.display import Display, JobsDisplay
 from orthobench.training.events import Evaluation, EventSink, RunStart
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
+    from orthobench.executors.job import Outcome
+    from orthobench.planning.plan import PlannedRun
+
 WIDE, MEDIUM = 120, 60
 """Widths of terminals, in columns."""
+NOTEBOOK = 120
+"""The width of a notebook's cell, in columns."""
+RENEWED = 0.2
+"""The least number of seconds between two versions of a notebook's display."""
+CELL = '<pre style="white-space:pre;overflow-x:auto;line-height:normal">{code}</pre>'
+"""The HTML of a notebook's display."""
+
+
+def ipython() -> Any:
+    """Return the IPython shell in which this process runs, or None. It is asked without importing IPython."""
+    module = sys.modules.get("IPython")
+    return None if module is None else module.get_ipython()
+
+
+def is_notebook() -> bool:
+    """Tell whether output goes to cells of a notebook."""
+    return getattr(ipython(), "kernel", None) is not None
 
 
 def is_live() -> bool:
-    """Tell whether stderr is a terminal that can move its cursor."""
-    return sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    """Tell whether the display can renew its rows: in a notebook, or on a terminal that can move its cursor."""
+    is_terminal = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    return is_terminal or is_notebook()
 
 
 def short_label(label: str) -> str:
@@ -122,12 +146,12 @@ def _bar() -> Bar:
     from rich.progress import Progress as Bar
     from rich.table import Column
 
-    from orthobench.cli.console import Console
+    from orthobench.execution.console import Console
 
     def text(template: str) -> TextColumn:
         return TextColumn(template, markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, width=NOTEBOOK if is_notebook() else None)
     fields = "{task.fields[position]}  {task.fields[result]} {task.fields[baseline]}"
     columns: list[ProgressColumn]
     if console.width >= WIDE:
@@ -136,7 +160,44 @@ def _bar() -> Bar:
         columns = [text("{task.fields[short]}"), text("{task.fields[result]}"), TimeRemainingColumn()]
     else:
         columns = [text("{task.fields[short]}"), text("{task.fields[value]}")]
-    return Bar(*columns, console=console)
+    return (notebook_bar() if is_notebook() else Bar)(*columns, console=console)
+
+
+def notebook_bar() -> type[Bar]:
+    """Return the class of live tables for notebooks.
+
+    rich's own needs ipywidgets. This one is the output of a cell, which IPython replaces by the newer one.
+    """
+    from rich.progress import Progress as Bar
+
+    from orthobench.execution.console import Console
+
+    class NotebookBar(Bar):
+        shown_at = -math.inf
+
+        def start(self) -> None:
+            from IPython.display import display
+
+            self.cell = display(self, display_id=True)
+
+        def update(self, *arguments: Any, **fields: Any) -> None:
+            super().update(*arguments, **fields)
+            if time.monotonic() - self.shown_at > RENEWED:
+                self.renew()
+
+        def renew(self) -> None:
+            self.shown_at = time.monotonic()
+            self.cell.update(self)
+
+        stop = renew
+
+        def _repr_mimebundle_(self, *_: Any, **__: Any) -> dict[str, str]:
+            drawn = Console(file=io.StringIO(), width=NOTEBOOK, record=True, force_jupyter=False)
+            drawn.print(self.get_renderable())
+            text = drawn.export_text(clear=False)
+            return {"text/plain": text, "text/html": drawn.export_html(inline_styles=True, code_format=CELL)}
+
+    return NotebookBar
 
 
 def add_row(bar: Bar, label: str, total: int | None = None, **fields: str) -> TaskID:
@@ -150,7 +211,7 @@ def busy(text: str, shown: bool = True) -> Iterator[None]:
     """Show on stderr what the command does in the `with` block: with a spinner on a terminal, else with a line.
 
     Args:
-        shown: False if the command can only end in an error, so that only the error is shown.
+        shown: False if the user wants no progress, or if the command can only end in an error.
     """
     if not shown:
         yield
@@ -161,7 +222,7 @@ def busy(text: str, shown: bool = True) -> Iterator[None]:
         return
     from rich.markup import escape
 
-    from orthobench.cli.console import Console
+    from orthobench.execution.console import Console
 
     with Console(stderr=True).status(escape(text)):
         yield
@@ -183,7 +244,7 @@ class SideBySide(LiveDisplay):
 
     def print_line(self, text: str) -> None:
         """Print a line above the live display."""
-        if self.live:
+        if self.live and not is_notebook():
             self.bar.console.print(text)
         else:
             print(text, file=sys.stderr)
@@ -202,7 +263,8 @@ class SideBySide(LiveDisplay):
         finally:
             fields = next(row.fields for row in self.bar.tasks if row.id == progress.row)
             self.bar.remove_task(progress.row)
-            self.print_line(f"{label}: {fields['position']}  {fields['result']} {fields['baseline']}")
+            if not is_notebook():  # its table of results follows
+                self.print_line(f"{label}: {fields['position']}  {fields['result']} {fields['baseline']}")
             self.ended += 1
             self.bar.update(self.all, completed=self.ended, **self._ended_of(self.runs))
 
@@ -213,6 +275,104 @@ class SideBySide(LiveDisplay):
         return {"position" if is_wide else "result": text, "value": text}
 
 
+class JobLines(JobsDisplay):
+    """A display of jobs that train in this process, one after another.
+
+    Args:
+        spell: rewrites a message for its reader.
+    """
+
+    def __init__(self, spell: Callable[[str], str]) -> None:
+        self.spell = spell
+        self.refusals: set[str] = set()
+
+    @contextmanager
+    def open_sink(self, label: str) -> Iterator[EventSink]:
+        with Progress(label) as progress:
+            yield progress
+
+    def print_line(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        from orthobench.executors.job import Ending
+
+        label, cause = outcome.job.label, outcome.cause
+        if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
+            self.print_line(f"{label} {outcome.ending}: {cause}")
+        elif outcome.ending == Ending.REFUSED:
+            if cause not in self.refusals:  # a full disk affects every run, but is reported once
+                self.print_line(f"{label} cannot be started: {self.spell(cause)}")
+            self.refusals.add(cause)
+        elif outcome.ending == Ending.PRUNED:
+            self.print_line(f"{label} {cause}")
+        elif outcome.ending == Ending.BUSY:
+            self.print_line(f"{label} is left to another process: {cause}")
+
+
+class QuietJobs(JobLines):
+    """A display of jobs that says only which ones have no result."""
+
+    @contextmanager
+    def open_sink(self, label: str) -> Iterator[EventSink]:
+        yield EventSink()
+
+
+class JobRows(JobLines):
+    """A display of jobs that train at the same time."""
+
+    def __init__(self, rows: SideBySide, spell: Callable[[str], str]) -> None:
+        super().__init__(spell)
+        self.rows = rows
+
+    def open_sink(self, label: str) -> AbstractContextManager[EventSink]:  # type: ignore[override]
+        return self.rows.open_sink(label)
+
+    def print_line(self, text: str) -> None:
+        self.rows.print_line(text)
+
+
+class ProgressDisplay(Display):
+    """A display of the progress of a session on stderr, or in the cell of a notebook.
+
+    Args:
+        quiet: show no progress, only what went wrong.
+        spell: rewrites a message for its reader.
+    """
+
+    def __init__(self, quiet: bool = False, spell: Callable[[str], str] = str) -> None:
+        self.quiet = quiet
+        self.spell = spell
+
+    @contextmanager
+    def open_jobs(self, count: int, in_this_process: bool) -> Iterator[JobsDisplay]:
+        if self.quiet:
+            yield QuietJobs(self.spell)
+        elif in_this_process:
+            yield JobLines(self.spell)
+        else:
+            with SideBySide(count) as rows:
+                yield JobRows(rows, self.spell)
+
+    def on_profile(self, run: PlannedRun) -> None:
+        self.print_line(f"trying a few steps of {run.label}")
+
+    def print_line(self, text: str) -> None:
+        if not self.quiet:
+            print(self.spell(text), file=sys.stderr)
+
+    def on_budget_spent(self, not_started: int) -> None:
+        print(f"the budget is spent: {not_started} runs are left for another time", file=sys.stderr)
+
+    def on_stop_request(self) -> None:
+        print("stopping after this iteration; a second signal stops at once", file=sys.stderr)
+
+
+def default_display() -> Display:
+    """Return the display for a call that names none: of the progress inside IPython, of nothing elsewhere."""
+    return Display() if ipython() is None else ProgressDisplay()
+
+
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -220,13 +380,17 @@ def _clock(seconds: float) -> str:
 
 
 class Downloads:
-    """A display of downloads; as a context manager it opens the live display."""
+    """A display of downloads; as a context manager it opens the live display.
 
-    def __init__(self) -> None:
+    Args:
+        quiet: show nothing.
+    """
+
+    def __init__(self, quiet: bool = False) -> None:
         from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
         from rich.progress import Progress as Bar
 
-        from orthobench.cli.console import Console
+        from orthobench.execution.console import Console
 
         columns = (
             TextColumn("{task.description}", markup=False),
@@ -235,7 +399,8 @@ class Downloads:
             TransferSpeedColumn(),
             TimeRemainingColumn(),
         )
-        self.live = is_live()
+        self.quiet = quiet
+        self.live = is_live() and not quiet
         self.bar = Bar(*columns, console=Console(stderr=True), disable=not self.live)
         self.rows: dict[str, TaskID] = {}
 
@@ -251,5 +416,5 @@ class Downloads:
         if name not in self.rows:
             self.rows[name] = self.bar.add_task(name, total=total)
         self.bar.update(self.rows[name], completed=done)
-        if not self.live and done >= total:
+        if not self.live and not self.quiet and done >= total:
             print(f"{name}: {done} bytes", file=sys.stderr)

@@ -1,0 +1,102 @@
+"""Tables with chosen columns, and the best values in bold."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.databases import experiment
+
+import orthobench as ob
+from orthobench.analysis.conditions import collect
+from orthobench.papers import Printed
+from orthobench.reporting.chosen_columns import chosen_sheets
+from orthobench.reporting.export import write
+from orthobench.store import Status
+
+ENDS = {"rnn": [0.03, 0.04, 0.05], "lstm": [0.01, 0.02, 0.06]}
+
+
+@pytest.fixture
+def conditions(database):
+    for model, ends in ENDS.items():
+        trained = experiment(model, "last", [Printed(metric="mse", value=0.01)])
+        for seed, end in enumerate(ends):
+            database.run(trained, seed, test=[0.2, min(ends) / 2 if model == "rnn" else 0.2, end])
+    return collect(database.store)
+
+
+def text(conditions, form, *columns, bold_best=False):
+    return write(form, chosen_sheets(conditions, columns, bold_best))
+
+
+def test_columns_are_those_of_the_user_in_this_order(conditions):
+    written = text(conditions, "csv", "mse", "model", "n", "learning_rate", "final")
+    rows = list(csv.DictReader(io.StringIO(written)))
+    assert [*rows[0]][2:] == [
+        *("mse", "mse_low", "mse_high", "model", "hidden_size", "learning_rate"),
+        *("final", "final_low", "final_high"),
+    ]
+    assert [row["model"] for row in rows] == ["lstm", "rnn"]  # the best first
+    for row in rows:
+        for name in ("mse", "final"):
+            assert float(row[name]) == pytest.approx(np.mean(ENDS[row["model"]]))
+    (table,) = json.loads(text(conditions, "json", "hidden_size", "clip_norm", "shuffle", "forget_bias"))
+    rnn = {"hidden_size": 8, "clip_norm": None, "shuffle": False, "forget_bias": None}
+    assert [{name: row[name] for name in rnn} for row in table["rows"]][1] == rnn
+
+
+def test_latex_has_the_best_mean_of_each_metric_in_bold(conditions):
+    latex = text(conditions, "latex", "model", "parameters", "end", "best", bold_best=True)
+    lstm, rnn = [line.split(" & ") for line in latex.splitlines() if line.startswith(("lstm", "rnn"))]
+    assert lstm[2].startswith(r"\textbf{\num{0.03} [")
+    assert rnn[3].startswith(r"\textbf{\num{0.015}")
+    assert latex.count(r"\textbf") == 2
+    assert r"\sisetup{text-series-to-math = true}" in latex
+    assert r"\toprule" in latex
+    assert r"\textbf" not in text(conditions, "latex", "model", "end")
+
+
+def test_highest_mean_is_the_best_of_a_metric_that_is_maximised(conditions):
+    (condition,) = conditions
+    maximised = replace(condition, metric=replace(condition.metric, goal="max"))
+    (sheet,) = chosen_sheets([maximised], ["model", "end"], bold_best=True)
+    ((row, column),) = sheet.bold
+    assert (sheet.rows[row][0], sheet.header[column]) == ("rnn", "MSE, end [95 %]")
+
+
+def test_diverged_and_equal_values(database):
+    for model in ("rnn", "lstm"):
+        trained = experiment(model, "last", [Printed(metric="mse", value=0.01)])
+        database.run(trained, 0, test=[0.2, 0.1])
+    database.run(experiment("gru", "last", [Printed(metric="mse", value=0.01)]), 0, [0.2], status=Status.DIVERGED)
+    markdown = text(collect(database.store), "markdown", "model", "end", "median", bold_best=True)
+    rows = {line.split(" | ")[0].strip("| "): line for line in markdown.splitlines() if line.startswith("| ")}
+    assert rows["rnn"].count("**0.1**") == rows["lstm"].count("**0.1**") == 2
+    assert rows["gru"] == "| gru | – | diverged |"
+
+
+def test_unknown_column_gets_the_nearest(conditions):
+    for name, meant in (("modle", "model"), ("hidden_sizes", "hidden_size"), ("lr", "learning_rate")):
+        with pytest.raises(ob.UsageError, match=f"unknown column '{name}': did you mean {meant}"):
+            chosen_sheets(conditions, ["model", name], bold_best=False)
+
+
+def test_command_writes_the_table_and_refuses_other_forms(orthobench, after, tiny_options):
+    after(("sweep", "adding", "--models", "rnn,lstm", *tiny_options))
+    table = orthobench("report", "--format", "latex", "--columns", "model,end", "--columns", "n", "--bold-best")
+    assert table.err == ""
+    assert r"model & MSE, end & hidden\_size \\" in table.out
+    assert ob.report("results.db", form="latex", columns=["model", "end", "n"], bold_best=True) == table.out
+    for words in (
+        ["--html", "--columns", "model"],
+        ["--format", "csv", "--bold-best"],
+        ["--format", "latex", "--paper", "helfrich2018", "--bold-best"],
+        ["--format", "latex", "--columns", "model,"],
+    ):
+        refused = orthobench("report", *words)
+        assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)

@@ -1,0 +1,356 @@
+"""Layers of other programs by name and as classes: where they are found, their identity, and what is refused."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import linecache
+import pickle
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import orthobench as ob
+from orthobench.errors import UsageError
+from orthobench.executors.job import Job
+from orthobench.location import Location
+from orthobench.plugins import Catalog
+from orthobench.plugins.layers import notebook_module
+from orthobench.spec import resolve, resolve_again
+
+CELL = """
+import torch
+from torch import nn
+{imports}
+{before}
+
+class MyCell(nn.Module):
+    def __init__(self, input_size, hidden_size, leak=0.5):
+        super().__init__()
+        self.W = nn.Parameter(torch.zeros(hidden_size, hidden_size))
+        self.U = nn.Linear(input_size, hidden_size)
+        self.leak = {leak}
+
+    def forward(self, x, h=None):
+        h = x.new_zeros(len(x), len(self.W)) if h is None else h
+        return self.leak * h + torch.tanh(self.U(x) + h @ self.W.T)
+"""
+
+
+def text(imports: str = "", before: str = "", leak: str = "leak") -> str:
+    return CELL.format(imports=imports, before=before, leak=leak)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def _write(name: str, content: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        return path
+
+    return _write
+
+
+def spec(name: Any, **settings: Any) -> Any:
+    return resolve(Catalog(), "adding", name, {"hidden_size": 4, **settings}).spec
+
+
+def test_layer_of_a_package_runs_like_a_model(orthobench, tiny_options):
+    command = ("run", "adding", "torch.nn:GRU", *tiny_options, "-s", "num_layers=2", "-s", "probes=jacobian")
+    assert orthobench(*command).code == 0
+    (run,) = json.loads(orthobench("ls", "--json").out)
+    assert (run["model"], run["status"]) == ("torch.nn:GRU", "finished")
+    record = json.loads(orthobench("show", run["run"], "--json").out)
+    (facts,) = record["environment"]["plugins"]
+    assert facts["distribution"] == "torch"
+    assert facts["version"] == torch.__version__.partition("+")[0]
+    assert list(facts["files"]) == ["torch/nn/modules/rnn.py"]
+    again = orthobench(*command)
+    assert "it/s" not in again.err  # it is found under the same key
+
+
+def test_every_probe_measures_a_layer(orthobench, tiny_options):
+    given = ("-s", "probes=jacobian,heat_map")
+    assert orthobench("sweep", "adding", "--models", "torch.nn:RNN,torch.nn:LSTM", *tiny_options, *given).code == 0
+    with ob.open_results() as results:
+        for key in results.runs()["run"]:
+            for name in ("gradient_norm/h", "gradient_norm_of_mean/h", "jacobian/end_to_end", "heat_map/h"):
+                values = results.vectors(key, name).to_numpy(dtype=float)
+                assert values.size > 0, name
+                assert (values != 0).any(), name
+        models = dict(zip(results.runs()["run"], results.runs()["model"], strict=True))
+        measured = results.metrics(name="orthogonality/weight_hh_l0")["run"]
+        assert {models[run] for run in measured} == {"torch.nn:RNN"}  # the blocks of an LSTM are those of gates
+
+
+def test_file_module_and_notebook_have_an_identity_that_follows_their_text(write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("cell.py", text())
+    write("lab/__init__.py", "")
+    write("lab/parts/scales.py", "LEAK = 0.5\n")
+    write("lab/unused.py", "raise RuntimeError\n")
+    write("lab/cells.py", text(imports="from .parts.scales import LEAK", leak="LEAK"))
+    names = {"./cell.py:MyCell": "cell.py:MyCell", "lab.cells:MyCell": "lab.cells:MyCell"}
+    before = {name: spec(name) for name in names}
+    assert {name: each.model for name, each in before.items()} == names
+    write("lab/unused.py", "raise ValueError\n")
+    assert all(spec(name).key == each.key for name, each in before.items())
+    write("cell.py", text(leak="0.25"))
+    write("lab/parts/scales.py", "LEAK = 0.25\n")
+    assert all(spec(name).model_version != each.model_version for name, each in before.items())
+
+
+def test_a_job_carries_the_text(write, tmp_path, monkeypatch):
+    """Another machine, without the files, trains the same run."""
+    monkeypatch.chdir(tmp_path)
+    write("cell.py", text(imports="from beside import LEAK", leak="LEAK"))
+    write("beside.py", "LEAK = 0.75\n")
+    write("lab2/cells.py", text(imports="from lab2.scales import LEAK", leak="LEAK"))
+    write("lab2/scales.py", "LEAK = 0.25\n")
+    for name, leak in (("cell.py:MyCell", 0.75), ("lab2.cells:MyCell", 0.25)):
+        config = resolve(Catalog(), "adding", name, {"hidden_size": 4})
+        job = Job(config.spec, "", Location.of("x.db"), plugins=config.catalog.files)
+        code = (
+            "import pickle, sys\njob = pickle.load(sys.stdin.buffer)\nconfig = job.resolve()\n"
+            "model = config.model_class\nassert config.spec == job.spec\n"
+            "print(model.make(config.model_settings, 2, 4).leak)"
+        )
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir(exist_ok=True)
+        done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(job), cwd=elsewhere, capture_output=True)
+        assert done.stdout.decode().strip() == str(leak), done.stderr.decode()
+
+
+def test_layers_of_one_package_keep_the_modules_that_they_import_later(write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    late = text().replace("        super().__init__()\n", "        super().__init__()\n        from . import late\n", 1)
+    write("lab4/a.py", late)
+    write("lab4/late.py", "")
+    write("lab4/b.py", text())
+    catalog = Catalog()
+    first = catalog.load("model", "lab4.a:MyCell")
+    catalog.load("model", "lab4.b:MyCell")
+    assert first.make(first.Settings(hidden_size=4), 2, 4).leak == 0.5
+
+
+def test_an_edit_after_the_import_is_noticed(write, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    write("lab3.py", text())
+    cls = importlib.import_module("lab3").MyCell
+    assert spec(cls).model == "lab3:MyCell"
+    write("lab3.py", text(leak="1 - leak"))
+    with pytest.raises(UsageError, match=r"lab3\.py has changed since it was imported: reload lab3"):
+        spec(cls)
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """Run cells as a notebook does: in the main module, with their text known to linecache."""
+    main = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+    def run(*cells: str) -> types.SimpleNamespace:
+        for number, cell in enumerate(cells):
+            file = f"<ipykernel-input-{number}>"
+            linecache.cache[file] = (len(cell), None, cell.splitlines(keepends=True), file)
+            exec(compile(cell, file, "exec"), vars(main))
+        return types.SimpleNamespace(**vars(main))
+
+    return run
+
+
+CELLS = (
+    "import math\nimport torch\nimport torch.nn as nn\nfrom functools import reduce\nSCALES = [0.5, 0.25]\n"
+    "def start(n):\n    return nn.init.eye_(torch.empty(n, n)) * SCALES[0]\n",
+    "class Base(nn.Module):\n    pass\n",
+    "class Own(Base):\n    def __init__(self, input_size, hidden_size, act: str = 'tanh'):\n"
+    "        super().__init__()\n        self.W = nn.Parameter(start(hidden_size))\n"
+    "        self.U = nn.Linear(input_size, hidden_size)\n        self.act = getattr(torch, act)\n\n"
+    "    def forward(self, x, h=None):\n        df = x\n"
+    "        h = x.new_zeros(len(x), len(self.W)) if h is None else h\n"
+    "        return self.act(self.U(df) + h @ self.W * math.cos(0))\n",
+    "df = object()\n",
+)
+
+
+def test_class_of_a_notebook_is_a_module_of_what_it_uses(notebook, tmp_path, tiny, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = notebook(*CELLS)
+    source = notebook_module(cells.Own)
+    namespace: dict[str, Any] = {"__name__": "elsewhere"}
+    exec(source, namespace)
+    assert torch.equal(namespace["Own"](2, 3).W, 0.5 * torch.eye(3))
+    assert "reduce" not in source
+    run = ob.run("adding", cells.Own, db="x.db", settings=tiny)
+    assert (run.model, run.status) == ("notebook:Own", "finished")
+    trained = ob.load_model(run.key, db="x.db")  # by its name alone
+    assert type(trained.model.layer).__name__ == "Own"
+    swept = ob.sweep("adding", [cells.Own, "scornn", nn.RNN], settings=tiny, db="x.db", jobs=0)
+    assert [each.model for each in swept.runs] == ["notebook:Own", "scornn", "torch.nn:RNN"]
+    assert swept.runs[0].key == run.key
+    changed = notebook(CELLS[0].replace("0.5,", "0.75,"), *CELLS[1:3])
+    assert spec(changed.Own).model_version != run.spec["model_version"]
+
+
+def test_value_of_a_notebook_that_no_text_gives_is_named(notebook):
+    cells = notebook(
+        *CELLS[:3], "df = object()\nclass Uses(Own):\n    def forward(self, x, h=None):\n        return df\n"
+    )
+    with pytest.raises(UsageError, match="Uses uses `df`, which is not an import, function, class or constant"):
+        notebook_module(cells.Uses)
+    cells = notebook(*CELLS[:3], "def make():\n    class Inner(Own):\n        pass\n    return Inner\n")
+    with pytest.raises(UsageError, match="define it at the top of a module or notebook"):
+        spec(cells.make())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("torch.nn:GRUU", "unknown class of torch.nn 'GRUU': did you mean GRU?"),
+        ("torch.nnn:GRU", "unknown module of torch 'nnn': did you mean nn?"),
+        ("numppy.linalg:X", "there is no package 'numppy' here: did you mean numpy"),
+        ("torch.nn:", "names no layer"),
+        ("torch.nn:functional", "torch.nn:functional is not a class"),
+        ("numpy:ndarray", "numpy:ndarray"),
+        ("absent.py:MyCell", "there is no file absent.py here"),
+        ("raises.py:MyCell", "raises.py cannot be imported: ZeroDivisionError"),
+        ("exits.py:MyCell", "exits.py cannot be imported: SystemExit: 3"),
+        ("plain.py:MyCel", "unknown class of plain.py 'MyCel': did you mean MyCell?"),
+        ("notebook:MyCell", "notebook:MyCell was a class of a notebook or script"),
+        ("torch.nn:Linear", "depends on that step alone"),
+        ("torch.nn:Transformer", "embed_dim must be divisible by num_heads"),
+    ],
+)
+def test_names_of_no_layer_are_one_line_and_leave_nothing(orthobench, write, tmp_path, name, message):
+    write("raises.py", text(before="1 / 0"))
+    write("exits.py", text(before="print('usage')\nraise SystemExit(3)"))
+    write("plain.py", text())
+    outcome = orthobench("run", "adding", name, "-s", "hidden_size=4", "--db", "new.db")
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert (len(outcome.err.strip().splitlines()), outcome.out) == (1, "")
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_settings_have_hints_and_cannot_be_the_tasks(orthobench, write, tiny_options):
+    outcome = orthobench("run", "adding", "torch.nn:GRU", "-s", "num_layer=2")
+    assert "unknown setting 'num_layer': did you mean num_layers" in outcome.err
+    outcome = orthobench("run", "adding", "torch.nn:LSTM", *tiny_options, "-s", "layer_dropout=lots")
+    assert "layer_dropout=lots: should be a number" in outcome.err
+    write("clash.py", text().replace("leak=0.5", "train_size=3").replace("= leak", "= train_size"))
+    outcome = orthobench("run", "adding", "clash.py:MyCell", *tiny_options)
+    assert (outcome.code, "train_size" in outcome.err) == (2, True)
+
+
+def test_output_of_an_import_does_not_reach_the_table(orthobench, write, tiny_options, caplog):
+    write("loud.py", text(before="print('hello')"))
+    outcome = orthobench("run", "adding", "loud.py:MyCell", *tiny_options)
+    assert (outcome.code, "hello" in outcome.out) == (0, False)
+    assert "loud.py prints when it is imported: hello" in caplog.text
+
+
+def test_plugins_explains_a_layer(orthobench, write):
+    out = orthobench("plugins", "torch.nn:LSTM").out
+    assert "num_layers = 1" in out
+    assert "Number of recurrent layers." in out
+    assert "No square recurrent weights" in out
+    write("cell.py", text())
+    assert "A cell, run over time here." in orthobench("plugins", "./cell.py:MyCell").out
+
+
+def test_equal_parameters_and_trials_of_layers(orthobench, write, tiny, tiny_options):
+    write("cell.py", text())
+    settings = [word for pair in tiny.items() if pair[0] != "hidden_size" for word in ("-s", "=".join(pair))]
+    models = "torch.nn:LSTM,./cell.py:MyCell,torch.nn:GRUCell"
+    outcome = orthobench("sweep", "adding", "--models", models, "--match-parameters", "2000", *settings)
+    assert outcome.code == 0, outcome.err
+    counts = {run["model"]: run["parameters"] for run in json.loads(orthobench("ls", "--json").out)}
+    assert set(counts) == {"torch.nn:LSTM", "cell.py:MyCell", "torch.nn:GRUCell"}
+    assert all(abs(count - 2000) <= 100 for count in counts.values())
+    words = ("tune", "adding", "--models", "cell.py:MyCell", "--grid", "leak=0.1..0.9", "--trials", "2", *tiny_options)
+    assert orthobench(*words).code == 0
+
+
+def test_a_task_that_carries_its_state_needs_one(write, tmp_path, monkeypatch):
+    from orthobench.training.lifecycle import make_trainer
+
+    monkeypatch.chdir(tmp_path)
+    write("flat.py", text().replace("return self.leak * h", "return h * 0 + self.leak"))
+    sums = (
+        "import torch\nfrom torch import nn\n\nclass Sums(nn.Module):\n    def __init__(self, d_model):\n"
+        "        super().__init__()\n        self.mix = nn.Linear(d_model, d_model)\n\n"
+        "    def forward(self, x):\n        return self.mix(x).cumsum(1)\n"
+    )
+    write("sums.py", sums)
+    config = resolve(Catalog(), "adding", "sums.py:Sums", {"hidden_size": 4, "train_size": 50, "test_size": 50})
+    trainer = make_trainer(config, torch.device("cpu"))
+    assert trainer.model.initial_state(3) == ()
+    monkeypatch.setattr(type(trainer.task), "carries_state", True)
+    with pytest.raises(UsageError, match=r"carries the state from batch to batch, and sums\.py:Sums has none"):
+        make_trainer(config, torch.device("cpu"))
+
+
+def test_a_given_plugin_file_may_define_layers_alone(orthobench, write, tmp_path, tiny_options, monkeypatch):
+    (tmp_path / "far").mkdir()
+    write("far/cell.py", text())
+    assert orthobench("run", "adding", "far/cell.py:MyCell", *tiny_options).code == 0
+    (run,) = json.loads(orthobench("ls", "--json").out)
+    assert "give its path" in orthobench("evaluate", run["run"]).err
+    assert orthobench("evaluate", run["run"], "--plugin", "far/cell.py").code == 0
+    assert "--plugin far/cell.py" in orthobench("show", run["run"]).out
+
+
+def test_resolved_again_in_another_catalog():
+    config = resolve(Catalog(), "adding", "torch.nn:RNN", {"hidden_size": 4})
+    assert resolve_again(Catalog(config.catalog.files), config.spec).spec == config.spec
+    assert spec(nn.RNN) == spec("torch.nn.modules.rnn:RNN") == spec("torch.nn:RNN")
+
+
+def many() -> list[str]:
+    """Every layer and cell of torch, of torchrecurrent and of orthobench.nn that runs over sequences."""
+    from orthobench import nn as own
+
+    torchrecurrent = pytest.importorskip("torchrecurrent")
+    names = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
+    return [
+        *(f"torch.nn:{name}" for name in names),
+        *(f"orthobench.nn:{name}" for name in own.cells.__all__),
+        *(f"torchrecurrent:{name}" for name in torchrecurrent.__all__),
+    ]
+
+
+@pytest.mark.slow
+def test_layers_of_three_packages_learn_at_tiny_size(tmp_path, tiny):
+    names = many()
+    assert len(names) > 110
+    swept = ob.sweep("adding", names, settings={**tiny, "epochs": 2}, preset="quick", db=tmp_path / "x.db", jobs=0)
+    assert swept.failed == []
+    assert {run.model for run in swept.runs} == set(names)
+    assert {run.status for run in swept.runs} == {"finished"}
+
+
+@pytest.mark.parametrize("constraint", ["cayley", "exponential", "householder", "dtriv"])
+def test_constrained_weights_of_a_layer_stay_orthogonal_in_training(tmp_path, tiny, constraint):
+    settings = tiny | {"constrain": constraint, "learning_rate": "1e-2"}
+    database = str(tmp_path / "r.db")
+    options = ob.RunOptions(device="cpu", keep_weights="last")
+    run = ob.run("adding", "torch.nn:GRU", settings=settings, db=database, options=options)
+    model = ob.load_model(run, database, weights="last").model
+    assert any("parametrizations.weight_hh_l0" in name for name in model.state_dict())
+    assert len(model.recurrent_matrices()) == 3
+    for block in model.recurrent_matrices().values():
+        torch.testing.assert_close(block.T @ block, torch.eye(len(block)), atol=1e-5, rtol=0)
+
+
+def test_constraint_without_a_known_weight_is_one_line(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="has no weight_hh to constrain"):
+        ob.run("adding", "orthobench.nn:LRU", settings=tiny | {"constrain": "cayley"})
+    assert not list(tmp_path.iterdir())
