@@ -36,7 +36,8 @@ class EXPRNNSettings(MatrixSettings):
     output_bias: OutputBias = "linear"
     output_start: Literal["linear", "kaiming"] = Field(
         "linear",
-        description="start of V; linear: as torch.nn.Linear; kaiming: Kaiming-normal, as in the program for copying",
+        description="start of V; linear: as torch.nn.Linear; kaiming: Kaiming-normal, as in the program for copying; "
+        "in a stack, V starts as output_weight says",
     )
 
 
