@@ -201,7 +201,10 @@ def _separating_settings(conditions: Sequence[Condition]) -> dict[str, str]:
 
 
 def _value(variant: VariantData, setting: str | None) -> str:
-    return f"{setting}={text(variant.run.spec['model_settings'].get(setting))}" if setting else ""
+    if setting is None:
+        return ""
+    value = variant.run.spec["model_settings"].get(setting)
+    return (setting if value else "") if isinstance(value, bool) else f"{setting}={text(value)}"
 
 
 def short_labels(conditions: Sequence[Condition]) -> list[str]:
@@ -243,40 +246,43 @@ def _command(condition: Condition) -> str:
 
 LIGHT = {"ground": "#ffffff", "ink": "#1a1f26", "faint": "#56616d", "full": (0, 90, 150), "empty": (245, 247, 249)}
 DARK = {"ground": "#0d1117", "ink": "#e8ebef", "faint": "#a3aeba", "full": (42, 95, 184), "empty": (29, 34, 40)}
-CELL, ROW, LEFT, TOP = 44, 22, 190, 150
+CELL, ROW, TOP, LETTER = 44, 22, 150, 6.8
+"""Sizes in pixels: the width and height of a cell, the height of the headings, and the width of a letter."""
 
 
 def picture(matrix: Matrix, dark: bool = False) -> str:
     """Draw the matrix as an SVG picture, for documents in which nothing can be clicked."""
     colors = DARK if dark else LIGHT
-    width, height = LEFT + CELL * len(matrix.columns) + 90, TOP + ROW * len(matrix.rows) + 10
+    left = round(LETTER * max((len(row.label) for row in matrix.rows), default=0)) + 16
+    slanted = 0.75 * LETTER * max((len(column.label) for column in matrix.columns[-3:]), default=0)
+    width, height = left + CELL * len(matrix.columns) + round(slanted), TOP + ROW * len(matrix.rows) + 10
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
             'font-family="system-ui, sans-serif" font-size="12" role="img" '
             'aria-label="Which model solves which task, from 0 to 100">',
             f'<rect width="{width}" height="{height}" fill="{colors["ground"]}"/>',
-            *_heads(matrix, colors),
-            *(line for number, row in enumerate(matrix.rows) for line in _drawn_row(number, row, colors, dark)),
+            *_heads(matrix, colors, left),
+            *(line for number, row in enumerate(matrix.rows) for line in _drawn_row(number, row, colors, left, dark)),
             "</svg>\n",
         ]
     )
 
 
-def _heads(matrix: Matrix, colors: dict[str, Any]) -> Iterator[str]:
+def _heads(matrix: Matrix, colors: dict[str, Any], left: int) -> Iterator[str]:
     for number, column in enumerate(matrix.columns):
-        x = LEFT + CELL * number + CELL / 2
+        x = left + CELL * number + CELL / 2
         yield (
             f'<text x="{x:g}" y="{TOP - 8}" fill="{colors["ink"]}" '
             f'transform="rotate(-45 {x:g} {TOP - 8})">{_escaped(column.label)}</text>'
         )
 
 
-def _drawn_row(number: int, row: MatrixRow, colors: dict[str, Any], dark: bool) -> Iterator[str]:
+def _drawn_row(number: int, row: MatrixRow, colors: dict[str, Any], left: int, dark: bool) -> Iterator[str]:
     y = TOP + ROW * number
-    yield f'<text x="{LEFT - 8}" y="{y + 15}" text-anchor="end" fill="{colors["ink"]}">{_escaped(row.label)}</text>'
+    yield f'<text x="{left - 8}" y="{y + 15}" text-anchor="end" fill="{colors["ink"]}">{_escaped(row.label)}</text>'
     for column, cell in enumerate(row.cells):
-        x = LEFT + CELL * column
+        x = left + CELL * column
         if cell is None:
             yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{colors["faint"]}">·</text>'
             continue
