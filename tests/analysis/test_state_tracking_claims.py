@@ -57,7 +57,7 @@ def verdict(claim: ModelClaim, own: VariantData, *others: VariantData) -> bool:
     return share.holds
 
 
-@pytest.mark.parametrize("model", ["mamba", "deltanet"])
+@pytest.mark.parametrize("model", [pytest.param("mamba", marks=pytest.mark.slow), "deltanet"])
 def test_negative_eigenvalues_decide_whether_parity_is_learnt(trained, model):
     """A model in which they have no effect fails the claim, and so does one that always has them."""
     (claim,) = (c for c in claims("grazzi2025", "table 3", "fails_only_here", language="parity") if c.model == model)

@@ -433,6 +433,7 @@ def test_report_accepts_the_formats_and_filters_of_the_command_line(results, ort
         ob.report(results, "page.html", model="gru")
 
 
+@pytest.mark.slow
 def test_check_against_a_baseline(capfd):
     settings = ", ".join(f"{name} = {value}" for name, value in SETTINGS.items())
     Path("baseline.toml").write_text(

@@ -52,6 +52,7 @@ def table(html: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=header)
 
 
+@pytest.mark.slow
 def test_notebook_shows_progress(cells, tiny, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     ob.run("adding", "rnn", settings=tiny)

@@ -80,7 +80,7 @@ def world(tmp_path) -> Path:
     ("status", "keys"),
     [
         ("running", HOSTILE_KEYS[::2]),
-        ("finished", HOSTILE_KEYS[1::2]),
+        pytest.param("finished", HOSTILE_KEYS[1::2], marks=pytest.mark.slow),
         pytest.param("running", HOSTILE_KEYS[1::2], marks=pytest.mark.slow),
         pytest.param("finished", HOSTILE_KEYS[::2], marks=pytest.mark.slow),
     ],

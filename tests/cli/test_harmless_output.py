@@ -54,7 +54,13 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("column", [*COLUMNS, *OTHERS])
+QUICK = ("model", "metrics", "spec", "message", *OTHERS)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [column if column in QUICK else pytest.param(column, marks=pytest.mark.slow) for column in [*COLUMNS, *OTHERS]],
+)
 def test_no_text_of_a_database_controls_the_terminal(orthobench, column, tmp_path):
     with open_store(str(tmp_path / "results.db"), create=True) as store:
         for number, key in enumerate(KEYS):

@@ -226,7 +226,9 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["residual", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("post_norm", "bare"))]
+)
 @pytest.mark.parametrize("name", Catalog().names("model"))
 def test_stack_of_every_model_meets_the_contract(name: str, kind: str) -> None:
     cls = Catalog().load("model", name)

@@ -239,6 +239,7 @@ def test_failure_in_the_first_steps_is_reported_and_ends_nothing_else(tmp_path, 
         profile_job(Job(config.spec, "a run", database=Location(""), plugins=config.catalog.files))
 
 
+@pytest.mark.slow
 def test_dry_run_shows_estimates_and_leaves_nothing(orthobench, tmp_path, tiny_options):
     command = ("sweep", "adding", "--models", "rnn", "--seeds", "3", *tiny_options)
     dry = orthobench(*command, "--dry-run")

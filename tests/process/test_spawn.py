@@ -35,7 +35,11 @@ print(means["segsnr_db"] > 0)
 
 @pytest.mark.parametrize(
     ("script", "printed"),
-    [(POOL, "3 True"), (PROFILE, "3 steps tried"), pytest.param(SPEECH, "True", marks=pytest.mark.slow)],
+    [
+        (POOL, "3 True"),
+        pytest.param(PROFILE, "3 steps tried", marks=pytest.mark.slow),
+        pytest.param(SPEECH, "True", marks=pytest.mark.slow),
+    ],
 )
 def test_a_script_is_run_once(tmp_path, script, printed):
     file = Path(tmp_path, "script.py")

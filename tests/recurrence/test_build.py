@@ -133,6 +133,7 @@ def test_two_processes_compile_once(tmp_path: Path, filled: tuple[Path, Outcome]
     assert [(each.backends, each.values) for each in outcomes] == [(ON_THE_CPU, filled[1].values)] * 2
 
 
+@pytest.mark.slow
 def test_build_is_compared_and_used_by_later_processes(filled: tuple[Path, Outcome]) -> None:
     folder, first = filled
     assert (first.backends, first.builds, first.warnings) == (ON_THE_CPU, 1, [])

@@ -148,6 +148,7 @@ def row_kernel(n: int, sizes: dict[str, int], direction: str, cell: dict[str, An
     ],
 )
 @pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.slow
 def test_row_kernels_hold_the_matrix_in_registers(n: int, kind: str, direction: str, tmp_path: Path) -> None:
     kernel = row_kernel(n, {"T": 784, "B": 50}, direction, {"KIND": kind, "RESIDUAL": False}, tmp_path)
     kernel.check_limits()
@@ -220,6 +221,7 @@ STEP_KERNELS = {
         ("gru_gates_backward", 128, 50, 340),
     ],
 )
+@pytest.mark.slow
 def test_step_kernels_do_not_spill(name: str, n: int, batch: int, instructions: int, tmp_path: Path) -> None:
     plan = launch.step_plan(batch, n, 132, gates=4 if name in INTERLEAVED else 1)
     constants = {"n": n, **STEP_KERNELS[name], **plan.constants()}

@@ -213,6 +213,7 @@ URL.createObjectURL = (blob) => { blob.text().then(done); return saved.call(URL,
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_browser_draws_and_saves_every_test(tmp_path, chromium):
     """The curves of 10,000 tests as Plotly draws them, and the CSV file."""
     from selenium.webdriver.support.ui import WebDriverWait

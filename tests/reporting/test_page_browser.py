@@ -86,6 +86,7 @@ def problems(browser) -> list[str]:
 # Routes and access
 
 
+@pytest.mark.slow
 def test_unknown_and_malformed_addresses_are_named(browser, page):
     for fragment, words in (
         ("#nothing-of-this-name", "no page or part nothing-of-this-name"),
@@ -145,6 +146,7 @@ def test_only_the_pages_own_scripts_run(browser, page):
     assert browser.execute_script("return typeof window.hacked") == "undefined"
 
 
+@pytest.mark.slow
 def test_distant_figures_are_purged(browser, page):
     open_page(browser, page, "#measured")
     drawn = "return [...document.querySelectorAll('#view-measured .plot')].map((plot) => Boolean(plot.drawn))"

@@ -25,6 +25,7 @@ def page(orthobench, tiny, tiny_options) -> Path:
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_browser_shows_the_studies(browser, page):
     from selenium.webdriver.support.ui import WebDriverWait
 

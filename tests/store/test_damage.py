@@ -238,7 +238,9 @@ def test_no_random_damage_ends_a_command_with_a_traceback(orthobench, sound, tmp
     attack(orthobench, sound, tmp_path, tiny_options, seed, len(COMMANDS) + 2)
 
 
-@pytest.mark.parametrize("statement", WRONG)
+@pytest.mark.parametrize(
+    "statement", [*WRONG[::2], *(pytest.param(statement, marks=pytest.mark.slow) for statement in WRONG[1::2])]
+)
 def test_unreadable_value_is_damage(orthobench, sound, tmp_path, caplog, statement):
     """`db export` reads every value; it and `db info` name the damage with its fix."""
     shutil.copy(sound, tmp_path / "results.db")

@@ -108,6 +108,7 @@ def test_run_that_ends_during_a_read_is_in_the_file_afterwards(tmp_path):
         assert connection.execute("SELECT message FROM run").fetchall() == [("written meanwhile",)]
 
 
+@pytest.mark.slow
 def test_unfolded_log_is_reported(tmp_path, orthobench):
     file = tmp_path / "r.db"
     key = ob.run("adding", "rnn", settings=SETTINGS, db=file).key

@@ -66,6 +66,7 @@ def test_older_schema_is_upgraded_with_all_its_rows(old, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.slow
 def test_killed_upgrade_changes_nothing(seed, old, tmp_path):
     """Killed at any line, the upgrade leaves a file that the old program can use and the new program can upgrade."""
     original, before = old.read_bytes(), dump(old)

@@ -127,7 +127,13 @@ def test_answers_match_python(protocol, language, seed, shortest, more):
             assert evaluate(language, string.removesuffix(".")) == classes[target]
 
 
-@pytest.mark.parametrize(("protocol", "language"), sorted(TABLES))
+@pytest.mark.parametrize(
+    ("protocol", "language"),
+    [
+        case if case[1] in ("parity", "mod_arith") else pytest.param(*case, marks=pytest.mark.slow)
+        for case in sorted(TABLES)
+    ],
+)
 def test_lengths_match_the_programs(protocol, language):
     """Every length that a program draws occurs, as often as it draws it; tests have longer ones."""
     task = make(protocol, language, train_size=20_000, test_size=20_000)

@@ -92,6 +92,7 @@ def test_optimisers_clipping_and_decay_fit_in_the_graph(cuda_stub_environment):
         assert (step["graph_launches"], step["triton"], step["waits"], step["from_host"]) == (1, 0, 0, 0), name
 
 
+@pytest.mark.slow
 def test_recurrence_without_a_compiler_runs_in_pytorch_with_the_reason(cuda_stub_environment, tmp_path):
     jobs = [["adding", "scornn", TINY, "off"]]
     (step,) = counts(cuda_stub_environment, jobs, CC="/bin/false", TRITON_CACHE_DIR=str(tmp_path))

@@ -94,6 +94,7 @@ def error_line(output: str) -> str:
     return lines[0]
 
 
+@pytest.mark.slow
 def test_full_disk_stops_a_run_that_resumes_when_there_is_room(small_disk, uncut, tmp_path):
     """With a little more room every time, it is something else that does not fit."""
     disk, log, unwritable = small_disk(), tmp_path / "outside", set()
