@@ -33,7 +33,8 @@ def test_fixed_matrices_give_the_same_outputs(name, x):
 
 
 @pytest.mark.parametrize(
-    "name", [*LAYERS[::3], *(pytest.param(n, marks=pytest.mark.slow) for n in LAYERS if n not in LAYERS[::3])]
+    "name",
+    [*list(LAYERS)[::3], *(pytest.param(n, marks=pytest.mark.slow) for n in LAYERS if n not in list(LAYERS)[::3])],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_exported_program_gives_the_same_outputs(name, x):
