@@ -155,6 +155,7 @@ def _render(
             conditions=conditions,
             matrix=make_matrix(conditions),
             labels=dict(zip((each.key for each in conditions), short_labels(conditions), strict=True)),
+            file_names=_file_names(conditions, views),
             tasks=tasks(conditions),
             leaderboard=leaderboard,
             headline=headline,
@@ -280,6 +281,19 @@ def _commands(views: Sequence[PaperView], sections: Sequence[Any]) -> dict[str, 
                 texts = dict.fromkeys(fill_command(part.artifact, experiment) for experiment in part.printed)
                 commands[panel.key] = "\n".join(texts)
     return commands
+
+
+def _file_names(conditions: Sequence[Condition], views: Sequence[PaperView]) -> dict[str, tuple[str, str]]:
+    """Return the first part of the names of files for each condition's figures, and its metric, by key."""
+    named = list(zip(conditions, short_labels(conditions), strict=True))
+    for view in views:
+        for part in view.artifacts:
+            panels = zip(part.panels, short_labels(part.panels), strict=True)
+            named += [(panel, f"{view.paper.called} {part.artifact.name} {label}") for panel, label in panels]
+    return {
+        condition.key: (re.sub(r"[^\w.]+", "-", name.replace(" = ", "")).strip("-"), condition.metric.name)
+        for condition, name in named
+    }
 
 
 def _condition_figures(condition: Condition, styles: Styles) -> Drawn:

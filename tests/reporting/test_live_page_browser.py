@@ -97,10 +97,13 @@ def test_page_of_a_run_is_updated(browser, server, database):
 def test_page_stays_when_the_database_cannot_be_read(browser, server, database, monkeypatch):
     open_page(browser, server, "#measured")
     wait(browser, LAST, "#view-measured .plot[data-figure=curves]")
+    wait(browser, "return document.getElementById('pulse').textContent.startsWith('live, ')")
 
     def fail():
         raise OSError("the disk is gone")
 
     monkeypatch.setattr(server.page, "current", fail)
+    pulse = "return document.getElementById('pulse').textContent"
+    wait(browser, f"{pulse}.startsWith('no answer from the server')")
     wait(browser, "return document.documentElement.dataset.live === 'off'")
     assert browser.execute_script("return window.before")

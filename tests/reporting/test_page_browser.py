@@ -409,3 +409,40 @@ def test_filters_act_only_on_pages_that_show_them(browser, page):
     assert set(names) == {"lstm"}
     follow(browser, "#overview")
     assert len(browser.find_elements("css selector", "#solves tbody tr")) >= 2
+
+
+def of_rows(browser, table: str, field: str) -> list[str]:
+    """Return a data field of the rows of a table that are visible."""
+    script = "return [...document.querySelectorAll(arguments[0])].filter((row) => row.offsetParent)"
+    return browser.execute_script(f"{script}.map((row) => row.dataset[arguments[1]])", f"{table} tr[data-model]", field)
+
+
+def test_matrix_is_sorted_filtered_and_names_the_command_of_an_empty_cell(browser, page):
+    open_page(browser, page)
+    original = of_rows(browser, "#solves", "model")
+    heading = browser.find_element("css selector", "#solves thead th[data-column='0'] button")
+    heading.click()
+    ways = browser.execute_script(
+        "return [...document.querySelectorAll('#solves tbody tr')].map((row) => Number(row.cells[1].dataset.way ?? -1))"
+    )
+    assert ways == sorted(ways, reverse=True)
+    assert heading.find_element("xpath", "..").get_attribute("aria-sort") == "descending"
+    browser.find_element("css selector", "#solves thead th[data-column='-1'] button").click()
+    assert of_rows(browser, "#solves", "model") == original
+    browser.execute_script("document.querySelector('#solves .unrun button').click()")
+    words = browser.find_element("id", "matrix-command").text
+    assert words.startswith("Not run yet: orthobench sweep ")
+    assert "MODEL" not in words
+    browser.execute_script(
+        "const list = document.querySelector('#matrix-filters select'); list.value = 'gated';"
+        "list.dispatchEvent(new Event('change', { bubbles: true }))"
+    )
+    assert set(of_rows(browser, "#solves", "family")) == {"gated"}
+
+
+def test_model_has_a_page_of_its_tasks(browser, page):
+    open_page(browser, page, "#model-lstm")
+    assert browser.title == "lstm – orthobench"
+    assert set(of_rows(browser, "#view-measured", "model")) == {"lstm"}
+    name = "return document.querySelector('#view-measured .plot').dataset.file"
+    assert browser.execute_script(name).startswith("adding-")

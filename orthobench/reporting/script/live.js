@@ -3,6 +3,8 @@
 const ASK_EVERY = 2000; // milliseconds
 const MADE_HERE = ["view-run", "view-compare", "view-search", "view-missing"]; // views that the script fills in
 let newsTag = "";
+let lastAnswer = Date.now();
+const pulse = withAttributes(element("p", ""), { id: "pulse" });
 
 async function askForNews() {
   try {
@@ -12,11 +14,20 @@ async function askForNews() {
       newsTag = answer.headers.get("ETag") ?? "";
       await renew(new DOMParser().parseFromString(await answer.text(), "text/html"), isFirst);
     }
-    document.documentElement.dataset.live = answer.ok || answer.status === 304 ? "on" : "off";
+    const isOn = answer.ok || answer.status === 304;
+    if (isOn) lastAnswer = Date.now();
+    document.documentElement.dataset.live = isOn ? "on" : "off";
   } catch {
     document.documentElement.dataset.live = "off"; // the server has stopped: the page stays open but stops updating
   }
   setTimeout(askForNews, document.hidden ? 5 * ASK_EVERY : ASK_EVERY);
+}
+
+// Say how old the page is, or that it does not change any more.
+function showPulse() {
+  const seconds = Math.round((Date.now() - lastAnswer) / 1000);
+  const isGone = document.documentElement.dataset.live === "off";
+  pulse.textContent = isGone ? `no answer from the server for ${seconds} s` : `live, ${seconds} s ago`;
 }
 
 // Apply the changes to the page. New views, such as those of the first run, require loading the whole page again.
@@ -133,4 +144,6 @@ async function renewRuns() {
   renderRows(true);
 }
 
+document.querySelector("header").append(pulse);
+setInterval(showPulse, 1000);
 askForNews();

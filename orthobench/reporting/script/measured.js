@@ -25,7 +25,7 @@ function filterMeasured() {
     section.hidden = Boolean(listed || (task && section.dataset.task !== task) || rows.every((row) => row.hidden));
     if (!section.hidden) shown += rows.filter((row) => !row.hidden && !row.closest(".board")).length; // the leaderboard repeats rows
   }
-  document.querySelector("#view-measured h2").textContent = task || "Tasks";
+  document.querySelector("#view-measured h2").textContent = [task, model].filter(Boolean).join(": ") || "Tasks";
   measuredForm.querySelector("output").textContent = task || model || tag ? `${shown} variant${shown === 1 ? "" : "s"} fit; means and bands are over all their seeds` : "";
   redraw();
   watch(document.getElementById("view-measured"));

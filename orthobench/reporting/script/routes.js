@@ -26,9 +26,9 @@ async function find(name, state) {
   if (name === "runs" && view) await showRuns(state);
   if (name === "measured" && view) showMeasured(state);
   if (view) return { view };
-  const [, task] = /^task-(.+)$/s.exec(name) ?? [];
-  if (task && measuredForm && [...measuredForm.elements.task.options].some(({ value }) => value === task)) {
-    showMeasured({ task });
+  const [, field, chosen] = /^(task|model)-(.+)$/s.exec(name) ?? [];
+  if (field && measuredForm && [...measuredForm.elements[field].options].some(({ value, text }) => (value || text) === chosen)) {
+    showMeasured({ [field]: chosen });
     return { view: document.getElementById("view-measured") };
   }
   const part = document.getElementById(name);

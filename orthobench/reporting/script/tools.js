@@ -67,7 +67,9 @@ function choice(label, values, chosen, act) {
   return element("label", label + " ", select);
 }
 
+// Return the name for a figure's files, such as adding-T200-mse.
 function fileName(container) {
+  if (container.dataset.file) return container.dataset.file;
   const words = [container.dataset.condition, container.dataset.figure ?? container.getAttribute("aria-label")];
   return words.filter(Boolean).join("-").replace(/[^\w.-]+/g, "-").slice(0, 80);
 }
