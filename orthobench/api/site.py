@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,13 @@ from orthobench.errors import UsageError
 from orthobench.location import Location, Place
 from orthobench.options import checked
 from orthobench.store.merge import reading
-from orthobench.store.open import open_read_only
+from orthobench.store.open import DatabaseNotFoundError, open_read_only
 from orthobench.store.sqlite import named_or_default
 from orthobench.training.checkpoint import status_in
 
 if TYPE_CHECKING:
     from orthobench.reporting.web.serve import Server
+    from orthobench.store import Store
 
 
 @checked()
@@ -64,6 +65,8 @@ def serve(
 ) -> Iterator[Server]:
     """Open a server for the page of a database on 127.0.0.1; call its `serve_forever()`. The database is only read.
 
+    If there is no database yet, the page says so until a run creates it.
+
     Args:
         db: a file or an SQLAlchemy URL. The default is results.db, or runs.db if results.db is protected.
         port: 0 for any free port; `Server.address` is the address of the page.
@@ -71,19 +74,31 @@ def serve(
         conditions: further conditions by name, such as `task="adding"`.
 
     Raises:
-        UsageError: there is no such database, a condition is malformed, or the port is in use.
+        UsageError: the database cannot be read, a condition is malformed, or the port is in use.
     """
     from orthobench.assignments import make_conditions
     from orthobench.planning.index import index
-    from orthobench.reporting.html import make_page
+    from orthobench.reporting.html import empty_page, make_page
     from orthobench.reporting.scope import Scope
     from orthobench.reporting.web.serve import Page, Server
 
     db = named_or_default(db, writes=False)
-    with open_read_only(db) as store:
-        chosen = make_conditions(where, **conditions)
-        keys = index()["variants"]
-        scope = Scope(chosen, status_of=status_in(store, db))
-        with Server(Page(lambda: make_page(store, scope, keys, live=True)[0], store.newest), port) as server:
+    chosen, keys = make_conditions(where, **conditions), index()["variants"]
+    opened: list[Store] = []
+    with ExitStack() as stack:
+
+        def newest() -> Any:
+            if not opened:
+                with suppress(DatabaseNotFoundError):
+                    opened.append(stack.enter_context(open_read_only(db)))
+            return opened[0].newest() if opened else None
+
+        def page() -> str:
+            if not opened:
+                return empty_page()
+            scope = Scope(chosen, status_of=status_in(opened[0], db))
+            return make_page(opened[0], scope, keys, live=True)[0]
+
+        with Server(Page(page, newest), port) as server:
             server.page.current()
             yield server

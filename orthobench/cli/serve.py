@@ -30,7 +30,8 @@ def command(
 
     with handled(), lasting_output(), api.serve(db, port=port, where=filters.texts()) as server:
         try:
-            typer.echo(f"{server.address} shows {db}; Ctrl-C ends it")
+            missing = db.file is not None and not db.file.exists()
+            typer.echo(f"{server.address} {'waits for' if missing else 'shows'} {db}; Ctrl-C ends it")
             echo_log(db)
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:

@@ -100,6 +100,11 @@ def make_page(
     return page, contents_of(conditions, views)
 
 
+def empty_page() -> str:
+    """Return the page of a database that does not exist yet, which a server renews."""
+    return _render([], [], [], live=True)
+
+
 def write_study(store: Store, out: Path, study: Study) -> Path:
     """Write the page of one study, and return its path.
 

@@ -15,6 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from support.served import make_database, served
 
+from orthobench import api
 from orthobench.errors import OrthobenchError
 from orthobench.reporting.web import serve as serving
 from orthobench.store import MetricRow, open_store
@@ -132,10 +133,17 @@ def test_port_in_use_is_one_line(database, orthobench):
     assert done.err == f"error: port {port} is in use: give another with --port, or --port 0 for a free one\n"
 
 
-def test_missing_database_is_one_line(orthobench, tmp_path):
-    done = orthobench("serve", "--db", "missing.db", "--port", "0")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert not (tmp_path / "missing.db").exists()
+def test_page_waits_for_a_database(orthobench, tmp_path, tiny_options, monkeypatch):
+    monkeypatch.setattr("orthobench.reporting.web.serve.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("orthobench.reporting.web.serve.RENDER_SHARE", 1e9)
+    with api.serve("later.db", port=0) as server:
+        page, _, before = server.page.current()
+        assert b"Nothing measured yet" in page
+        assert not (tmp_path / "later.db").exists()
+        assert orthobench("run", "adding", "rnn", *tiny_options, "--db", "later.db").code == 0
+        page, _, after = server.page.current()
+        assert b"Nothing measured yet" not in page
+        assert before != after
 
 
 @pytest.mark.parametrize(
