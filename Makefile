@@ -63,9 +63,9 @@ measure-stop: $(INSTALLED)
 measure-status: $(INSTALLED)
 	@$(BIN)/python checks/measure.py status
 
-# The page and the account of results.db, and the README's table. The page is not committed; the site has it.
+# The page and the commentary on results.db, and the README's table. The page is not committed; the site has it.
 report: $(INSTALLED)
-	$(BIN)/orthobench report --html -o reports/reference.html --account reports/REPRODUCTION.md $(REFERENCE)
+	$(BIN)/orthobench report --html -o reports/reference.html --commentary reports/REPRODUCTION.md $(REFERENCE)
 	$(BIN)/orthobench report --format reproduction $(REFERENCE)
 	$(MAKE) readme
 

@@ -32,7 +32,7 @@ from website.markdown import escape
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = ROOT / "results.db"
 PAGE = ROOT / "reports" / "reference.html"
-ACCOUNT = ROOT / "reports" / "REPRODUCTION.md"
+COMMENTARY = ROOT / "reports" / "REPRODUCTION.md"
 BASELINE = ROOT / "checks" / "baseline.toml"
 SPEED = ROOT / "benchmarks" / "RESULTS.md"
 
@@ -64,7 +64,7 @@ def reference_page() -> Path:
     """Return the file of the report on the reference results, after rewriting it if `results.db` is newer."""
     if not PAGE.is_file() or PAGE.stat().st_mtime < DATABASE.stat().st_mtime:
         with reference_results() as store:
-            write_html(store, PAGE, Scope(), index()["variants"], ACCOUNT)
+            write_html(store, PAGE, Scope(), index()["variants"], COMMENTARY)
     return PAGE
 
 

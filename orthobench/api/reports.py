@@ -28,7 +28,7 @@ def report(
     paper: str | None = None,
     table: str | None = None,
     figure: str | None = None,
-    account: str | Path | None = None,
+    commentary: str | Path | None = None,
     columns: Sequence[str] = (),
     bold_best: bool = False,
     where: Sequence[str] = (),
@@ -45,7 +45,7 @@ def report(
     paper: str | None = None,
     table: str | None = None,
     figure: str | None = None,
-    account: str | Path | None = None,
+    commentary: str | Path | None = None,
     columns: Sequence[str] = (),
     bold_best: bool = False,
     where: Sequence[str] = (),
@@ -62,7 +62,7 @@ def report(
     paper: str | None = None,
     table: str | None = None,
     figure: str | None = None,
-    account: str | Path | None = None,
+    commentary: str | Path | None = None,
     columns: Sequence[str] = (),
     bold_best: bool = False,
     where: Sequence[str] = (),
@@ -78,7 +78,7 @@ def report(
         paper: restrict to this paper.
         table: restrict to this table of the paper.
         figure: restrict to this figure of the paper.
-        account: a Markdown file in which you tell what was reproduced; the page shows it.
+        commentary: a Markdown file in which you tell what was reproduced; the page shows it.
         columns: the columns of the tables of tasks: "model", "parameters", "seeds", "diverged", "solved", "median",
             "end", "final", "best", "seconds_per_epoch", "backends", "tags", a metric, or a setting.
         bold_best: print the best value of each metric in bold, in "latex" and "markdown".
@@ -105,7 +105,7 @@ def report(
             scope,
             index()["variants"],
             None if out is None else Path(out),
-            None if account is None else Path(account),
+            None if commentary is None else Path(commentary),
             columns,
             bold_best,
         )

@@ -1,4 +1,4 @@
-"""`orthobench report`: write the page, tables, figures or the account of the reproduction."""
+"""`orthobench report`: write the page, tables, figures or the commentary on the reproduction."""
 
 from __future__ import annotations
 
@@ -36,9 +36,11 @@ def command(
     figure: Annotated[
         str | None, typer.Option("--figure", metavar="NUMBER", help="Restrict to this figure (with --paper).")
     ] = None,
-    account: Annotated[
+    commentary: Annotated[
         Path | None,
-        typer.Option("--account", metavar="FILE", help="Show your Markdown text about the reproduction on the page."),
+        typer.Option(
+            "--commentary", metavar="FILE", help="Show your Markdown text about the reproduction on the page."
+        ),
     ] = None,
     columns: Annotated[
         list[str] | None,
@@ -67,8 +69,8 @@ def command(
     if html and form not in (None, "html"):
         raise UsageError(f"--html and --format {form} are different reports: give one of them")
     form = "html" if html else form
-    if account is not None and form != "html":
-        raise UsageError("--account belongs to the page: add --html, or leave it out")
+    if commentary is not None and form != "html":
+        raise UsageError("--commentary belongs to the page: add --html, or leave it out")
     if form is None:
         paper_hint = "; --table and --figure belong to a paper: add --paper" if (table or figure) and not paper else ""
         raise UsageError(
@@ -82,7 +84,7 @@ def command(
         paper=paper,
         table=table,
         figure=figure,
-        account=account,
+        commentary=commentary,
         columns=split_names(columns, "--columns model,end") if columns else (),
         bold_best=bold_best,
         where=filters.texts(),

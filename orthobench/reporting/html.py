@@ -23,9 +23,9 @@ from orthobench.errors import UsageError
 from orthobench.files import refuse_other_kinds, write_bytes
 from orthobench.papers import Study, papers
 from orthobench.reporting import sparks, verdicts
-from orthobench.reporting.account import Account, read_account
 from orthobench.reporting.blocks import block, json_block, plotly_script, policy
 from orthobench.reporting.captions import capitalized
+from orthobench.reporting.commentary import Commentary, read_commentary
 from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.figures import Drawn, condition_figures
@@ -62,26 +62,26 @@ LIVE_SCRIPTS = (*SCRIPTS, "live")
 
 
 def write_html(
-    store: Store, out: Path, scope: Scope, variant_keys: Mapping[str, str], account: Path | None = None
+    store: Store, out: Path, scope: Scope, variant_keys: Mapping[str, str], commentary: Path | None = None
 ) -> Path:
     """Write the page and return its path; a scope with conditions shows no studies.
 
     Args:
         variant_keys: the variant of each experiment's runs, by the experiment's identity; only these runs are shown as
             the paper's.
-        account: a Markdown file in which an author describes what was reproduced; the page shows it.
+        commentary: a Markdown file in which the author comments on what was reproduced; the page shows it.
 
     Raises:
         UsageError: no run is in scope, a file cannot be read or written, or the paper is unknown.
     """
-    page, _ = make_page(store, scope, variant_keys, account)
+    page, _ = make_page(store, scope, variant_keys, commentary)
     write_whole(out, page.encode(), "HTML")
     return out.resolve()
 
 
 @without_cycle_search()
 def make_page(
-    store: Store, scope: Scope, variant_keys: Mapping[str, str], account: Path | None = None, live: bool = False
+    store: Store, scope: Scope, variant_keys: Mapping[str, str], commentary: Path | None = None, live: bool = False
 ) -> tuple[str, Contents]:
     """Return the text of the page and its contents.
 
@@ -92,7 +92,7 @@ def make_page(
     Raises:
         UsageError: no run is in scope, the Markdown file cannot be read, or the paper is unknown.
     """
-    author_text = read_account(account) if account else None
+    author_text = read_commentary(commentary) if commentary else None
     conditions, views, _ = load_views(store, scope, variant_keys)
     results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
     searches = collect_searches(store, conditions)
@@ -138,7 +138,7 @@ def _render(
     views: list[PaperView],
     results: list[StoredStudy],
     searches: Sequence[SearchData] = (),
-    account: Account | None = None,
+    commentary: Commentary | None = None,
     live: bool = False,
 ) -> str:
     studied = [condition for result in results for _, condition in result.conditions]
@@ -192,7 +192,7 @@ def _render(
             spark=sparks.spark,
             dot_plot=sparks.dot_plot,
             reach=sparks.REACH,
-            account=account,
+            commentary=commentary,
             surroundings=where_it_was_run(conditions),
             searches=searches,
             styles=styles,

@@ -15,7 +15,7 @@ from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import Cell, Row
 from orthobench.analysis.printed_curves import PrintedCurve, printed_curves
-from orthobench.reporting.account import MARK, TABLE_BEGINS, TABLE_ENDS, authors_part
+from orthobench.reporting.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, authors_part
 from orthobench.reporting.export import Sheet, condition_sheet, measured_text, seeds_of, shown_median, spread, write
 from orthobench.reporting.pages import ArtifactView, PaperView, full_title
 from orthobench.reporting.studies import StoredStudy

@@ -39,7 +39,7 @@ def write_report(
     scope: Scope,
     variant_keys: Mapping[str, str],
     out: Path | None = None,
-    account: Path | None = None,
+    commentary: Path | None = None,
     columns: Sequence[str] = (),
     bold_best: bool = False,
 ) -> list[Path] | str:
@@ -51,7 +51,7 @@ def write_report(
 
     Args:
         variant_keys: the variant of each experiment's runs, by the experiment's identity.
-        account: a Markdown file in which an author describes what was reproduced; the page shows it.
+        commentary: a Markdown file in which the author comments on what was reproduced; the page shows it.
         columns: the columns of the conditions' tables; none: all of the format.
         bold_best: print the best value of each metric in bold.
 
@@ -68,7 +68,7 @@ def write_report(
     if out is not None and form in KINDS_BY_FORMAT:
         refuse_other_kinds(out, KINDS_BY_FORMAT[form])  # before reading the database
     if form == "html":
-        return [write_html(store, out or Path("reports/report.html"), scope, variant_keys, account)]
+        return [write_html(store, out or Path("reports/report.html"), scope, variant_keys, commentary)]
     conditions, views, studies = load_views(store, scope, variant_keys)
     if form == "reproduction":
         file = out or Path("reports/REPRODUCTION.md")

@@ -8,7 +8,7 @@ from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed, find_study
-from orthobench.reporting.account import MARK, TABLE_BEGINS, TABLE_ENDS, read_account
+from orthobench.reporting.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, read_commentary
 from orthobench.reporting.reproduction import everything_measured, keep_authors, reproduction
 from orthobench.reporting.studies import StoredStudy
 from orthobench.store import Benchmark, Status, open_store
@@ -101,8 +101,8 @@ def test_text_of_the_author_is_kept(tmp_path, orthobench):
     assert "old" not in text
     assert keep_authors(file, "new table", "new").endswith(f"\n\nMy words.\n\n{MARK}\n\nnew")
     assert keep_authors(file, "new table", "new").count("table") == 1
-    assert "Nothing" not in read_account(file).text
-    assert "My words." in read_account(file).text
+    assert "Nothing" not in read_commentary(file).text
+    assert "My words." in read_commentary(file).text
 
 
 def test_run_shared_by_two_figures_of_a_study_counts_once(database):

@@ -19,7 +19,7 @@ ELSEWHERE = ["link", "image", "autolink", "html_inline", "html_block"]
 
 
 @dataclass(frozen=True)
-class Account:
+class Commentary:
     """The author's text as markup; `remarks` has each list item with the words of its bold lead."""
 
     text: Markup
@@ -37,7 +37,7 @@ def authors_part(text: str) -> str:
     return re.sub(table, "", re.split(ANY_MARK, text)[0], flags=re.S)
 
 
-def read_account(file: Path) -> Account:
+def read_commentary(file: Path) -> Commentary:
     """Read the author's part of a reproduction report.
 
     Raises:
@@ -48,7 +48,9 @@ def read_account(file: Path) -> Account:
     try:
         text = authors_part(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"account {file} cannot be read ({error}); name a Markdown file with `account`") from error
+        raise UsageError(
+            f"commentary {file} cannot be read ({error}); name a Markdown file with `commentary`"
+        ) from error
     parser = MarkdownIt("commonmark", {"html": False}).disable(ELSEWHERE)
     tokens = parser.parse(re.sub(r"(?m)^# .*\n", "", text))
     for token in tokens:
@@ -64,7 +66,7 @@ def read_account(file: Path) -> Account:
         ):
             remark = Markup(parser.renderer.render(inline.children or [], parser.options, {}))
             remarks.append((_words(lead[1]), remark))
-    return Account(Markup(parser.renderer.render(tokens, parser.options, {})), remarks)
+    return Commentary(Markup(parser.renderer.render(tokens, parser.options, {})), remarks)
 
 
 def _words(text: str) -> frozenset[str]:
