@@ -451,6 +451,7 @@ def test_check_against_a_baseline(capfd):
 # The guide
 
 
+@pytest.mark.slow
 def test_example_of_the_guide_runs(monkeypatch, capsys):
     text = (ROOT / "docs" / "python.md").read_text("utf-8")
     names: dict[str, object] = {}

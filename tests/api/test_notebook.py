@@ -89,6 +89,7 @@ def test_failures_of_a_sweep_are_told_below_the_progress(cells, tiny, tmp_path, 
     assert repr(sweep).splitlines()[0] == "1 run: 1 failed"
 
 
+@pytest.mark.slow
 def test_runs_and_sweeps_are_tables(swept, tiny):
     sweep = ob.sweep("adding", ["rnn", "scornn"], seeds=3, settings=tiny)
     assert repr(sweep).splitlines()[0] == "6 runs: 6 finished"

@@ -10,6 +10,7 @@ from orthobench.store import open_store
 SIZES = "sequence_length = 10, hidden_size = 8, train_size = 40, test_size = 20, batch_size = 10, evaluate_every = 2"
 
 
+@pytest.mark.slow
 def test_whole_run_follows_its_trials_in_the_same_call(tmp_path):
     file, database = tmp_path / "list.toml", tmp_path / "runs.db"
     file.write_text(

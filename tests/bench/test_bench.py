@@ -252,6 +252,7 @@ def test_shapes_keep_the_order_of_the_table():
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the system resets no peak memory")
+@pytest.mark.slow
 def test_eager_loop_memory_is_at_least_its_states():
     shape = Shape("memory", 64, 400, 1, 64, 1)
     peak = peak_of_step(shape, "eager loop", threads=1)

@@ -142,6 +142,7 @@ def test_files_behind_a_link_are_removed_if_the_command_names_it(orthobench, key
 
 
 @pytest.mark.parametrize(("mode", "is_named"), [("best", True), ("none", False)])
+@pytest.mark.slow
 def test_plan_estimates_the_size(orthobench, tiny_options, mode, is_named):
     command = ("sweep", "adding", "--models", "rnn", *tiny_options, "--dry-run", "--keep-weights", mode)
     assert ("of weights to keep" in orthobench(*command).out) == is_named

@@ -216,6 +216,7 @@ def test_update_keeps_values_set_by_a_person(measured, file):
     assert f"0.25 may be lost (set by hand, {metric.measured_margin:.2g} by the rule)" in line
 
 
+@pytest.mark.slow
 def test_update_shows_the_detection_power(file, orthobench):
     file.write_text(TEXT.partition("[run.metrics")[0].replace("[0, 1, 2]", "[0, 1, 2, 3, 4, 5]"))
     outcome = orthobench("check", "--update", "--reason", "first", "--seeds", "20")

@@ -302,6 +302,7 @@ def test_killed_search_continues_with_the_same_trials(how, jobs, tmp_path, comma
 # Equal parameter counts
 
 
+@pytest.mark.slow
 def test_hidden_size_of_each_trial_is_matched_to_the_parameter_count(orthobench, command):
     words = [*command[:-4], "--grid", "learning_rate=1e-3,1e-2", "--match-parameters", "0.3k"]
     plan = orthobench(*words, "--trials", "2", "--dry-run")

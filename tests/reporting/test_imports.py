@@ -28,10 +28,11 @@ def folder(tmp_path_factory):
     "words",
     [
         ["report", "--html"],
-        ["report", "--format", "csv"],
-        ["report", "--format", "reproduction"],
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in (["report", "--format", "csv"], ["report", "--format", "reproduction"], ["ls"])
+        ),
         ["compare", "model=lstm", "model=rnn"],
-        ["ls"],
     ],
     ids=" ".join,
 )

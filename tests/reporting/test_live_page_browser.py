@@ -70,6 +70,7 @@ def test_new_epoch_appears_without_a_reload(browser, server, database):
     assert_clean(browser)
 
 
+@pytest.mark.slow
 def test_new_run_appears_in_the_table_and_the_header(browser, server, database):
     open_page(browser, server, "#runs")
     wait(browser, "return document.querySelectorAll('tr[data-run]').length === 1")

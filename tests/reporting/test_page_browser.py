@@ -440,6 +440,7 @@ def test_matrix_is_sorted_filtered_and_names_the_command_of_an_empty_cell(browse
     assert set(of_rows(browser, "#solves", "family")) == {"gated"}
 
 
+@pytest.mark.slow
 def test_model_has_a_page_of_its_tasks(browser, page):
     open_page(browser, page, "#model-lstm")
     assert browser.title == "lstm – orthobench"

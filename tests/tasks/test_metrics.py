@@ -167,6 +167,7 @@ model = "rnn"
 """
 
 
+@pytest.mark.slow
 def test_check_fails_a_lower_value(plugin, tmp_path, orthobench):
     file = tmp_path / "checks" / "baseline.toml"
     file.parent.mkdir()
