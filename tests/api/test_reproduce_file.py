@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.paper_runs import TRIAL
 
 from orthobench.api import SweepOptions, reproduce_file
