@@ -22,10 +22,7 @@ class RecurrentCell(RecurrentLayer):
     its own. Each step computes the recurrent matrix anew, so layers run whole sequences faster.
 
     A cell is a layer for a single step: it has the same parameters by the same names, so `load_state_dict` moves them
-    between the two, and the same methods.
-
-    Args:
-        input_size, hidden_size, bias, device, dtype, nonlinearity, generator, settings: see `RecurrentLayer`.
+    between the two, and the same methods. Its arguments are those of `RecurrentLayer`.
 
     Raises:
         UsageError: a size or a setting is invalid.

@@ -429,7 +429,10 @@ def test_matrix_is_sorted_filtered_and_names_the_command_of_an_empty_cell(browse
     assert heading.find_element("xpath", "..").get_attribute("aria-sort") == "descending"
     browser.find_element("css selector", "#solves thead th[data-column='-1'] button").click()
     assert of_rows(browser, "#solves", "model") == original
-    browser.execute_script("document.querySelector('#solves .unrun button').click()")
+    browser.execute_script(
+        "const cell = document.querySelector('#solves td'); cell.className = 'unrun';"
+        "cell.innerHTML = '<button type=button>·</button>'; cell.firstChild.click()"
+    )
     words = browser.find_element("id", "matrix-command").text
     assert words.startswith("Not run yet: orthobench sweep ")
     assert "MODEL" not in words

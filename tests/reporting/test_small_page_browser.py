@@ -137,7 +137,7 @@ def test_everything_is_reached_and_operated_by_keyboard(browser, page):
 
     browser.get(page.as_uri())
     plots = visible(browser, "#view-overview .plot")
-    assert len(plots) == 4  # the curves of both small conditions, and two of a leaderboard
+    assert len(plots) == 2  # the curves of both small conditions
     for plot in plots:
         browser.execute_script("arguments[0].scrollIntoView()", plot)
         wait(browser, lambda _, plot=plot: plot.find_elements("css selector", "svg.main-svg"))
@@ -160,10 +160,10 @@ def test_everything_is_reached_and_operated_by_keyboard(browser, page):
     focusable = "a[href], select, button, summary, .scroll, .plot"
     missed = [element for element in visible(browser, focusable)[1:] if element not in reached]
     assert [element.get_attribute("outerHTML")[:100] for element in missed] == []
-    board = browser.find_element("css selector", "details.board summary")
-    for state in (None, "true"):
-        board.send_keys(Keys.ENTER)
-        assert board.find_element("xpath", "..").get_attribute("open") == state
+    menu = browser.find_element("css selector", ".menu summary")
+    for state in ("true", None):
+        menu.send_keys(Keys.ENTER)
+        assert menu.find_element("xpath", "..").get_attribute("open") == state
     assert toggled == {"button"}
 
 
