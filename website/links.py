@@ -23,7 +23,8 @@ OUTSIDE = (
 """The documents outside `docs/` that become pages of the site."""
 HOME = "README.md"
 """The document that becomes the first page of the site, `index.md`."""
-LINK = re.compile(r"(?<=\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
+LINK = re.compile(r"""(?:(?<=\]\()|(?<= src=")|(?<= srcset="))([^)"\s#]+)(#[^)"\s]*)?(?=[)"])""")
+"""The target of a link or picture, in Markdown or in HTML."""
 
 
 def documents() -> list[str]:
