@@ -537,6 +537,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def apart_from_first(samples: Sequence[Sequence[float]]) -> list[bool]:
+    """Return for each sample but the first whether the test of ranks, with Holm's adjustment, separates the two."""
+    tests = [compare_unpaired(samples[0], other) for other in samples[1:]]
+    return [p < LEVEL for p in holm([1.0 if test is None else test.p for test in tests])]
+
+
 def _mean_difference(first: np.ndarray, second: np.ndarray, axis: int = -1) -> np.ndarray:
     difference: np.ndarray = first.mean(axis=axis) - second.mean(axis=axis)
     return difference

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orthobench.analysis.statistics import Summary, summarize
 from orthobench.settings import merged_settings, text
@@ -13,6 +13,9 @@ from orthobench.store import Status
 
 if TYPE_CHECKING:
     from orthobench.store import Run
+
+
+Member = TypeVar("Member")
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,11 @@ class Variant:
         }
 
 
-def group(runs: Sequence[Run], by: Callable[[Run], str]) -> list[list[Run]]:
-    """Group runs by a value, in the order of each group's first run."""
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(by(run), []).append(run)
+def group(members: Sequence[Member], by: Callable[[Member], str]) -> list[list[Member]]:
+    """Group runs or variants by a value, in the order of each group's first member."""
+    groups: dict[str, list[Member]] = {}
+    for member in members:
+        groups.setdefault(by(member), []).append(member)
     return list(groups.values())
 
 

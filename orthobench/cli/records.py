@@ -151,7 +151,9 @@ def print_summary(rows: Sequence[Variant]) -> None:
     """
     from rich.table import Table
 
-    records = [record for same in group_by_condition(rows) for record in _ranked(same)]
+    from orthobench.analysis.variants import group
+
+    records = [record for same in group(rows, lambda variant: variant.run.condition) for record in _ranked(same)]
     if not records:
         return
     terminal, headings = console(), [*records[0]]
@@ -169,21 +171,13 @@ def print_summary(rows: Sequence[Variant]) -> None:
 
 NARROW_MODEL = 20
 """The width to which the names of models may shrink, by folding, before other columns are left out."""
-LEAST_COLUMNS = 3
-"""The number of columns of a summary that every terminal shows: model, value and comparison."""
-
-
-def group_by_condition(rows: Sequence[Variant]) -> list[list[Variant]]:
-    """Group variants by the task with its settings, in their order."""
-    by_condition: dict[str, list[Variant]] = {}
-    for variant in rows:
-        by_condition.setdefault(variant.run.condition, []).append(variant)
-    return list(by_condition.values())
+LEAST_COLUMNS = 4
+"""The number of columns of a summary that every terminal shows: model, value, metric and comparison."""
 
 
 def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
     """Return the table rows of the variants of one condition, and of its baseline, the best first."""
-    from orthobench.analysis.statistics import LEVEL, compare_unpaired, holm
+    from orthobench.analysis.statistics import apart_from_first
 
     metric, baseline = rows[0].run.main_metric, rows[0].run.baselines.get(rows[0].run.metric)
 
@@ -196,18 +190,17 @@ def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
         return metric.sign * sum(numbers) / len(numbers) if numbers else float("inf")
 
     ordered = sorted(rows, key=score)
-    tests = [compare_unpaired(values(ordered[0]), values(other)) for other in ordered[1:]]
-    apart = [p < LEVEL for p in holm([1.0 if test is None else test.p for test in tests])]
+    apart = apart_from_first([values(variant) for variant in ordered])
     notes = ["best" if len(ordered) > 1 else "", *("" if each else "not apart" for each in apart)]
+    first = ("model", "final [95 %]", "metric")
     records = [
-        {"model": variant.label, f"{metric.name}, final [95 %]": variant.final and str(variant.final), "": note}
-        | {name: value for name, value in variant.brief().items() if name not in ("model", "metric", "final [95 %]")}
-        for variant, note in zip(ordered, notes, strict=True)
+        {name: brief[name] for name in first} | {"": note} | brief
+        for brief, note in zip((variant.brief() for variant in ordered), notes, strict=True)
     ]
     if baseline is not None:
         place = sum(score(variant) < metric.sign * baseline for variant in ordered)
         blank = dict.fromkeys(records[0], "")
-        records.insert(place, blank | {"model": "baseline", f"{metric.name}, final [95 %]": baseline})
+        records.insert(place, blank | {"model": "baseline", "final [95 %]": baseline, "metric": metric.name})
     return records
 
 

@@ -20,7 +20,7 @@ from orthobench.analysis.claims import (
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
 from orthobench.analysis.paper_tables import Cell, PaperTable, fill_command, make_table
-from orthobench.analysis.statistics import LEVEL, Median, compare_unpaired, holm
+from orthobench.analysis.statistics import Median, apart_from_first
 from orthobench.papers import Artifact, Experiment, Paper, Printed, Study, find_study, papers
 from orthobench.reporting.studies import StoredStudy
 from orthobench.settings import text
@@ -284,9 +284,7 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
 
 def _apart(ranked: Sequence[VariantData]) -> list[bool | None]:
     """Return for each variant whether a rank test with Holm's adjustment separates it from the first."""
-    tests = [compare_unpaired(ranked[0].scores, variant.scores) for variant in ranked[1:]]
-    adjusted = holm([1.0 if test is None else test.p for test in tests])
-    return [None, *(p < LEVEL for p in adjusted)][: len(ranked)]
+    return [None, *apart_from_first([variant.scores for variant in ranked])][: len(ranked)]
 
 
 def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:

@@ -469,3 +469,14 @@ def test_narrow_summary_leaves_out_columns_and_no_digits(orthobench, tiny_option
     text = output.getvalue()
     assert all(str(row.final) in text for row in rows)
     assert max(map(len, text.splitlines())) <= width
+
+
+def test_summary_of_several_tasks_names_each_metric(orthobench, tiny_options, capsys):
+    for task in ("adding", "copying"):
+        assert orthobench("run", task, "rnn", *tiny_options).code == 0
+    with open_store("results.db") as store:
+        rows = variants(store.runs())
+    print_summary(rows)
+    text = capsys.readouterr().out
+    assert [line.split()[0] for line in text.splitlines()].count("baseline") == 2
+    assert all(row.run.metric in text and str(row.final) in text for row in rows)
