@@ -49,6 +49,11 @@ class Metric:
         return 1.0 if self.goal == "min" else -1.0
 
     @property
+    def perfect(self) -> float | None:
+        """The perfect value: 0 if the goal is "min", 1 for a fraction with the goal "max", and else unknown."""
+        return 0.0 if self.goal == "min" else 1.0 if self.is_fraction else None
+
+    @property
     def worst(self) -> float:
         """The worst value, which a diverged run has: infinity if the goal is "min", else minus infinity."""
         return self.sign * math.inf

@@ -28,7 +28,7 @@ def papers_table() -> str:
     """Build the table of papers, with the verdicts on their claims and on their numbers; times are left out."""
     by_paper: dict[str, list[Decided]] = {}
     for entry in decided():
-        by_paper.setdefault(entry.paper.paper.called, []).append(entry)
+        by_paper.setdefault(entry.paper.paper.short_name, []).append(entry)
     rows = []
     for name, entries in by_paper.items():
         claims = in_words([entry.claim for entry in entries if entry.claim])

@@ -129,17 +129,12 @@ class VariantData(Variant):
 
     @property
     def solved(self) -> Side | None:
-        """Which finished and diverged runs solve the task (`SOLVED`); None if no perfect value is known.
-
-        The perfect value is 0 if lower values are better, and 1 for a fraction of which higher values are better.
-        """
+        """Which finished and diverged runs solve the task (`SOLVED`); None if no perfect value is known."""
         baseline, metric = self.run.baselines.get(self.run.metric), self.run.main_metric
-        if baseline is None or not self.scores or not (metric.goal == "min" or metric.is_fraction):
+        if baseline is None or metric.perfect is None or not self.scores:
             return None
-        perfect = 0.0 if metric.goal == "min" else 1.0
-        return side(
-            [CurveEnd((score,)) for score in self.scores], baseline + SOLVED * (perfect - baseline), metric.sign
-        )
+        limit = baseline + SOLVED * (metric.perfect - baseline)
+        return side([CurveEnd((score,)) for score in self.scores], limit, metric.sign)
 
     @property
     def fails(self) -> bool:

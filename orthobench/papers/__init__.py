@@ -358,7 +358,7 @@ class Paper(Record):
         return artifact.model_copy(update={"columns": list(columns.values())})
 
     @property
-    def called(self) -> str:
+    def short_name(self) -> str:
         """What people call the paper, such as "scoRNN 2018"."""
         return f"{self.subject} {self.year}"
 

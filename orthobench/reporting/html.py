@@ -152,6 +152,7 @@ def _render(
         key: {name: figure_json(figure) for name, (_, figure) in drawings.items()}
         for key, drawings in everything.items()
     }
+    labels = dict(zip((condition.key for condition in conditions), short_labels(conditions), strict=True))
     script, style = _script(LIVE_SCRIPTS if live else SCRIPTS), _resource("page.css")
     return (
         _environment()
@@ -159,10 +160,10 @@ def _render(
         .render(
             conditions=conditions,
             matrix=make_matrix(conditions),
-            labels=dict(zip((each.key for each in conditions), short_labels(conditions), strict=True)),
-            file_names=_file_names(conditions, views),
+            labels=labels,
+            file_names=_file_names(conditions, views, labels),
             tasks=tasks(conditions),
-            leaderboard=leaderboard,
+            leaderboards={condition.key: leaderboard(condition) for condition in conditions},
             headline=headline,
             groups=GROUPS,
             group_of=group_of,
@@ -288,13 +289,15 @@ def _commands(views: Sequence[PaperView], sections: Sequence[Any]) -> dict[str, 
     return commands
 
 
-def _file_names(conditions: Sequence[Condition], views: Sequence[PaperView]) -> dict[str, tuple[str, str]]:
+def _file_names(
+    conditions: Sequence[Condition], views: Sequence[PaperView], labels: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
     """Return the first part of the names of files for each condition's figures, and its metric, by key."""
-    named = list(zip(conditions, short_labels(conditions), strict=True))
+    named = [(condition, labels[condition.key]) for condition in conditions]
     for view in views:
         for part in view.artifacts:
             panels = zip(part.panels, short_labels(part.panels), strict=True)
-            named += [(panel, f"{view.paper.called} {part.artifact.name} {label}") for panel, label in panels]
+            named += [(panel, f"{view.paper.short_name} {part.artifact.name} {label}") for panel, label in panels]
     return {
         condition.key: (re.sub(r"[^\w.]+", "-", name.replace(" = ", "")).strip("-"), condition.metric.name)
         for condition, name in named

@@ -29,14 +29,14 @@ class MatrixCell:
 
     Attributes:
         variant: the model's best variant on this task.
-        way: the median over seeds; a diverged run counts as 0.
+        score: the median over seeds; a diverged run counts as 0.
         low: the lowest seed.
         high: the highest seed.
         fits: whether the model holds the lengths of the training sequences; None if they are not tested.
     """
 
     variant: VariantData
-    way: float
+    score: float
     low: float
     high: float
     fits: bool | None
@@ -44,7 +44,7 @@ class MatrixCell:
     @property
     def is_far(self) -> bool:
         """Whether white text is easier to read on the cell's colour than black text."""
-        return self.way > WHITE_FROM
+        return self.score > WHITE_FROM
 
     @property
     def seeds(self) -> int:
@@ -57,7 +57,7 @@ class MatrixCell:
     @property
     def loses(self) -> bool:
         """Whether the model fits the training lengths and does not solve longer ones."""
-        return self.fits is True and self.way < SOLVED
+        return self.fits is True and self.score < SOLVED
 
     @property
     def is_spread(self) -> bool:
@@ -86,11 +86,11 @@ class MatrixRow:
     @property
     def solved(self) -> int:
         """The number of tasks that the median seed solves."""
-        return sum(cell is not None and cell.way >= SOLVED for cell in self.cells)
+        return sum(cell is not None and cell.score >= SOLVED for cell in self.cells)
 
     @property
     def total(self) -> float:
-        return sum(cell.way for cell in self.cells if cell is not None)
+        return sum(cell.score for cell in self.cells if cell is not None)
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ def make_matrix(conditions: Sequence[Condition]) -> Matrix:
     well, because they are trials. A variant with a tag counts only if its model has no other variant on the task.
     """
     chosen = [condition for condition in conditions if _members(condition)]
-    weighty = [condition for condition in chosen if _is_weighty(condition)]
-    chosen = weighty or chosen
+    compared = [condition for condition in chosen if _is_comparison(condition)]
+    chosen = compared or chosen
     order = list(dict.fromkeys(condition.task for condition in chosen))
     chosen.sort(key=lambda condition: order.index(condition.task))
     labels = short_labels(chosen)
@@ -131,7 +131,7 @@ def make_matrix(conditions: Sequence[Condition]) -> Matrix:
             key = (variant.run.model, _value(variant, separating.get(variant.run.model)))
             cells = names.setdefault(key, [None] * len(chosen))
             cell, other = _cell(condition, variant), cells[number]
-            if other is None or cell.way > other.way:
+            if other is None or cell.score > other.score:
                 cells[number] = cell
     rows = [
         MatrixRow(f"{model} {value}".strip(), model, families.get(model) or "other", cells)
@@ -142,7 +142,7 @@ def make_matrix(conditions: Sequence[Condition]) -> Matrix:
 
 def _members(condition: Condition) -> list[VariantData]:
     """Return the variants of a condition that have a value from 0 to 1."""
-    if condition.baseline is None or not (condition.metric.goal == "min" or condition.metric.is_fraction):
+    if condition.baseline is None or condition.metric.perfect is None:
         return []
     if max((run.epochs or 0.0 for variant in condition.variants for run in variant.runs), default=0.0) < 1:
         return []
@@ -151,7 +151,7 @@ def _members(condition: Condition) -> list[VariantData]:
     return [variant for variant in scored if not variant.tags or variant.run.model not in plain]
 
 
-def _is_weighty(condition: Condition) -> bool:
+def _is_comparison(condition: Condition) -> bool:
     """Tell whether a condition has an experiment of a paper, or several models with three seeds."""
     members = _members(condition)
     of_paper = any(variant.comparison and not variant.comparison.differences for variant in members)
@@ -159,16 +159,17 @@ def _is_weighty(condition: Condition) -> bool:
 
 
 def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
-    baseline, perfect = condition.baseline, 0.0 if condition.metric.goal == "min" else 1.0
+    baseline, perfect = condition.baseline, condition.metric.perfect
     assert baseline is not None
+    assert perfect is not None
 
-    def way(value: float) -> float:
+    def score(value: float) -> float:
         if not math.isfinite(value):
             return 0.0
         return min(max((value - baseline) / (perfect - baseline), 0.0), 1.0)
 
-    ways = [way(score) for score in variant.scores]
-    return MatrixCell(variant, statistics.median(ways), min(ways), max(ways), _fits(variant))
+    scores = [score(value) for value in variant.scores]
+    return MatrixCell(variant, statistics.median(scores), min(scores), max(scores), _fits(variant))
 
 
 def _fits(variant: VariantData) -> bool | None:
@@ -287,10 +288,10 @@ def _drawn_row(number: int, row: MatrixRow, colors: dict[str, Any], left: int, d
             yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{colors["faint"]}">·</text>'
             continue
         red, green, blue = (
-            round(low + cell.way * (high - low)) for low, high in zip(colors["empty"], colors["full"], strict=True)
+            round(low + cell.score * (high - low)) for low, high in zip(colors["empty"], colors["full"], strict=True)
         )
         ink = "#ffffff" if cell.is_far or dark else "#000000"
-        shown = f"{100 * cell.way:.0f}" + ("↘" if cell.loses else "")
+        shown = f"{100 * cell.score:.0f}" + ("↘" if cell.loses else "")
         yield f'<rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{ROW - 2}" fill="rgb({red},{green},{blue})"/>'
         yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}">{shown}</text>'
 

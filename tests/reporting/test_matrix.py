@@ -27,15 +27,15 @@ def matrix_of(database: RunDatabase) -> Matrix:
     return make_matrix(collect(database.store))
 
 
-def test_cell_is_the_way_from_the_baseline_to_a_perfect_value(database):
+def test_cell_is_scored_from_the_baseline_to_a_perfect_value(database):
     for seed, way in enumerate([0.2, 0.5, 0.9]):
         database.run(experiment("rnn", "last", []), seed, test=[BASELINE * (1 - way)] * 4)
     database.run(experiment("lstm", "last", []), 0, test=[2 * BASELINE] * 4)
     matrix = matrix_of(database)
     cells = {row.label: row.cells[0] for row in matrix.rows}
     rnn, lstm = cells["rnn"], cells["lstm"]
-    assert (rnn.way, rnn.low, rnn.high) == pytest.approx((0.5, 0.2, 0.9))
-    assert (rnn.seeds, rnn.has_few_seeds, lstm.way, lstm.has_few_seeds) == (3, False, 0, True)
+    assert (rnn.score, rnn.low, rnn.high) == pytest.approx((0.5, 0.2, 0.9))
+    assert (rnn.seeds, rnn.has_few_seeds, lstm.score, lstm.has_few_seeds) == (3, False, 0, True)
     assert [row.label for row in matrix.rows] == ["rnn", "lstm"]
     assert [row.family for row in matrix.rows] == ["plain", "gated"]
 
@@ -45,7 +45,7 @@ def test_tagged_trial_counts_only_if_its_model_has_no_other_run(database):
     tried = database.run(experiment("rnn", "last", []), 0, test=[0.0] * 4, learning_rate=0.5)
     alone = database.run(experiment("lstm", "last", []), 0, test=[0.0] * 4)
     database.store.tag([tried.key, alone.key], ["tried"])
-    cells = {row.label: row.cells[0].way for row in matrix_of(database).rows}
+    cells = {row.label: row.cells[0].score for row in matrix_of(database).rows}
     assert cells == pytest.approx({"rnn": 0.5, "lstm": 1.0})
 
 

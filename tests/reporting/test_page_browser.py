@@ -422,10 +422,11 @@ def test_matrix_is_sorted_filtered_and_names_the_command_of_an_empty_cell(browse
     original = of_rows(browser, "#solves", "model")
     heading = browser.find_element("css selector", "#solves thead th[data-column='0'] button")
     heading.click()
-    ways = browser.execute_script(
-        "return [...document.querySelectorAll('#solves tbody tr')].map((row) => Number(row.cells[1].dataset.way ?? -1))"
+    scores = browser.execute_script(
+        "return [...document.querySelectorAll('#solves tbody tr')]"
+        ".map((row) => Number(row.cells[1].dataset.score ?? -1))"
     )
-    assert ways == sorted(ways, reverse=True)
+    assert scores == sorted(scores, reverse=True)
     assert heading.find_element("xpath", "..").get_attribute("aria-sort") == "descending"
     browser.find_element("css selector", "#solves thead th[data-column='-1'] button").click()
     assert of_rows(browser, "#solves", "model") == original

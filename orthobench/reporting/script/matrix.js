@@ -15,7 +15,7 @@ function filterMatrix() {
 // Sort by a column, the best first; the column of names restores the order of the page.
 function sortMatrix(heading) {
   const { tBodies, tHead } = matrix(), column = Number(heading.dataset.column);
-  const value = (row) => (column < 0 ? -Number(row.dataset.place) : Number(row.cells[column + 1].dataset.way ?? -1));
+  const value = (row) => (column < 0 ? -Number(row.dataset.place) : Number(row.cells[column + 1].dataset.score ?? -1));
   tBodies[0].append(...[...tBodies[0].rows].sort((first, second) => value(second) - value(first)));
   for (const other of tHead.rows[0].cells) other.removeAttribute("aria-sort");
   if (column >= 0) heading.setAttribute("aria-sort", "descending");
