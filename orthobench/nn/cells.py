@@ -15,6 +15,7 @@ from orthobench.models import (
     exprnn,
     full_urnn,
     gated_deltanet,
+    gated_deltaproduct,
     goru,
     gru,
     ind_rnn,
@@ -32,6 +33,7 @@ from orthobench.models import (
     nnrnn,
     ornn,
     rnn,
+    rwkv7,
     scornn,
     scurnn,
     slstm,
@@ -59,6 +61,7 @@ __all__ = [
     "NNRNN",
     "ORNN",
     "RNN",
+    "RWKV7",
     "SLSTM",
     "URNN",
     "WRNN",
@@ -84,6 +87,8 @@ __all__ = [
     "GRUCell",
     "GatedDeltaNet",
     "GatedDeltaNetCell",
+    "GatedDeltaProduct",
+    "GatedDeltaProductCell",
     "IRNNCell",
     "IndRNN",
     "IndRNNCell",
@@ -105,6 +110,7 @@ __all__ = [
     "NNRNNCell",
     "ORNNCell",
     "RNNCell",
+    "RWKV7Cell",
     "SLSTMCell",
     "ScoRNN",
     "ScoRNNCell",
@@ -213,6 +219,14 @@ class GatedDeltaNet(RecurrentLayer):
 
 class GatedDeltaNetCell(RecurrentCell):
     model = gated_deltanet.GatedDeltaNet
+
+
+class GatedDeltaProduct(RecurrentLayer):
+    model = gated_deltaproduct.GatedDeltaProduct
+
+
+class GatedDeltaProductCell(RecurrentCell):
+    model = gated_deltaproduct.GatedDeltaProduct
 
 
 class GORU(RecurrentLayer):
@@ -349,6 +363,14 @@ class RNN(RecurrentLayer):
 
 class RNNCell(RecurrentCell):
     model = rnn.RNN
+
+
+class RWKV7(RecurrentLayer):
+    model = rwkv7.RWKV7
+
+
+class RWKV7Cell(RecurrentCell):
+    model = rwkv7.RWKV7
 
 
 class ScoRNN(RecurrentLayer):

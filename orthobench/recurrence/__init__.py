@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from orthobench.recurrence.ops.independent import independent_recurrence
     from orthobench.recurrence.ops.lem import lem
     from orthobench.recurrence.ops.lstm import lstm
+    from orthobench.recurrence.ops.memories import decaying_memory, rwkv7, written_keys
     from orthobench.recurrence.ops.minimal import min_gru, min_lstm
     from orthobench.recurrence.ops.mlstm import mlstm, read_memories
     from orthobench.recurrence.ops.oscillators import oscillators
@@ -70,6 +71,7 @@ __all__ = [
     "State",
     "cornn",
     "cross_entropy",
+    "decaying_memory",
     "delta_rule",
     "diagonal_recurrence",
     "gated_recurrence",
@@ -92,6 +94,7 @@ __all__ = [
     "read_memory",
     "reading",
     "recurrence",
+    "rwkv7",
     "selective_scan",
     "set_backend",
     "short_convolution",
@@ -101,6 +104,7 @@ __all__ = [
     "unit",
     "unread",
     "use_backend",
+    "written_keys",
 ]
 
 MODULES = {
@@ -115,6 +119,7 @@ MODULES = {
     "ops.independent": ("independent_recurrence",),
     "ops.lem": ("lem",),
     "ops.lstm": ("lstm",),
+    "ops.memories": ("decaying_memory", "rwkv7", "written_keys"),
     "ops.minimal": ("min_gru", "min_lstm"),
     "ops.mlstm": ("mlstm", "read_memories"),
     "ops.oscillators": ("oscillators",),
