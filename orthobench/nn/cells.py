@@ -32,6 +32,7 @@ from orthobench.models import (
     mlstm,
     nnrnn,
     ornn,
+    pd_ssm,
     rnn,
     rwkv7,
     scornn,
@@ -60,6 +61,7 @@ __all__ = [
     "MLSTM",
     "NNRNN",
     "ORNN",
+    "PDSSM",
     "RNN",
     "RWKV7",
     "SLSTM",
@@ -109,6 +111,7 @@ __all__ = [
     "MinLSTMCell",
     "NNRNNCell",
     "ORNNCell",
+    "PDSSMCell",
     "RNNCell",
     "RWKV7Cell",
     "SLSTMCell",
@@ -355,6 +358,14 @@ class ORNN(RecurrentLayer):
 
 class ORNNCell(RecurrentCell):
     model = ornn.ORNN
+
+
+class PDSSM(RecurrentLayer):
+    model = pd_ssm.PDSSM
+
+
+class PDSSMCell(RecurrentCell):
+    model = pd_ssm.PDSSM
 
 
 class RNN(RecurrentLayer):
