@@ -27,6 +27,7 @@ from orthobench.models import (
     lru,
     lstm,
     mamba,
+    mamba3,
     min_gru,
     min_lstm,
     mlstm,
@@ -104,6 +105,8 @@ __all__ = [
     "LipschitzRNNCell",
     "MLSTMCell",
     "Mamba",
+    "Mamba3",
+    "Mamba3Cell",
     "MambaCell",
     "MinGRU",
     "MinGRUCell",
@@ -318,6 +321,14 @@ class Mamba(RecurrentLayer):
 
 class MambaCell(RecurrentCell):
     model = mamba.Mamba
+
+
+class Mamba3(RecurrentLayer):
+    model = mamba3.Mamba3
+
+
+class Mamba3Cell(RecurrentCell):
+    model = mamba3.Mamba3
 
 
 class MinGRU(RecurrentLayer):
