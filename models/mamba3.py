@@ -40,7 +40,7 @@ _LEAST_RATE, _NORM_EPSILON = 1e-4, 1e-5
 
 class Mamba3Settings(HeadsSettings):
     expansion: Count = Field(2, description="features of x, z and y, as a multiple of n")
-    state_size: Count = Field(32, description="N, features of B and C: rows of the memory of each head")
+    state_size: Count = Field(16, description="N, features of B and C: rows of the memory of each head")
     rotation: float = Field(
         0.5, ge=0, le=1, description="share of the features of B and C that turn, in pairs; 0: a real state"
     )
@@ -74,7 +74,7 @@ class Mamba3(Model):
     family = "linear"
     learns = Learns("adding", 0.2)
     step_matrices = ()
-    cost = "a memory of 32 rows for 2n features, and B and C turned for each head"
+    cost = "a memory of 16 rows for 2n features, and B and C turned for each head"
     Settings = Mamba3Settings
 
     def __init__(self, settings: Mamba3Settings, signature: Signature, generator: torch.Generator) -> None:

@@ -164,4 +164,4 @@ def test_starts_match_the_program() -> None:
     for ones in (model.write_bias, model.read_bias, model.write_norm, model.read_norm, model.feedthrough):
         assert torch.equal(ones, torch.ones_like(ones))
     assert 0.9 < float(model.selection_weight.detach().abs().max()) * 3 <= 1
-    assert (model.settings.angles, make("mamba3", state_size=128, rotation=1.0).settings.angles) == (8, 64)
+    assert (model.settings.angles, make("mamba3", state_size=128, rotation=1.0).settings.angles) == (4, 64)

@@ -178,26 +178,43 @@ static void gradients_of_rows(const struct memories *p, int64_t row, int64_t hea
 INLINE void advance_columns(const int count, const int corrects, int64_t keys, int64_t ld, const float *q, const float *k,
                             const float *w, const float *u, const float *b, const float *v, const float *before,
                             float *after, float *found, float *y) {
-    vf sums[2][MOST] = {{{0}}}, value[MOST];
+    vf even[MOST] = {{0}}, odd[MOST] = {{0}}, value[MOST];
     for (int j = 0; j < count; j++) value[j] = *(const vf *)(v + j * VL);
+    int64_t i = 0;
     if (corrects) {
-        for (int64_t i = 0; i < keys; i++)
-            for (int j = 0; j < count; j++) sums[i & 1][j] += *(const vf *)(before + i * ld + j * VL) * u[i];
+        for (; i + 1 < keys; i += 2)
+            for (int j = 0; j < count; j++) {
+                even[j] += *(const vf *)(before + i * ld + j * VL) * u[i];
+                odd[j] += *(const vf *)(before + (i + 1) * ld + j * VL) * u[i + 1];
+            }
         for (int j = 0; j < count; j++) {
-            sums[0][j] += sums[1][j];
-            if (found) *(vf *)(found + j * VL) = sums[0][j];
+            if (i < keys) even[j] += *(const vf *)(before + i * ld + j * VL) * u[i];
+            even[j] += odd[j];
+            if (found) *(vf *)(found + j * VL) = even[j];
         }
     }
-    vf total[2][MOST] = {{{0}}};
-    for (int64_t i = 0; i < keys; i++)
+    vf sum[MOST] = {{0}};
+    for (i = 0; i < keys; i++)
         for (int j = 0; j < count; j++) {
             vf s = *(const vf *)(before + i * ld + j * VL) * w[i] + value[j] * k[i];
-            if (corrects) s -= sums[0][j] * b[i];
+            if (corrects) s -= even[j] * b[i];
             *(vf *)(after + i * ld + j * VL) = s;
-            if (y) total[i & 1][j] += s * q[i];
+            if (y) sum[j] += s * q[i];
         }
     if (y)
-        for (int j = 0; j < count; j++) *(vf *)(y + j * VL) = total[0][j] + total[1][j];
+        for (int j = 0; j < count; j++) *(vf *)(y + j * VL) = sum[j];
+}
+
+/* The sums of VL vectors, in lane i that of rows[i], which are overwritten. */
+INLINE vf sums_of_rows(vf *rows) {
+#pragma GCC unroll 8
+    for (int half = VL / 2; half; half /= 2) {
+        vi from;
+        for (int lane = 0; lane < VL; lane++) from[lane] = lane + (lane & half ? VL - half : 0);
+        for (int i = 0; i < half; i++)
+            rows[i] = shuffle(rows[i], rows[i + half], from) + shuffle(rows[i], rows[i + half], from + half);
+    }
+    return rows[0];
 }
 
 /* Adds to the gradients of a step's rows what `count` vectors of columns contribute, and replaces dL/dS_t `d` by
@@ -212,40 +229,53 @@ INLINE float retreat_columns(const int count, const int corrects, int64_t keys, 
         if (corrects) error[j] = *(const vf *)(found + j * VL);
         if (dy) arriving[j] = *(const vf *)(dy + j * VL);
     }
-    for (int64_t i = 0; i < keys; i++) {
-        vf by_q = {0}, by_k = {0}, by_w = {0}, by_b = {0};
-        for (int j = 0; j < count; j++) {
-            const int64_t at = i * ld + j * VL;
-            vf g = *(const vf *)(d + at);
-            if (dy) {
-                g += arriving[j] * q[i];
-                by_q += *(const vf *)(after + at) * arriving[j];
+    for (int64_t first = 0; first < keys; first += VL) {
+        const int rows = lanes(keys - first);
+        vf sums_q[VL], sums_k[VL], sums_w[VL], sums_b[VL];
+        for (int r = rows; r < VL; r++) sums_q[r] = sums_k[r] = sums_w[r] = sums_b[r] = (vf){0};
+        for (int r = 0; r < rows; r++) {
+            const int64_t i = first + r;
+            vf by_q = {0}, by_k = {0}, by_w = {0}, by_b = {0};
+            for (int j = 0; j < count; j++) {
+                const int64_t at = i * ld + j * VL;
+                vf g = *(const vf *)(d + at);
+                if (dy) {
+                    g += arriving[j] * q[i];
+                    by_q += *(const vf *)(after + at) * arriving[j];
+                }
+                squares += g * g;
+                by_k += g * value[j];
+                by_w += g * *(const vf *)(before + at);
+                dvalue[j] += g * k[i];
+                if (corrects) {
+                    by_b -= g * error[j];
+                    dfound[j] -= g * b[i];
+                    *(vf *)(d + at) = g;
+                } else *(vf *)(d + at) = g * w[i];
             }
-            squares += g * g;
-            by_k += g * value[j];
-            by_w += g * *(const vf *)(before + at);
-            dvalue[j] += g * k[i];
-            if (corrects) {
-                by_b -= g * error[j];
-                dfound[j] -= g * b[i];
-                *(vf *)(d + at) = g;
-            } else *(vf *)(d + at) = g * w[i];
+            sums_q[r] = by_q, sums_k[r] = by_k, sums_w[r] = by_w, sums_b[r] = by_b;
         }
-        if (dy) dq[i] += sum_of(by_q);
-        dk[i] += sum_of(by_k);
-        dw[i] += sum_of(by_w);
-        if (corrects) db[i] += sum_of(by_b);
+        if (dy) *(vf *)(dq + first) += sums_of_rows(sums_q);
+        *(vf *)(dk + first) += sums_of_rows(sums_k);
+        *(vf *)(dw + first) += sums_of_rows(sums_w);
+        if (corrects) *(vf *)(db + first) += sums_of_rows(sums_b);
     }
     for (int j = 0; j < count; j++) *(vf *)(dv + j * VL) = dvalue[j];
     if (corrects)
-        for (int64_t i = 0; i < keys; i++) {
-            vf by_u = {0};
-            for (int j = 0; j < count; j++) {
-                const int64_t at = i * ld + j * VL;
-                by_u += *(const vf *)(before + at) * dfound[j];
-                *(vf *)(d + at) = *(const vf *)(d + at) * w[i] + dfound[j] * u[i];
+        for (int64_t first = 0; first < keys; first += VL) {
+            const int rows = lanes(keys - first);
+            vf sums_u[VL];
+            for (int r = rows; r < VL; r++) sums_u[r] = (vf){0};
+            for (int r = 0; r < rows; r++) {
+                vf by_u = {0};
+                for (int j = 0; j < count; j++) {
+                    const int64_t i = first + r, at = i * ld + j * VL;
+                    by_u += *(const vf *)(before + at) * dfound[j];
+                    *(vf *)(d + at) = *(const vf *)(d + at) * w[i] + dfound[j] * u[i];
+                }
+                sums_u[r] = by_u;
             }
-            du[i] += sum_of(by_u);
+            *(vf *)(du + first) += sums_of_rows(sums_u);
         }
     return sum_of(squares);
 }
