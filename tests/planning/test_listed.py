@@ -97,6 +97,14 @@ def test_shipped_list_is_valid_and_begins_with_xor():
     assert large == []
 
 
+@pytest.mark.slow
+def test_shipped_comparisons_are_valid():
+    pytest.importorskip("torchrecurrent")
+    runs = runs_in(SHIPPED.with_name("comparisons.toml"), CATALOG)
+    assert len({run.config.spec.key for run in runs}) == len(runs)
+    assert {run.config.spec.task for run in runs} >= {"adding", "copying", "formal_language"}
+
+
 TRIALS = f"""
 {TRIAL}settings = {{ learning_rate = 1e-2, max_iterations = 50 }}
 tags = ["tried", "rates"]
