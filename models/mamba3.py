@@ -3,13 +3,12 @@
     S_t = a_t (S_{t-1} + (1 - l_t) Delta_t B_{t-1} x_{t-1}^T) + l_t Delta_t B_t x_t^T,   y_t = S_t^T C_t + D x_t
     Delta_t = softplus(w_t + b),   a_t = exp(-Delta_t max(softplus(p_t), 1e-4)),   l_t = s(q_t)
     B_t = R_t (RMSNorm(B'_t) + b_B),   C_t = R_t (RMSNorm(C'_t) + b_C),   o_t = W_o (y_t o SiLU(z_t))
-    R_t turns pair i of the features by the sum of pi tanh(r_i) Delta over the steps so far
 
-A. Lahoti, K. Y. Li, B. Chen, C. Wang, A. Bick, J. Z. Kolter, T. Dao, A. Gu, "Mamba-3: Improved Sequence Modeling using
-State Space Principles", ICLR 2026. x, z, B', C', w, p, q and r are maps of the input. Each head has its own memory S,
-its own Delta, a and l, and its own biases. B', C' and r are the same for all heads. Turning B and C is the same as a
-complex state whose factors have these angles. With `rotation=0` the state is real. With `trapezoid=false` l is 1, and
-the recurrence is Mamba-2's.
+R_t turns pair i of the features by the sum of pi tanh(r_i) Delta over the steps so far. This is the same as a complex
+state whose factors have these angles. x, z, B', C', w, p, q and r are maps of the input. Each head has its own memory
+S, its own Delta, a and l, and its own biases; B', C' and r are the same for all heads. With `rotation=0` the state is
+real. With `trapezoid=false` l is 1, and the recurrence is Mamba-2's. A. Lahoti, K. Y. Li, B. Chen, C. Wang, A. Bick, J.
+Z. Kolter, T. Dao, A. Gu, "Mamba-3: Improved Sequence Modeling using State Space Principles", ICLR 2026.
 
 The layer and its initial values follow the authors' program (`mamba_ssm/modules/mamba3.py`, D-67), for one input and
 output at a time; it also has a form with several (MIMO). Maps start as torch's Linear without bias, b_B, b_C and D at

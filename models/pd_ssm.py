@@ -1,12 +1,13 @@
 """PD-SSM: complex units whose transition is a one-hot matrix times a diagonal one, both chosen by the input.
 
     h_t = d_t o (P_t h_{t-1}) + B x_t,   o_t = C [Re h_t; Im h_t] + c
-    M_t = sum_k s_k A_k,   s = softmax(S x_t),   row j of P_t has its 1 where row j of M_t is largest
-    d_t = sigmoid(f(x_t)) exp(2 pi i sigmoid(g(x_t))),   f, g: one hidden layer of 2n features with GELU
+    M_t = sum_k s_k A_k,   s = softmax(S x_t)
+    d_t = sigmoid(f(x_t)) exp(2 pi i sigmoid(g(x_t)))
 
-A. Terzić, N. Menet, M. Hersche, T. Hofmann, A. Rahimi, "Structured Sparse Transition Matrices to Enable State Tracking
-in State-Space Models", NeurIPS 2025. A product of such matrices is one again, so n states of an automaton fit into n
-units. The gradient of P_t is that of the softmax of its rows. The state starts as (1, 0, ..., 0).
+Row j of P_t has its only 1 where row j of M_t is largest. The gradient of P_t is that of the softmax of each row of M_t.
+f and g have one hidden layer of 2n features with GELU. The state starts as (1, 0, ..., 0). A product of such matrices
+is one again, so n states of an automaton fit into n units. A. Terzić, N. Menet, M. Hersche, T. Hofmann, A. Rahimi,
+"Structured Sparse Transition Matrices to Enable State Tracking in State-Space Models", NeurIPS 2025.
 
 The program (`state_tracking_PyTorch/models/pdssm.py`) has one 1 in each row and multiplies by d_t from the left, as
 here. The paper has one in each column and multiplies from the right (D-66). A_k starts as N(0, 1 / n), both parts of B

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from orthobench.recurrence.call import State, Step
 from orthobench.recurrence.operation import operation
@@ -42,7 +41,7 @@ def one_hot_recurrence(weight: Tensor, dictionary: Tensor) -> Step:
 
     def step(x: Tensor, h: Tensor) -> State:
         soft = (selection @ dictionary.flatten(1)).unflatten(-1, dictionary.shape[1:]).softmax(-1)
-        hard = one_hot(soft.argmax(-1), soft.shape[-1]).to(soft.dtype)
+        hard = torch.zeros_like(soft).scatter(-1, soft.argmax(-1, keepdim=True), 1.0)
         re, im = (((hard - soft).detach() + soft) @ h.unflatten(-1, (-1, 2))).unbind(-1)
         return (torch.stack((real * re - imaginary * im, real * im + imaginary * re), dim=-1).flatten(-2) + x,)
 
