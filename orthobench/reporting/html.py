@@ -28,6 +28,7 @@ from orthobench.reporting.captions import capitalized
 from orthobench.reporting.commentary import Commentary, read_commentary
 from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.cycles import without_cycle_search
+from orthobench.reporting.drawing import remarks
 from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.matrix import make_matrix, short_labels
@@ -174,6 +175,9 @@ def _render(
             full_title=full_title,
             views=views,
             figures=drawn,
+            remarks={
+                key: {name: remarks(figure) for name, (_, figure) in own.items()} for key, own in everything.items()
+            },
             stills={key: {name: still(figure) for name, figure in named.items()} for key, named in plain.items()},
             commands=_commands(views, sections),
             studies=sections,

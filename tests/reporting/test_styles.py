@@ -15,13 +15,13 @@ from support.pages import add_run
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.reporting.drawing import GREY
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.images import WIDTHS, compose
 from orthobench.reporting.styles import (
     ALL_SYMBOLS,
     DARK_PALETTE,
     DASHES,
+    GREY,
     PALETTE,
     PARTS,
     Styles,
