@@ -7,6 +7,7 @@ colour, because the page gives them its light or dark one. They hold all points 
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ BANDS = 4
 """The most bands that a figure shows by default."""
 NAMED = 6
 """The most names in a list of a remark."""
+SOLVED_SEEDS = re.compile(r"(\d+)( of \d+ seeds solved.*)")
 SOLVED_SYMBOL = "circle-open"
 """The symbol for a place where seeds stop because the task is solved."""
 
@@ -125,11 +127,12 @@ def cut_above(figure: Figure, top: float) -> None:
             highest[group] = (y[at], trace["x"][at], line)
         else:
             highest[group] = (before[0], before[1], line)
+    middle = max((float(np.max(trace["x"])) for trace in figure.data if len(trace["x"])), default=0.0) / 2
     beyond = [(name, *peak) for name, peak in highest.items() if peak[0] > top]
     step = min(0.06, 0.9 / max(len(beyond), 1))
     for number, (name, value, x, line) in enumerate(beyond):
         figure.add_scatter(
-            x=[x],
+            x=[max(x, 0.03 * middle)],  # else it would cover the numbers of the axis
             y=[top * (1 - step * number)],
             mode="markers",
             marker={"symbol": ARROW, "size": 12, "color": line["line"]["color"]},
@@ -148,13 +151,20 @@ def remarks(figure: Figure) -> str:
     names: dict[str, list[str]] = {}
     for trace in figure.data:
         if is_mark(trace) and (words := [words for words in trace["text"] if words]):
-            names.setdefault("; ".join(words), []).append(trace["legendgroup"])
+            names.setdefault("; ".join(_summed(words)), []).append(trace["legendgroup"])
     parts = [f"Off scale: {', '.join(beyond)}."] if beyond else []
     parts += [f"{listed(named)}: {words}." for words, named in names.items()]
     banded = len({trace["legendgroup"] for trace in figure.data if is_edge(trace)})
     if banded > BANDS:
         parts.append(f"Bands of the first {BANDS} of {banded} curves.")
     return html.unescape(" ".join(parts))
+
+
+def _summed(words: Sequence[str]) -> list[str]:
+    """Return the words of a curve's marks, with those on solved seeds in one."""
+    solved = [found for text in words if (found := SOLVED_SEEDS.match(text))]
+    rest = [text for text in words if not SOLVED_SEEDS.match(text)]
+    return [*([f"{sum(int(found[1]) for found in solved)}{solved[0][2]}"] if solved else []), *rest]
 
 
 def listed(names: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ LEVELS = 2.5
 PUBLISHED = "diamond-open"
 """The symbol of a published value."""
 MARKS = "Small dots: seeds; large symbols: their median."
-LOST = " Crosses: diverged seeds, at the worst other value or the baseline."
+LOST = "Crosses: diverged seeds, at the worst other value or the baseline."
 MEDIAN_SIZE = 11
 MOST_ROWS, LETTERS = 20, 34
 """The most variants of the figure of seeds, and the most letters of their names."""
@@ -57,6 +57,7 @@ NORMS = {
 
 def condition_figures(condition: Condition, styles: Styles) -> Drawn:
     """Return the figures of a condition that have data, by name."""
+    ends = f"{MARKS} {LOST}" if any(variant.diverged for variant in condition.variants) else MARKS
     drawings = {
         "curves": (caption("Learning curves", condition, baseline=True), learning_curves(condition, styles)),
         "orthogonality": (
@@ -72,14 +73,17 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
             + f" {UNDERFLOW} {TOTAL_DERIVATIVE}",
             gradient_norms(condition, styles),
         ),
-        "seeds": (seeds_caption(condition), seeds_and_medians(condition, styles)),
+        "seeds": (
+            f"The end of every seed. {ends} {seeds_caption(condition)}".strip(),
+            seeds_and_medians(condition, styles),
+        ),
         "solved": (solved_caption(condition), solved_share(condition, styles)),
         "parameters": (
-            f"Parameters and the end of training. {MARKS}{LOST}",
+            f"Parameters and the end of training. {ends}",
             against_cost(condition, styles, "parameters"),
         ),
         "seconds": (
-            f"Seconds of training, where the runs were trained, and its end. {MARKS}{LOST}",
+            f"Seconds of training, where the runs were trained, and its end. {ends}",
             against_cost(condition, styles, "seconds of training"),
         ),
     }
@@ -273,7 +277,7 @@ def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
     values, worst = _ends(chosen, condition)
     if not values:
         return None
-    figure = empty_figure(f"test {condition.metric.axis}, end", "")
+    figure = empty_figure(f"test {condition.metric.axis}", "")
     known = published(condition)
     if condition.baseline is not None:
         add_baseline(figure, [condition.baseline] * 2, condition.baseline)
@@ -296,21 +300,19 @@ def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
 
 
 def seeds_caption(condition: Condition) -> str:
-    """Return the caption of `seeds_and_medians`."""
+    """Return the caption of `seeds_and_medians`, without the meaning of its dots and symbols."""
     count = sum(bool(variant.scores) for variant in condition.variants)
-    parts = [f"The end of every seed. {MARKS}"]
-    if published(condition):
-        parts.append("Diamonds: published.")
-    if condition.baseline is not None:
-        parts.append("Grey dashes: the baseline.")
-    if count > MOST_ROWS:
-        parts.append(f"The best {MOST_ROWS} of {count} variants.")
-    return " ".join(parts) + LOST
+    parts = {
+        "Diamonds: published.": published(condition),
+        "Grey dashes: the baseline.": condition.baseline is not None,
+        f"The best {MOST_ROWS} of {count} variants.": count > MOST_ROWS,
+    }
+    return " ".join(text for text, holds in parts.items() if holds)
 
 
 def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | None:
     """Draw the ends over "parameters" or "seconds of training"; None for fewer than two variants."""
-    figure = empty_figure(cost, f"test {condition.metric.axis}, end")
+    figure = empty_figure(cost, f"test {condition.metric.axis}")
     values, worst = _ends(condition.variants, condition)
     prices = []
     for variant, style in styled(condition, styles, figure):
@@ -359,8 +361,10 @@ def _add_seeds(
             showlegend=symbol == style.symbol and size == MEDIAN_SIZE,
         )
 
-    add(finite, "circle", 5, opacity=0.6)
-    add([worst] * lost, "x-thin-open", 9, line={"width": 2})
+    if finite:
+        add(finite, "circle", 5, opacity=0.6)
+    if lost:
+        add([worst] * lost, "x-thin-open", 9, line={"width": 2})
     add([middle if np.isfinite(middle) else worst], style.symbol, MEDIAN_SIZE)
 
 

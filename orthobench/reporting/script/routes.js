@@ -89,6 +89,7 @@ function rememberPlace() {
 // Printing: every figure appears as its still picture; figures without one are drawn in light colours
 
 function beforePrint() {
+  if ("alone" in document.documentElement.dataset) return;
   printing = true;
   const view = views.find((other) => !other.hidden);
   if (!view) return;
@@ -111,6 +112,7 @@ function beforePrint() {
 }
 
 function afterPrint() {
+  if ("alone" in document.documentElement.dataset) return;
   printing = false;
   for (const details of document.querySelectorAll("details[data-closed]")) {
     details.open = false;
