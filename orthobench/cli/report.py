@@ -18,8 +18,8 @@ def command(
         typer.Option(
             "--format",
             help="html: one page; csv, json, markdown, latex: tables, and a figure's curves; svg, png, pdf, pgfplots: "
-            "figures, 3.25 and 6.75 inches wide; reproduction: REPRODUCTION.md with published and measured results, claims, "
-            "machines and hours.",
+            "figures, 3.25 and 6.75 inches wide; reproduction: REPRODUCTION.md with published and measured results, "
+            "claims, machines and hours.",
         ),
     ] = None,
     html: Annotated[bool, typer.Option("--html", help="Short for --format html.")] = False,

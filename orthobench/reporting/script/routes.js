@@ -93,7 +93,7 @@ function beforePrint() {
   printing = true;
   const view = views.find((other) => !other.hidden);
   if (!view) return;
-  for (const details of view.querySelectorAll("details:not(.tools, .tools details)")) {
+  for (const details of view.querySelectorAll("details:is(.paper-claims, .claims-of-all, .board)")) {
     if (!details.open) details.dataset.closed = "";
     details.open = true;
   }
