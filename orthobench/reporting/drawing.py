@@ -184,7 +184,7 @@ def is_mark(trace: Record) -> bool:
 
 def is_edge(trace: Record) -> bool:
     """Return whether a trace is the edge of a band over seeds."""
-    return trace.get("mode") == "lines" and trace["line"].get("width") == 0 and "legendgroup" in trace
+    return trace.get("mode") == "lines" and trace.get("line", {}).get("width") == 0 and "legendgroup" in trace
 
 
 def with_few_bands(traces: Sequence[Record]) -> list[Record]:

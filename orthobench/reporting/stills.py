@@ -103,8 +103,8 @@ def still(figure: Mapping[str, Any]) -> Markup:
     few = with_few_bands(figure["data"])
     traces = [{**trace, "x": numbers(trace.get("x")), "y": numbers(trace.get("y"))} for trace in few]
     named = layout.get("yaxis", {}).get("ticktext") or [""]
-    left = max(LEFT, LETTER * max(map(len, named)) + LETTER)
-    margin = 0.05 if all(trace.get("mode") == "markers" for trace in traces) else 0.0
+    left = max(LEFT, LETTER * (max(map(len, named)) + 1))
+    margin = 0.06 if all(trace.get("mode") == "markers" for trace in traces) else 0.0
     across, up = [trace["x"] for trace in traces], [part for trace in traces for part in _with_errors(trace)]
     x = _axis(layout.get("xaxis", {}), across, left, WIDTH - RIGHT, margin)
     y = _axis(layout.get("yaxis", {}), up, HEIGHT - BOTTOM, TOP, margin)
@@ -169,9 +169,13 @@ def _grid(layout: Mapping[str, Any], x: Axis, y: Axis) -> str:
         parts.append(f'<path class="grid" d="M{spot:.1f} {TOP}V{bottom}"/>')
         beside = min(spot, WIDTH - DIGIT * len(text) / 2)  # the last number would leave the picture
         parts.append(f'<text x="{beside:.1f}" y="{bottom + 32}" text-anchor="middle">{text}</text>')
-    for spot, text in y.ticks():
+    rows = y.ticks()
+    size = min(26, round(0.9 * (bottom - TOP) / len(rows))) if rows else 26  # else the names of rows would overlap
+    for spot, text in rows:
         parts.append(f'<path class="grid" d="M{left:g} {spot:.1f}H{right}"/>')
-        parts.append(f'<text x="{left - 12:g}" y="{spot + 8:.1f}" text-anchor="end">{text}</text>')
+        parts.append(
+            f'<text x="{left - 12:g}" y="{spot + size / 3:.1f}" text-anchor="end" style="font-size:{size}px">{text}</text>'
+        )
     titles = [str(layout.get(axis, {}).get("title", {}).get("text", "")) for axis in ("xaxis", "yaxis")]
     parts.append(f'<text x="{(left + right) / 2}" y="{HEIGHT - 16}" text-anchor="middle">{_plain(titles[0])}</text>')
     middle = (TOP + bottom) / 2

@@ -125,7 +125,7 @@ def test_names_of_rows_have_room_next_to_the_axis():
     name = "gated_deltanet beta=2"
     rows = {"tickvals": [0, -1], "ticktext": ["lstm", name], "range": [-1.5, 0.5]}
     picture = drawn(scatter(x=[1, 2], y=[0, -1], marker={"symbol": "circle"}), yaxis=rows)
-    [place] = re.findall(rf'<text x="({NUMBER})" y="[^"]*" text-anchor="end">{name}</text>', picture)
+    [place] = re.findall(rf'<text x="({NUMBER})" y="[^"]*" text-anchor="end"[^>]*>{name}</text>', picture)
     assert float(place) >= 13 * len(name)
 
 
