@@ -174,7 +174,8 @@ def _grid(layout: Mapping[str, Any], x: Axis, y: Axis) -> str:
     for spot, text in rows:
         parts.append(f'<path class="grid" d="M{left:g} {spot:.1f}H{right}"/>')
         parts.append(
-            f'<text x="{left - 12:g}" y="{spot + size / 3:.1f}" text-anchor="end" style="font-size:{size}px">{text}</text>'
+            f'<text x="{left - 12:g}" y="{spot + size / 3:.1f}" text-anchor="end" style="font-size:{size}px">'
+            f"{text}</text>"
         )
     titles = [str(layout.get(axis, {}).get("title", {}).get("text", "")) for axis in ("xaxis", "yaxis")]
     parts.append(f'<text x="{(left + right) / 2}" y="{HEIGHT - 16}" text-anchor="middle">{_plain(titles[0])}</text>')
