@@ -293,7 +293,7 @@ def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
         range=[0.5 - len(chosen), 0.5],
         showgrid=False,
     )
-    if _decades([*values, *known.values()]):
+    if _decades([*values, *known.values(), *([] if condition.baseline is None else [condition.baseline])]):
         figure.update_xaxes(type="log", exponentformat="power")
     figure.update_layout(hovermode="closest", showlegend=False)
     return figure
