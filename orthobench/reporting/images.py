@@ -16,6 +16,7 @@ from plotly.subplots import make_subplots
 from orthobench.analysis.conditions import Condition
 from orthobench.errors import UsageError, installation
 from orthobench.files import refuse_file, refuse_other_kinds, write_bytes
+from orthobench.reporting.drawing import with_few_bands
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import PUBLISHED, learning_curves
 from orthobench.reporting.length_figures import over_length
@@ -36,8 +37,8 @@ WIDTHS = {3.25: 1, 6.75: 3}
 """Widths in inches, for one and two columns of a paper, with the largest number of panels side by side."""
 PANEL_HEIGHT = 2.0
 """Inches, including axes and labels."""
-LEGEND_LINE = 0.17
-"""Inches for one line of the legend."""
+LEGEND_LINE, LETTER, SAMPLE = 0.205, 0.0625, 0.65
+"""Inches: the height of a line of the legend, and the widths of a letter and of the sample before a name."""
 BELOW_LEGEND = 0.05
 """Inches below the legend, because Plotly cuts off the descenders of its last line."""
 PNG_SCALE = 600 / PIXELS
@@ -146,7 +147,7 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
     for number, (_, figure) in enumerate(panels):
         row, column = number // columns + 1, number % columns + 1
         arrows = 0
-        for trace in figure.to_plotly().data:
+        for trace in _with_few_bands(figure).to_plotly().data:
             if trace.type == "heatmap":
                 trace.showscale, has_scale = not has_scale, True
             elif trace.showlegend is not False and figure.layout.get("showlegend") is not False and trace.name:
@@ -164,6 +165,8 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
             whole.add_trace(trace, row, column)
         for axis, update in (("xaxis", whole.update_xaxes), ("yaxis", whole.update_yaxes)):
             own = {name: value for name, value in figure.layout[axis].items() if name != "scaleanchor"}
+            if axis == "yaxis":
+                own["title"] = {"text": _broken(own["title"]["text"])}
             update(own | {"automargin": True}, row=row, col=column)
             if own.get("type") == "log":  # because Plotly writes powers of ten a quarter larger
                 update(tickfont_size=TEXT / 1.25, row=row, col=column)
@@ -171,7 +174,7 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
         marker = {"symbol": PUBLISHED, "color": "#000000", "size": 6}
         whole.add_scatter(x=[None], y=[None], mode="markers", name="published", marker=marker)
         names["published"] = None
-    lines = sum(len(name) + 6 for name in names) * 0.062 / inches + 1 if names else 0
+    lines = _lines([*names], inches)
     height = rows * PANEL_HEIGHT + lines * LEGEND_LINE + BELOW_LEGEND
     whole.update_layout(
         template="none",
@@ -191,6 +194,7 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
             "x": 0,
             "font": {"size": TEXT},
             "tracegroupgap": 0,
+            "maxheight": round((lines + 1) * LEGEND_LINE * PIXELS),
         },
     )
     axes = {"title_font_size": TEXT, "title_standoff": 4, "gridcolor": "#E4E4E4"}
@@ -204,6 +208,32 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
         selector={"type": "heatmap"},
     )
     return whole
+
+
+def _with_few_bands(figure: Figure) -> Figure:
+    result = Figure(figure.layout)
+    result.data = with_few_bands(figure.data)
+    return result
+
+
+def _broken(title: str) -> str:
+    """Return the title of a vertical axis, in two lines if it is longer than the axis."""
+    if len(title) * LETTER <= 0.75 * PANEL_HEIGHT or " " not in title or "<" in title:
+        return title
+    spaces = [at for at, letter in enumerate(title) if letter == " "]
+    middle = min(spaces, key=lambda at: abs(at - len(title) / 2))
+    return f"{title[:middle]}<br>{title[middle + 1 :]}"
+
+
+def _lines(names: Sequence[str], inches: float) -> int:
+    """Return the number of lines of a legend with these names."""
+    lines, filled = min(len(names), 1), 0.0
+    for name in names:
+        wide = LETTER * len(name) + SAMPLE
+        if filled and filled + wide > inches:
+            lines, filled = lines + 1, 0.0
+        filled += wide
+    return lines
 
 
 def _shrink(trace: go.Scatter) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from orthobench.reporting.decimate import is_line
-from orthobench.reporting.drawing import is_edge
+from orthobench.reporting.drawing import is_edge, with_few_bands
 from orthobench.reporting.figure_record import Figure, Record
 from orthobench.reporting.latex import escaped
 
@@ -99,10 +99,11 @@ def _panel(title: str, figure: Figure, entries: dict[str, str]) -> str:
             options.append(f"{name}min=0")
     logarithmic = figure.layout["yaxis"].get("type") == "log"
     plots, number = [], 0
-    for at, trace in enumerate(figure.data):
+    traces = with_few_bands(figure.data)
+    for at, trace in enumerate(traces):
         if is_edge(trace) and trace.get("fill"):
             number += 1
-            plots.append(_band(figure.data[at - 1], trace, f"band{number}", logarithmic))
+            plots.append(_band(traces[at - 1], trace, f"band{number}", logarithmic))
         elif not is_edge(trace) and len(trace["x"]):
             style = _style(trace)
             plots.append(

@@ -57,15 +57,15 @@ function fillTools(container, bar) {
   if (container.longest) bar.append("The page does not have all points, so it saves none; orthobench db export writes all.");
   else bar.append(
     button("CSV", () => download(name + ".csv", csvOf(container), "text/csv")),
-    button("SVG", () => picture(container, "svg").then((image) => download(name + ".svg", image))),
-    button("PDF", () => printAlone(container, name)),
+    button("SVG", () => picture(container, "svg").then((image) => download(`${name}-${tools.inches}in.svg`, image))),
+    button("PDF", () => printAlone(container, `${name}-${tools.inches}in`)),
   );
   const more = element("details", null, element("summary", "More"));
   more.addEventListener("toggle", async () => {
     if (!more.open || more.children.length > 1) return;
     if (!container.longest) {
       const width = choice("width of pictures", Object.keys(WIDTHS), "6.75 in", ({ target }) => { tools.inches = WIDTHS[target.value]; });
-      const png = button("PNG", () => picture(container, "png").then((image) => download(name + ".png", image)));
+      const png = button("PNG", () => picture(container, "png").then((image) => download(`${name}-${tools.inches}in.png`, image)));
       more.append(element("p", null, width, png), ...dataTable(container));
     }
     const command = await commandOf(container);
@@ -245,15 +245,20 @@ async function picture(container, format) {
   });
   const shown = withFewBands(container, data).filter((trace) => !container.off?.has(entryOf(trace))).map((trace) => small(withGaps(trace, layout)));
   const names = layout.showlegend === false ? [] : shown.filter(({ showlegend, name }) => showlegend !== false && name).map(entryOf);
-  const lines = names.length && Math.ceil(names.reduce((sum, name) => sum + name.length + 7, 0) * 0.062 / inches + 0.5);
+  let [lines, filled] = [names.length && 1, 0]; // of the legend, 20 pixels high, with about 6 pixels a letter
+  for (const name of names) {
+    const wide = 6 * name.length + 62;
+    if (filled && filled + wide > width) [lines, filled] = [lines + 1, 0];
+    filled += wide;
+  }
   const rows = layout.yaxis?.ticktext?.length ?? 0;
-  const plot = Math.max(inches > 4 ? 250 : 190, 15 * rows + 50), height = plot + 16 * lines + 6;
+  const plot = Math.max(inches > 4 ? 250 : 190, 15 * rows + 50), height = plot + 20 * lines + 6;
   const axis = (own, letters) => ({ ...own, automargin: true, title: { ...broken(own?.title, letters), font: { size: text }, standoff: 4 }, tickfont: { size: own?.type === "log" ? text / 1.25 : text }, gridcolor: "#e4e4e4", linecolor: "#000000", showline: true, zeroline: false });
   const light = {
     ...layout, paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff", showlegend: names.length > 0,
-    font: { size: text, family: "Arial, Liberation Sans, sans-serif", color: "#000000" }, margin: { l: 40, r: 14, t: 8, b: 34 + 16 * lines },
+    font: { size: text, family: "Arial, Liberation Sans, sans-serif", color: "#000000" }, margin: { l: 40, r: 14, t: 8, b: 34 + 20 * lines },
     xaxis: axis(layout.xaxis, width / 6), yaxis: axis(layout.yaxis, (plot - 50) / 6),
-    legend: { orientation: "h", xref: "container", x: 0, yref: "container", y: 5 / height, yanchor: "bottom", tracegroupgap: 0, font: { size: text } },
+    legend: { orientation: "h", xref: "container", x: 0, yref: "container", y: 5 / height, yanchor: "bottom", maxheight: 20 * lines + 20, tracegroupgap: 0, font: { size: text } },
   };
   await plotly();
   return Plotly.toImage({ data: shown, layout: light }, { format, width, height, scale: format === "png" ? 600 / 96 : 1 });
