@@ -215,7 +215,7 @@ def test_rows_of_models_have_medians_and_chosen_columns(browser, page, keys):
     open_page(browser, page, "#runs?group=median&q=sequence_length%3D10&columns=model,seed,status,end&model=rnn")
     assert browser.execute_script(heads) == ["model", "seed", "status", "end"]
     (row,) = browser.find_elements("css selector", "#run-table tr[data-run]")
-    assert row.text.split() == ["rnn", "2", "1", "finished", "1", "failed", "0.15"]
+    assert row.text.split() == ["rnn", "2", "1", "finished", "1", "failed", "0.1501"]
     browser.find_element("css selector", ".compare-bar summary").click()
     browser.find_element("css selector", "#run-columns input[value=metric]").click()
     assert browser.execute_script(heads) == ["model", "seed", "status", "end", "metric"]
