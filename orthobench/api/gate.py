@@ -26,6 +26,7 @@ def check(
     db_only: bool = False,
     for_update: bool = False,
     fail_on_speed: bool = False,
+    history: Place | None = None,
     options: RunOptions | None = None,
     display: Display | None = None,
 ) -> CheckResult:
@@ -39,6 +40,7 @@ def check(
         db_only: train nothing and only use the runs in the database.
         for_update: also train runs that the baseline cannot judge, for `CheckResult.update_baseline`.
         fail_on_speed: count slower steps as failures.
+        history: add the verdicts, with the commit, to this database, whose page draws them over the checks.
 
     Raises:
         UsageError: the baseline is invalid, or a run cannot start.
@@ -55,6 +57,7 @@ def check(
         db_only,
         for_update,
         fail_on_speed,
+        history,
         SweepOptions.of(options),
         display,
     )

@@ -44,6 +44,7 @@ from orthobench.reporting.pages import (
     tasks,
 )
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
+from orthobench.reporting.regressions import GatedNumber, draw_gate, gated_numbers, regressions
 from orthobench.reporting.reproduction import where_it_was_run
 from orthobench.reporting.runs import points_for, run_details, run_index, sweep_records
 from orthobench.reporting.scope import Scope
@@ -100,7 +101,8 @@ def make_page(
     conditions, views, _ = load_views(store, scope, variant_keys)
     results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
     searches = collect_searches(store, conditions)
-    page = _render(conditions, views, list(results.values()), searches, author_text, sweeps)
+    gated = [] if scope.conditions or scope.paper else gated_numbers(store)
+    page = _render(conditions, views, list(results.values()), searches, author_text, sweeps, gated)
     return page, contents_of(conditions, views)
 
 
@@ -144,6 +146,7 @@ def _render(
     searches: Sequence[SearchData] = (),
     commentary: Commentary | None = None,
     sweeps: Sequence[Mapping[str, Any]] | None = None,
+    gated: Sequence[GatedNumber] = (),
 ) -> str:
     studied = [condition for result in results for _, condition in result.conditions]
     styles = Styles([*conditions, *studied])
@@ -200,6 +203,9 @@ def _render(
             commentary=commentary,
             surroundings=where_it_was_run(conditions),
             searches=searches,
+            gated=gated,
+            regressions=regressions,
+            draw_gate=draw_gate,
             styles=styles,
             papers={paper.key: paper for paper in papers()},
             policy=policy([plotly_script(), script], fetches=sweeps is not None),
