@@ -1,8 +1,8 @@
 """Display the progress of runs and downloads: live on a terminal or in a notebook, as plain lines elsewhere.
 
-A live row fits on one line of the terminal. A wide terminal shows everything, below `WIDE` columns the row has no
-settings, loss and baseline, below `MEDIUM` columns no bar and no rate, and below `NARROW` columns it shows only the run
-and its metric. Where the row is still too long, the name of the run is cut, and never a number.
+A live row fits on one line of the terminal. A wide terminal shows everything. Below `WIDE` columns the row has no
+settings, loss and baseline, below `MEDIUM` columns no bar and no rate. Below `NARROW` columns it shows only the run and
+its metric. Where the row is still too long, the name of the run is cut, and never a number.
 """
 
 from __future__ import annotations
