@@ -54,7 +54,9 @@ def _numbers(cells: Sequence[tuple[str, str, Cell]]) -> list[str]:
 def in_words(claims: Sequence[ClaimResult]) -> str:
     """Describe how many claims held, how many depend on the seed, and how many did not hold."""
     counts = Counter(claim.conclusion for claim in claims)
-    return ", ".join(f"{count} {conclusion}" for conclusion, count in counts.most_common())
+    plural = {"depends on the seed": "depend on the seed"}
+    named = [(count, plural.get(words, words) if count > 1 else words) for words, count in counts.most_common()]
+    return ", ".join(f"{count} {words}" for count, words in named)
 
 
 def with_table(text: str) -> str:
