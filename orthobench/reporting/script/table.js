@@ -190,7 +190,7 @@ function statusCell(run) {
 
 function rangeCell({ value, low, high, count }, run) {
   if (!count) return element("bdi", "–");
-  const range = count > 1 && low < high ? withAttributes(element("span", ` ${shownNumber(low)} to ${shownNumber(high)}`), { class: "pm" }) : "";
+  const range = count > 1 && low < high ? withAttributes(element("span", `${shownNumber(low)} to ${shownNumber(high)}`), { class: "pm" }) : "";
   return element("bdi", value === null ? (run.counts.has("diverged") ? "diverged" : "–") : shownNumber(value), range);
 }
 
@@ -260,6 +260,7 @@ function runRow(run, number) {
     const content = shown ? shown(run) : element("bdi", numeric && typeof value(run) === "number" ? shownNumber(value(run)) : shownValue(value(run)));
     const cell = element(column ? "td" : "th", null, withAttributes(element("div", null, content), { class: "clamp" }));
     if (!column) cell.scope = "row";
+    if (numeric) cell.className = "number";
     return cell;
   });
   return withAttributes(element("tr", null, ...cells), { "data-run": run.key, "aria-rowindex": number + 2 });
