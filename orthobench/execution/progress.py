@@ -106,7 +106,11 @@ class Progress(LiveDisplay, EventSink):
         if self.live:
             epoch, rate = iteration / self.run.iterations_per_epoch, self._rate(iteration)
             of = f"{epoch:.1f}/{self.run.total_iterations / self.run.iterations_per_epoch:.3g}"
-            texts = {"position": f"epoch {epoch:.1f}  {rate:.1f} it/s", "epoch": of, "rate": f"{rate:.3g} it/s"}
+            texts: dict[str, Any] = {
+                "position": f"epoch {epoch:.1f}  {rate:.1f} it/s",
+                "epoch": of,
+                "rate": f"{rate:.3g} it/s",
+            }
             self.bar.update(self.row, total=self.run.total_iterations, completed=iteration, **texts)
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
@@ -132,7 +136,11 @@ class Progress(LiveDisplay, EventSink):
 
     def on_final_metrics(self, done: int, total: int) -> None:
         if self.live:
-            texts = {"position": f"final metrics {done}/{total}", "epoch": f"final {done}/{total}", "rate": ""}
+            texts: dict[str, Any] = {
+                "position": f"final metrics {done}/{total}",
+                "epoch": f"final {done}/{total}",
+                "rate": "",
+            }
             self.bar.update(self.row, total=total, completed=done, **texts)
         elif done == total or time.monotonic() - self.printed_at > 10:
             self.printed_at = time.monotonic()

@@ -47,7 +47,7 @@ class Check:
         allowed, direction = self.finding["allowed"], self.finding.get("direction")
         if self.baseline is None or allowed is None or direction is None:
             return None
-        return self.baseline + (allowed if direction == "min" else -allowed)
+        return self.baseline + float(allowed if direction == "min" else -allowed)
 
     @property
     def words(self) -> str:
