@@ -161,16 +161,20 @@ def _render(
         for key, drawings in everything.items()
     }
     labels = dict(zip((condition.key for condition in conditions), short_labels(conditions), strict=True))
+    matrix = make_matrix(conditions)
+    by_task = {column.condition.task for column in matrix.columns}
+    trials = {c.key for c in conditions if c.task in by_task} - {column.condition.key for column in matrix.columns}
     script, style = _script(SCRIPTS if sweeps is None else LIVE_SCRIPTS), _resource("page.css")
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
             conditions=conditions,
-            matrix=make_matrix(conditions),
+            matrix=matrix,
+            trials=trials,
             labels=labels,
             file_names=_file_names(conditions, views, labels),
-            tasks=tasks(conditions),
+            tasks=tasks(conditions, trials),
             leaderboards={condition.key: leaderboard(condition) for condition in conditions},
             headline=headline,
             groups=GROUPS,
