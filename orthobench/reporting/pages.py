@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -360,9 +360,9 @@ def _task_settings(condition: Condition) -> dict[str, Any]:
     return {**condition.settings, "version": version}
 
 
-def tasks(conditions: Sequence[Condition]) -> list[list[Condition]]:
-    """Group the conditions by task, in the order in which they were started."""
+def tasks(conditions: Sequence[Condition], trials: Container[str]) -> list[list[Condition]]:
+    """Group the conditions by task, in the order in which they were started; the trials of a task are last."""
     by_task: dict[str, list[Condition]] = {}
     for condition in conditions:
         by_task.setdefault(condition.task, []).append(condition)
-    return list(by_task.values())
+    return [sorted(group, key=lambda condition: condition.key in trials) for group in by_task.values()]

@@ -108,8 +108,9 @@ def test_page_sets_its_title_and_focus(browser, page, keys):
     follow(browser, "#runs")
     assert browser.title == "Runs – orthobench"
     follow(browser, f"#run-{keys['good']}")
-    assert browser.title == f"Run {keys['good']} – orthobench"
-    assert browser.switch_to.active_element.text == f"Run {keys['good']}"
+    assert browser.title == "lstm on adding, seed 0: mse 0.01012 – orthobench"
+    assert browser.switch_to.active_element.text == "lstm on adding, seed 0: mse 0.01012"
+    assert keys["good"] in browser.find_element("css selector", "#view-run h2 + p").text
 
 
 def test_skip_link_leads_to_the_content(browser, page):
@@ -207,6 +208,20 @@ def test_differing_settings_are_columns(browser, page):
     )
     assert "learning_rate" in heads
     assert "hidden_size" not in heads  # the same in all of them
+
+
+def test_rows_of_models_have_medians_and_chosen_columns(browser, page, keys):
+    heads = "return [...document.querySelectorAll('#run-table thead th')].map((th) => th.dataset.column)"
+    open_page(browser, page, "#runs?group=median&q=sequence_length%3D10&columns=model,seed,status,end&model=rnn")
+    assert browser.execute_script(heads) == ["model", "seed", "status", "end"]
+    (row,) = browser.find_elements("css selector", "#run-table tr[data-run]")
+    assert row.text.split() == ["rnn", "2", "1", "finished", "1", "failed", "0.1501"]
+    browser.find_element("css selector", ".compare-bar summary").click()
+    browser.find_element("css selector", "#run-columns input[value=metric]").click()
+    assert browser.execute_script(heads) == ["model", "seed", "status", "end", "metric"]
+    browser.execute_script("document.querySelector('#run-table tr[data-run] a').click()")  # the list covers it
+    wait(browser, "return document.querySelectorAll('#run-table tr[data-run]').length === 2")
+    assert set(rows(browser)) == {keys["other"], keys["failed"]}
 
 
 def test_ticked_runs_are_compared(browser, page, keys):

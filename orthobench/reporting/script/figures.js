@@ -340,10 +340,18 @@ function plot(title, lines, { x, y, logarithmic = false, baseline = null, small 
     yaxis: { title: { text: escaped(y ?? "") }, automargin: true, type: logarithmic ? "log" : "linear", exponentformat: "power" },
     margin: { l: 60, r: 16, t: 24, b: 48 }, hovermode: lines.length > 12 ? "closest" : "x unified", showlegend: data.filter((trace) => trace.showlegend !== false).length > 1,
   };
+  const [low, high] = extent(data);
+  if (low === high && !logarithmic) layout.yaxis.range = low === 0 ? [-0.05, 1.05] : [Math.min(0, 2 * low), Math.max(0, 2 * low)];
   container.figure = { data, layout };
   container.rates = rates;
   const drawn = container.longest ? `; of up to ${container.longest} points a line has the first ones and the extremes` : "";
   return element("figure", null, container, element("figcaption", title + drawn));
+}
+
+// Return the lowest and the highest finite value of lines.
+function extent(lines) {
+  const values = lines.flatMap(({ y }) => Array.from(numbers(y))).filter((value) => value !== null && Number.isFinite(value));
+  return [values.reduce((least, value) => Math.min(least, value), Infinity), values.reduce((most, value) => Math.max(most, value), -Infinity)];
 }
 
 function escaped(text) {

@@ -53,7 +53,7 @@ async function show(isFirst = false) {
     if (leads) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.querySelector(".menu")?.removeAttribute("open");
+  for (const menu of document.querySelectorAll(".menu")) menu.open = false;
   const heading = view.querySelector("h2");
   document.title = [heading?.textContent, "orthobench"].filter(Boolean).join(" – ");
   if (view.id === "view-runs") renderRows(true);
