@@ -20,7 +20,7 @@ pytest.importorskip("latex2mathml", reason="the extra orthobench[docs] is not in
 
 from support.schemas import add_revision, write_older
 
-from website import api, equations, hooks, links, markdown, pages, plugins, readme, results
+from website import api, equations, figures, hooks, links, markdown, pages, plugins, readme, results
 
 CATALOG = Catalog()
 MODELS = CATALOG.names("model")
@@ -216,3 +216,14 @@ def test_text_is_escaped():
 
 def test_discrepancy_in_a_docstring_links_to_its_entry():
     assert plugins.prose("as in D-01") == "as in [D-01](../discrepancies.md)"
+
+
+def test_pages_of_measured_models_and_tasks_open_with_a_figure(generated):
+    drawn = figures.pictures()
+    for name in MODELS:
+        head = generated[f"models/{name}.md"].partition("## Settings")[0]
+        assert f"]({name}-dark.svg#only-dark)" in head
+        ElementTree.fromstring(drawn[f"models/{name}-light.svg"])
+    for name in {condition.task for condition in results.everything().conditions}:
+        head = generated[f"tasks/{name}.md"].partition("## Metrics")[0]
+        assert f"tasks/{name}-light.svg" in drawn or '<div class="still">' in head, name
