@@ -28,6 +28,7 @@ from orthobench.reporting.captions import capitalized
 from orthobench.reporting.commentary import Commentary, read_commentary
 from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.cycles import without_cycle_search
+from orthobench.reporting.drawing import remarks
 from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.matrix import make_matrix, short_labels
@@ -160,16 +161,20 @@ def _render(
         for key, drawings in everything.items()
     }
     labels = dict(zip((condition.key for condition in conditions), short_labels(conditions), strict=True))
+    matrix = make_matrix(conditions)
+    by_task = {column.condition.task for column in matrix.columns}
+    trials = {c.key for c in conditions if c.task in by_task} - {column.condition.key for column in matrix.columns}
     script, style = _script(SCRIPTS if sweeps is None else LIVE_SCRIPTS), _resource("page.css")
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
             conditions=conditions,
-            matrix=make_matrix(conditions),
+            matrix=matrix,
+            trials=trials,
             labels=labels,
             file_names=_file_names(conditions, views, labels),
-            tasks=tasks(conditions),
+            tasks=tasks(conditions, trials),
             leaderboards={condition.key: leaderboard(condition) for condition in conditions},
             headline=headline,
             groups=GROUPS,
@@ -181,6 +186,9 @@ def _render(
             full_title=full_title,
             views=views,
             figures=drawn,
+            remarks={
+                key: {name: remarks(figure) for name, (_, figure) in own.items()} for key, own in everything.items()
+            },
             stills={key: {name: still(figure) for name, figure in named.items()} for key, named in plain.items()},
             commands=_commands(views, sections),
             studies=sections,

@@ -54,7 +54,7 @@ def run_index(conditions: Sequence[Condition], styles: Styles, labels: Mapping[s
                 "baseline": condition.baseline,
             }
         )
-        for variant in condition.variants:
+        for variant in sorted(condition.variants, key=lambda variant: variant.runs[0].id):
             rows += [_row(run, len(variants), variant) for run in variant.runs]
             run = variant.run
             variants.append(

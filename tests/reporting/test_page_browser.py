@@ -290,14 +290,11 @@ def test_legend_of_many_variants_is_shorter_than_the_plot(browser, page):
 
 @pytest.fixture
 def tools(browser, page, keys):
-    """The first figure of a run's page, with its tools open."""
+    """The tools of the first figure of a run's page, all of them open."""
     open_page(browser, page, f"#run-{keys['good']}")
     wait(browser, "return document.querySelector('#view-run .plot').drawn")
     browser.find_element("css selector", "#view-run .tools summary").click()
-    wait(
-        browser,
-        "return document.querySelector('#view-run .tools select') && document.querySelector('#view-run .tools pre')",
-    )
+    wait(browser, "return document.querySelector('#view-run .tools pre')")
     return browser.find_element("css selector", "#view-run .tools")
 
 
@@ -351,9 +348,43 @@ def test_data_and_pictures_are_saved(browser, tools, tmp_path):
     assert problems(browser) == []
 
 
+@pytest.mark.slow
+def test_names_stand_at_the_ends_of_lines_and_bands_are_few_until_asked_for(browser, tmp_path):
+    with open_store(str(tmp_path / "results.db"), create=True) as store:
+        for number, model in enumerate(("lstm", "rnn", "gru", "irnn", "ornn", "lru")):
+            for seed in (0, 1):
+                add_run(store, model, seed, SETTINGS, final=0.15 * (1 + number) + 0.01 * seed)
+        page = write_html(store, tmp_path / "page.html", Scope(), {})
+    open_page(browser, page, "#measured")
+    plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
+    wait(browser, f"{plot} plot.scrollIntoView(); return plot.drawn")
+    places = (
+        f"{plot} const {{ yaxis }} = plot._fullLayout, top = plot.getBoundingClientRect().top;"
+        "return [...plot.legend.children].map((node) => { const box = node.getBoundingClientRect();"
+        "  const y = plot.data.find(({ name }) => name === node.textContent).y.at(-1);"
+        "  return [yaxis._offset + yaxis.l2p(y), (box.top + box.bottom) / 2 - top, box.height]; })"
+    )
+    names = sorted(browser.execute_script(places))
+    assert len(names) == 7  # six models and the baseline
+    for _, at, height in names[1:-1]:
+        assert all(abs(at - other) >= height - 1 or other == at for _, other, _ in names)  # none overlaps
+    assert all(abs(end - at) <= 2 * height for end, at, height in names)
+    edges = f"{plot} return plot.data.filter(({{ line }}) => line?.width === 0).length"
+    assert browser.execute_script(edges) == 8
+    browser.execute_script(
+        f"{plot} [...plot.parentElement.querySelectorAll('.tools label')].find(({{ textContent }}) => "
+        "textContent === 'all bands').firstChild.click()"
+    )
+    wait(browser, edges.replace("length", "length === 12"))
+    browser.execute_script(
+        f"window.print = () => {{ window.printed = document.title; }}; {plot}"
+        "[...plot.parentElement.querySelectorAll('.tools button')].find((node) => node.textContent === 'PDF').click()"
+    )
+    wait(browser, "return window.printed?.endsWith('-6.75in')")
+    assert problems(browser) == []
+
+
 def test_data_table_has_the_points(browser, tools):
-    tools.find_element("css selector", ".tools > details summary").click()
-    wait(browser, "return document.querySelector('#view-run .tools details table')")
     assert len(tools.find_elements("css selector", "details tbody tr")) == 13
 
 
