@@ -205,6 +205,8 @@ class Task(ABC):
             learning rate, and learns enough that other data would change its loss by more than the tolerance.
         carries_state: whether a batch starts from the final state of the previous one, without gradient. Every split
             is a `Stream` then, and no batch has lengths.
+        tracks_states: whether a target is the state that a machine has reached, a class, as the probe `error_control`
+            needs.
         validation: None if the literature uses no validation data.
         epoch: the number of the current epoch, which the trainer sets for tasks that draw new data in every epoch.
     """
@@ -220,6 +222,7 @@ class Task(ABC):
     cites: ClassVar[str] = ""
     exact: ClassVar[Mapping[str, Any]] = {}
     carries_state: ClassVar[bool] = False
+    tracks_states: ClassVar[bool] = False
 
     signature: Signature
     train: Split
