@@ -10,11 +10,11 @@ test length t,
 where P projects on the span of the differences of means. The distinguishability ratio is R(t) / M. An affine step that
 keeps every mean in place cannot contract errors in this span, so there R(t) grows until the decoder reads wrong states.
 
-The decoder's readability threshold is the ratio up to which it reads a share L of the states if they all have the same
-distance from their means, in the directions of the deviations on training sequences. The predicted horizon is the
-greatest length up to which the ratio is at most this threshold. The measured horizon is the greatest length up to which
-the decoder reads a share L of the states. The paper's program is not public, so the definitions of spread, separation
-and threshold are our own.
+The decoder's readability threshold is the ratio up to which it reads a share L of the states if all of them are equally
+far from their means, in the directions of the deviations on training sequences. The predicted horizon is the greatest
+length up to which the ratio is at most this threshold. The measured horizon is the greatest length up to which the
+decoder reads a share L of the states. The paper's program is not public, so the definitions of spread, separation and
+threshold are our own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEVEL = 0.9
 """The share of the way from chance to 1 at which states count as read."""
 TRAINING, TESTS, BATCH = 512, 2048, 256
 """The most sequences from which the means and the deviations are taken, of tests, and in one batch."""
-FEWEST = 32
+FEWEST = 64
 """Neighbouring lengths are merged until this many states are measured."""
 
 

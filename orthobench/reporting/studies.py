@@ -13,6 +13,7 @@ from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.study_lengths import length_tables
 from orthobench.reporting.study_table import StudyTable
 from orthobench.reporting.styles import Styles
+from orthobench.reporting.tracking_figures import tracking_figures
 from orthobench.store import Benchmark, Run, Status, Store
 
 
@@ -90,10 +91,12 @@ def draw(result: StoredStudy, styles: Styles) -> Section:
         tables = [_table_3(result.record, names), _lstms(result), _equal_size(result.record, names)]
     else:
         named = [(figure, with_printed_names(condition, result.study.names)) for figure, condition in result.conditions]
+        if result.study.drawing == "state_tracking":
+            drawings |= tracking_figures(named)
         for number, (figure, condition) in enumerate(named):
             for name, drawn in study_figures.DRAWINGS[result.study.drawing](figure, condition, styles).items():
                 drawings[f"{number} {name}"] = drawn
-        if result.study.drawing == "over_length":
+        if result.study.drawing == "state_tracking":
             tables = length_tables(named)
     return Section(result.study, _remark(result), drawings, tables)
 

@@ -172,8 +172,8 @@ def test_horizon_and_merged_lengths():
     assert horizon([4, 8, 12], [False, True, True]) == 0
     assert horizon([4, 8, 12], [True, True, True]) == math.inf
     counts = torch.tensor([0, 3, 0, 40, 20, 10, 5, 1])
-    assert merged_lengths(counts) == [(3, 43), (7, 36)]
-    assert merged_lengths(torch.tensor([0, 40, 40])) == [(1, 40), (2, 40)]
+    assert merged_lengths(counts, 32) == [(3, 43), (7, 36)]
+    assert merged_lengths(torch.tensor([0, 40, 40]), 32) == [(1, 40), (2, 40)]
     assert merged_lengths(torch.tensor([0, 3, 4])) == [(2, 7)]
 
 
