@@ -34,6 +34,8 @@ def seeded_generator(seed: int, *purpose: str | int) -> torch.Generator:
 
 
 Size = Annotated[int, Field(ge=1)]
+MULTIPLES = (2, 4, 8)
+"""The multiples of the trained length at which tasks with the setting `longer_tests` test."""
 
 
 @dataclass(frozen=True)
@@ -280,6 +282,11 @@ class Task(ABC):
         A task with very many lengths merges some, for example by `(lengths + 9) // 10 * 10`.
         """
         return lengths
+
+    @property
+    def has_final_metrics(self) -> bool:
+        """Whether `final_metrics` measures anything with these settings."""
+        return type(self).final_metrics is not Task.final_metrics
 
     def final_metrics(self, model: Model, report: Callable[[int, int], None]) -> dict[str, float]:
         """Return metrics that are too slow for every evaluation, measured once after the last iteration.

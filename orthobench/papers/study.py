@@ -69,7 +69,15 @@ class Study(Record):
     finding: str
     assumptions: str
     drawing: Literal[
-        "orthogonality", "gradient_norms", "heat_maps", "sizes", "jacobians", "state_tracking", "trajectories", "times"
+        "orthogonality",
+        "gradient_norms",
+        "heat_maps",
+        "sizes",
+        "jacobians",
+        "state_tracking",
+        "longer_tests",
+        "trajectories",
+        "times",
     ]
     has_page: bool = Field(False, description="whether the report shows it on a page of its own")
     run: list[StudyRuns] = []

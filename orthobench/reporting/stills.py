@@ -38,13 +38,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: its range in data, or in decades if it is logarithmic, and its place in the picture."""
+    """An axis: its range in data, or in decades if it is logarithmic, its place in the picture, and its own ticks."""
 
     low: float
     high: float
     logarithmic: bool
     start: float
     end: float
+    named: tuple[tuple[float, str], ...] = ()
 
     def scaled(self, values: Floats) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -56,7 +57,10 @@ class Axis:
     def ticks(self) -> list[tuple[float, str]]:
         """Return the position and the text of each tick."""
         low, high = sorted((self.low, self.high))
-        if not self.logarithmic:
+        if self.named:
+            places, texts = [place for place, _ in self.named], [str(escape(text)) for _, text in self.named]
+            values = np.array(places, dtype=float)
+        elif not self.logarithmic:
             values = _round_numbers(low, high)
             texts = [f"{value:.6g}" for value in values]
         elif high - low > 2:
@@ -151,7 +155,8 @@ def _axis(layout: Mapping[str, Any], values: Sequence[Floats], start: float, end
         low, high = low - 0.5, high + 0.5
     if layout.get("autorange") == "reversed":
         low, high = high, low
-    return Axis(low, high, logarithmic, start, end)
+    named = tuple(zip(layout.get("tickvals", []), layout.get("ticktext", []), strict=True))
+    return Axis(low, high, logarithmic, start, end, named)
 
 
 def _grid(layout: Mapping[str, Any], x: Axis, y: Axis) -> str:

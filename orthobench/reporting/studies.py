@@ -10,6 +10,7 @@ from orthobench.analysis.conditions import Condition, collect
 from orthobench.papers import Artifact, Study, studies
 from orthobench.reporting import study_figures
 from orthobench.reporting.figure_record import Figure
+from orthobench.reporting.longer_tests import longer_table
 from orthobench.reporting.study_lengths import length_tables
 from orthobench.reporting.study_table import StudyTable
 from orthobench.reporting.styles import Styles
@@ -98,6 +99,8 @@ def draw(result: StoredStudy, styles: Styles) -> Section:
                 drawings[f"{number} {name}"] = drawn
         if result.study.drawing == "state_tracking":
             tables = length_tables(named)
+        if result.study.drawing == "longer_tests":
+            tables = longer_table(named)
     return Section(result.study, _remark(result), drawings, tables)
 
 

@@ -20,6 +20,7 @@ from orthobench.reporting.drawing import GREY, add_curve, empty_figure, show_gap
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn, step_matrices, styled
 from orthobench.reporting.length_figures import best_over_length, over_length
+from orthobench.reporting.longer_tests import longer_tests
 from orthobench.reporting.study_lengths import BIN
 from orthobench.reporting.styles import PALETTE, Style, Styles
 
@@ -184,6 +185,7 @@ DRAWINGS: dict[str, Callable[[str, Condition, Styles], Drawn]] = {
     "sizes": sizes,
     "jacobians": jacobians,
     "state_tracking": tracking,
+    "longer_tests": longer_tests,
 }
 
 
