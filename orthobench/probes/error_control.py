@@ -11,10 +11,10 @@ where P projects on the span of the differences of means. The distinguishability
 keeps every mean in place cannot contract errors in this span, so there R(t) grows until the decoder reads wrong states.
 
 The decoder's readability threshold is the ratio up to which it reads a share L of the states if all of them are equally
-far from their means, in the directions of the deviations on training sequences. The predicted horizon is the greatest
-length up to which the ratio is at most this threshold. The measured horizon is the greatest length up to which the
-decoder reads a share L of the states. The paper's program is not public, so the definitions of spread, separation and
-threshold are our own.
+far from their means. Their directions are those of the deviations on training sequences. The predicted horizon is the
+greatest length up to which the ratio is at most this threshold. The measured horizon is the greatest length up to which
+the decoder reads a share L of the states. The paper's program is not public, so the definitions of spread, separation
+and threshold are our own.
 """
 
 from __future__ import annotations

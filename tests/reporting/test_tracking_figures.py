@@ -6,34 +6,12 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
+from support.length_variants import LONGEST
+from support.length_variants import with_horizons as variant
 
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
 from orthobench.reporting.tracking_figures import BEYOND, tracking_figures
-
-LONGEST = 256
-
-
-def variant(model: str, *pairs: tuple[float, float], lowest: float | None = None) -> SimpleNamespace:
-    """A variant whose seeds have these predicted and measured horizons, after training at lengths up to 20."""
-    runs = [SimpleNamespace(id=10 * len(model) + seed, seed=seed, model=model) for seed in range(len(pairs))]
-    named = {"predicted": 0, "measured": 1}
-    series = {
-        f"error_control/{name}_horizon": {
-            run.id: pd.Series([0.0, pair[at]], index=[0, 9]) for run, pair in zip(runs, pairs, strict=True)
-        }
-        for name, at in named.items()
-    }
-    rows = [(run.id, "error_control/lengths", 0, 9, [10.0, LONGEST]) for run in runs]
-    rows += [(run.id, "by_length/trained", 0, 9, [1.0, 20.0]) for run in runs]
-    if lowest is not None:
-        rows += [(run.id, "jacobian/eigenvalues/4", 0, 0, [-9.0, 0.0]) for run in runs]  # before training
-        rows += [(run.id, "jacobian/eigenvalues/4", 0, 9, [0.5, 0.1, lowest, -3.0]) for run in runs]
-    traces = pd.DataFrame(rows, columns=["run", "name", "epoch", "iteration", "values"])
-    return SimpleNamespace(
-        run=runs[0], runs=runs, finished=runs, label=model, traces=traces, series_of_runs=lambda _, name: series[name]
-    )
 
 
 def drawn(*variants: SimpleNamespace):
