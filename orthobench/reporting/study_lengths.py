@@ -47,7 +47,7 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTabl
     fewest, most = min(counts), max(counts)
     seeds = f"{most} finished seed{'s' * (most != 1)}" if fewest == most else f"{fewest} to {most} finished seeds"
     results = {cell: result for cell, variant in variants.items() if (result := _result(variant))}
-    lengths_held = {cell: length for cell, variant in variants.items() if (length := _longest_held(variant))}
+    lengths_held = {cell: length for cell, variant in variants.items() if (length := longest_held(variant))}
     return [
         table(
             f"The longest test length up to which the median seed is at least {HELD:.0%} of the way from chance to 1, "
@@ -71,7 +71,7 @@ def _result(variant: VariantData) -> tuple[float, str] | None:
     return middle, f"{middle:.1f}" if len(values) == 1 else f"{middle:.1f} ({low:.1f} to {high:.1f})"
 
 
-def _longest_held(variant: VariantData) -> tuple[float, str] | None:
+def longest_held(variant: VariantData) -> tuple[float, str] | None:
     """Return the longest held length and its text; None without scores by length."""
     curve = length_curve(variant) if variant.finished else None
     if curve is None:

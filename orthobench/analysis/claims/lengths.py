@@ -87,7 +87,8 @@ class Tracks(ModelClaim):
     def judge(self, variant: VariantData) -> Verdict:
         """Check the measured horizon; a length beyond the longest test is not reached, nor one by which it is lost."""
         found = horizons(variant)
-        text = f"states are read up to length {_range([each.measured for each in found], 'the longest test')}"
+        reached = _range([each.measured for each in found], "beyond the longest test")
+        text = f"greatest length up to which states are read: {reached}"
         return share_of_seeds(self._holds(each) for each in found), text
 
     def _holds(self, found: Horizon) -> bool:
