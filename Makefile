@@ -83,7 +83,7 @@ reproduce: $(INSTALLED)
 	$(MAKE) report
 
 check: $(INSTALLED)
-	$(BIN)/orthobench check
+	$(BIN)/orthobench check $(OPTIONS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orthobench.api.sweeps import with_jobs
 from orthobench.arguments import A_COUNT
 from orthobench.execution.display import Display
 from orthobench.location import Place
-from orthobench.options import RunOptions, SweepOptions, checked
+from orthobench.options import RunOptions, checked
 
 if TYPE_CHECKING:
     from orthobench.gate.check import CheckResult
@@ -26,10 +27,11 @@ def check(
     db_only: bool = False,
     for_update: bool = False,
     fail_on_speed: bool = False,
+    jobs: int = 0,
     options: RunOptions | None = None,
     display: Display | None = None,
 ) -> CheckResult:
-    """Train the runs of a baseline in this process, and compare them with the baseline's values.
+    """Train the runs of a baseline, and compare them with the baseline's values.
 
     Args:
         only: restrict to these runs, such as "adding/lstm".
@@ -39,6 +41,8 @@ def check(
         db_only: train nothing and only use the runs in the database.
         for_update: also train runs that the baseline cannot judge, for `CheckResult.update_baseline`.
         fail_on_speed: count slower steps as failures.
+        jobs: number of runs at the same time, each in its own process; then no speeds are compared. With 0, runs train
+            one by one in this process.
 
     Raises:
         UsageError: the baseline is invalid, or a run cannot start.
@@ -55,6 +59,6 @@ def check(
         db_only,
         for_update,
         fail_on_speed,
-        SweepOptions.of(options),
+        with_jobs(options, jobs),
         display,
     )

@@ -51,6 +51,12 @@ def command(
     fail_on_speed: Annotated[
         bool, typer.Option("--fail-on-speed", help="Also fail if training steps are slower.")
     ] = False,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", "-j", min=0, help="Runs at once, each in a process of its own, without speeds; 0: one by one."
+        ),
+    ] = 0,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Also write the result as JUnit XML.")
     ] = None,
@@ -105,6 +111,7 @@ def command(
             db_only=db_only,
             for_update=update,
             fail_on_speed=fail_on_speed,
+            jobs=jobs,
             options=options,
             display=display,
         )

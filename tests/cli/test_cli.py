@@ -372,6 +372,7 @@ def test_killed_run_is_not_listed_as_running(orthobench, tiny_options, tmp_path)
     assert len(json.loads(orthobench("ls", "--json", "--status", "interrupted").out)) == 1
 
 
+@pytest.mark.slow
 def test_live_display_shows_a_run(tmp_path, tiny_options):
     """A terminal gets bars: run under a pseudo-terminal and read what it was sent."""
     import os

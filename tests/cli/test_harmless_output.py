@@ -96,6 +96,7 @@ raise RuntimeError({!r})
 """
 
 
+@pytest.mark.slow
 def test_no_error_of_a_plugin_controls_the_terminal(tmp_path):
     (tmp_path / "evil.py").write_text(PLUGIN.format(EVIL))
     environment = os.environ | {"LC_ALL": "C.UTF-8"}

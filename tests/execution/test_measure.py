@@ -233,8 +233,9 @@ def test_start_kill_fold_and_continue(command, tmp_path):
     wait_for(lambda: all(files.working(key).exists() for key in keys))
     process = measure.running(files)
     assert process.nice() == 19
-    group = Path(f"/proc/{process.pid}/autogroup")
-    assert not group.exists() or group.read_text().endswith("nice 19\n")
+    for each in (process, *process.children(recursive=True)):
+        group = Path(f"/proc/{each.pid}/autogroup")
+        assert not group.exists() or group.read_text().endswith("nice 19\n")
     shown = command("status").stdout
     assert shown.count("now: ") == 2
 

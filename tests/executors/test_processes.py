@@ -169,6 +169,7 @@ def test_idle_threads_of_a_worker_sleep_unless_the_user_sets_them(tmp_path, tiny
     assert lines == ["0: PASSIVE 3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["0", "1"])
 def test_run_taken_over_by_another_process_is_left_to_it(jobs, tmp_path, tiny, capsys):
     here = session(tmp_path, jobs=int(jobs), display=TerminalDisplay())

@@ -63,7 +63,7 @@ def change(file, model, by):
 
 @pytest.mark.slow
 def test_unchanged_code_passes_anew_from_the_database_and_with_other_seeds(measured, file):
-    for options in ((), ("--db", "runs.db"), ("--db-only", "--db", "runs.db"), ("--first-seed", "50")):
+    for options in ((), ("--jobs", "2"), ("--db", "runs.db"), ("--db-only", "--db", "runs.db"), ("--first-seed", "50")):
         outcome = measured("check", *options)
         assert outcome.code == 0, outcome.out
         assert "as good as the baseline: 2 same" in outcome.out
@@ -85,6 +85,11 @@ def test_conditions_select_runs_of_the_baseline(measured):
     assert "gru" not in outcome.out
     refused = measured("check", "--db", "runs.db", "--where", "prest=quick")
     assert (refused.code, "unknown column or setting 'prest': did you mean preset?" in refused.err) == (2, True)
+
+
+def test_runs_next_to_others_are_not_timed(measured):
+    refused = measured("check", "--jobs", "2", "--fail-on-speed")
+    assert (refused.code, "leave out -j 2" in refused.err) == (2, True)
 
 
 def test_worse_result_fails(measured, file):
@@ -155,6 +160,7 @@ def test_two_seeds_are_refused_as_evidence_and_as_a_baseline(measured, file):
     assert measured_file(file).read_text() == before
 
 
+@pytest.mark.slow
 def test_one_seed_is_enough_for_an_exact_run(file, orthobench):
     file.write_text(TEXT.replace("[[run]]", "[[run]]\nexact = true\nseeds = [4]"))
     assert orthobench("check", "--update", "--reason", "exact", "--seeds", "1").code == 0
@@ -175,6 +181,7 @@ def test_more_seeds_can_be_measured_than_are_checked(file, orthobench):
     assert "(3)" in orthobench("check", "--only", "adding/rnn").out
 
 
+@pytest.mark.slow
 def test_update_records_the_origin_of_the_values(file, orthobench, tmp_path):
     def git(*arguments):
         identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
@@ -266,6 +273,7 @@ def test_seed_without_effect_is_worse(measured, monkeypatch):
     assert "seeds 0, 1, 2 have equal values in all metrics" in findings(outcome)["adding/gru mse"]["reason"]
 
 
+@pytest.mark.slow
 def test_update_that_could_not_measure_writes_nothing(file, orthobench, tmp_path):
     (tmp_path / "bad.py").write_text(
         "from orthobench.models.rnn import RNN\n"
@@ -280,6 +288,7 @@ def test_update_that_could_not_measure_writes_nothing(file, orthobench, tmp_path
     assert not measured_file(file).exists()
 
 
+@pytest.mark.slow
 def test_margin_that_lets_everything_pass_is_reported(file, orthobench):
     file.write_text(TEXT.replace("3.0", "9.5"))
     outcome = orthobench("check", "--update", "--reason", "x")

@@ -61,7 +61,7 @@ def test_nearly_orthogonal_matrix_has_all_eigenvalues_near_the_top(seed):
     assert spectral_radius(matrix).item() == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("n", [SMALL + 3, 200])
+@pytest.mark.parametrize("n", [SMALL + 3, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("direction", ["noise", "down the radius"])
 def test_training_sequence_matches_the_full_decomposition(n, direction, monkeypatch):
     """Down the radius the leading eigenvalue is another one at every step, with many nearly as large."""

@@ -239,7 +239,7 @@ def test_stack_of_every_model_meets_the_contract(name: str, kind: str) -> None:
     assert problems("model", type(cls.__name__, (cls,), {"Settings": settings})) == []
 
 
-@pytest.mark.parametrize("readout", ["last", "all"])
+@pytest.mark.parametrize("readout", ["last", pytest.param("all", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("block", ["residual", "post_norm"])
 def test_gradients_match_finite_differences(block: str, readout: str) -> None:
     assert_gradients(build("scornn", readout, **BLOCK | {"block": block, "block_norm": "batch"}))

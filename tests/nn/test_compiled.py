@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from orthobench.nn import GRU, LSTM, ScoRNN, ScoRNNCell, compiled
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-QUICK = {"ScoRNN", "LSTM", "LRU"}
+QUICK = {"ScoRNN", "LSTM"}
 
 
 def generator(seed: int = 0) -> torch.Generator:

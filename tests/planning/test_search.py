@@ -101,6 +101,7 @@ def test_incompatible_settings_are_skipped():
 # Trials
 
 
+@pytest.mark.slow
 def test_interrupted_search_has_the_trials_of_an_uninterrupted_one(orthobench, command):
     uncut = orthobench(*command, "--trials", "9", "--db", "uncut.db")
     assert uncut.code == 0
@@ -136,6 +137,7 @@ def test_interrupted_search_has_the_trials_of_an_uninterrupted_one(orthobench, c
     assert ended[0][1] == "finished"
 
 
+@pytest.mark.slow
 def test_search_on_a_server_continues_like_one_in_a_file(orthobench, command, postgres):
     for trials in ("1", "3"):
         assert orthobench(*command, "--trials", trials, "--db", postgres).code == 0
@@ -194,6 +196,7 @@ class Flaky(RNN):
 """
 
 
+@pytest.mark.slow
 def test_failed_trial_does_not_end_the_search_and_is_retried(orthobench, tiny_options, tmp_path, monkeypatch):
     (tmp_path / "flaky.py").write_text(FLAKY)
     command = ["tune", "adding", "--models", "flaky", "--plugin", "flaky.py", "--trials", "9"]

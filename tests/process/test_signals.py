@@ -177,6 +177,7 @@ def wait_for(condition, process: subprocess.Popen) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which libraries are loaded")
 def test_ctrl_c_while_torch_loads_is_one_line(tmp_path, tiny):
     process = start(command(tiny, *RUN), tmp_path)

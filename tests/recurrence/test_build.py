@@ -142,6 +142,7 @@ def test_build_is_compared_and_used_by_later_processes(filled: tuple[Path, Outco
     assert (later.backends, later.builds, later.warnings) == (ON_THE_CPU, 0, [])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc names the open files")
 def test_files_reach_the_disk_before_and_after_the_rename(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, str]] = []
