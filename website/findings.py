@@ -129,10 +129,11 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
     ]
     return [
         "## Predicted and measured horizons",
-        "The distinguishability ratio compares how far states are from the mean of their true state with how far apart "
-        "the means are, in the coordinates of the readout. The decoder reads the states up to a threshold, which the "
-        "probe finds on the training sequences alone. The predicted horizon is where the ratio crosses it, and the "
-        "measured one where the decoder no longer reads 90 % of the states, counted from chance to 1. An affine step "
+        "A margin is the output of the true state less the largest other one. The distinguishability ratio is the "
+        "spread of the margins within a state over their mean. The probe finds on the training sequences alone up to "
+        "which ratio the decoder reads the states. The predicted horizon is the greatest length up to which the ratio "
+        "stays below this threshold, and the measured one the greatest up to which the decoder reads 90 % of the "
+        "states, counted from chance to 1. An affine step "
         "cannot contract errors between states that it keeps "
         "([arXiv 2605.07755](https://arxiv.org/abs/2605.07755)), so its ratio has to grow.",
         " ".join(sentences),

@@ -1,20 +1,21 @@
 """How long a model keeps the states of a symbolic machine apart (Chung, Choi, Kim 2026, arXiv 2605.07755).
 
-After a sequence, the machine is in one of k states. In the readout's coordinates, each state has a *mean*: the mean of
-the model's outputs over training sequences that end in it. A level L is 90 % of the way from chance, 1 / k, to 1. At a
-test length t,
+After a sequence, the machine is in one of k states. In the readout's coordinates, the outputs of the model, a sequence
+has a *margin*: the output of its true state less the largest other one. The decoder reads the state if it is positive.
+At a test length t, and for the states s of the sequences,
 
-    R(t) = the distance ||P (y_t - mean of the true state)|| that a share L of the sequences does not exceed,
-    M    = the mean over states of the distance from a state's mean to the nearest other one,
+    M_s(t) = mean margin of the state s, which is how far it is separated from the states next to it,
+    R(t)   = root mean square over sequences of (margin - M_s(t)) / M_s(t).
 
-where P projects on the span of the differences of means. The distinguishability ratio is R(t) / M. An affine step that
-keeps every mean in place cannot contract errors in this span, so there R(t) grows until the decoder reads wrong states.
+R(t) is the distinguishability ratio: the spread within a state over its separation. It is infinite if a state has a
+mean margin of 0 or less. An affine step that keeps every state in place cannot contract errors between the states, so
+there the ratio grows with the length, until the decoder reads wrong states.
 
-The decoder's readability threshold is the ratio up to which it reads a share L of the states if all of them are equally
-far from their means. Their directions are those of the deviations on training sequences. The predicted horizon is the
-greatest length up to which the ratio is at most this threshold. The measured horizon is the greatest length up to which
-the decoder reads a share L of the states. The paper's program is not public, so the definitions of spread, separation
-and threshold are our own.
+A level L is 90 % of the way from chance, 1 / k, to 1. On training sequences, a share L of the deviations, in units of
+their root mean square, is at least -K. The decoder's readability threshold is 1 / K, because a share L of margins with
+this distribution is positive up to this ratio. The predicted horizon is the greatest length up to which the ratio is at
+most the threshold. The measured horizon is the greatest length up to which the decoder reads a share L of the states.
+The paper's program is not public, so the definitions of spread, separation and threshold are our own.
 """
 
 from __future__ import annotations
@@ -33,53 +34,44 @@ from orthobench.task import Batch, Split
 LEVEL = 0.9
 """The share of the way from chance to 1 at which states count as read."""
 TRAINING, TESTS, BATCH = 512, 2048, 256
-"""The most sequences from which the means and the deviations are taken, of tests, and in one batch."""
+"""The most training sequences that give the threshold, the most of tests, and the most in one batch."""
 FEWEST = 64
 """Neighbouring lengths are merged until this many states are measured."""
 
 
-def state_means(outputs: Tensor, states: Tensor) -> Tensor:
-    """Return the mean output of each state, `[k, n]`, from outputs `[N, n]` and states `[N]`, 0 to k - 1."""
-    count = int(states.max()) + 1
-    sums = outputs.new_zeros(count, outputs.shape[1]).index_add_(0, states, outputs)
-    return sums / torch.bincount(states, minlength=count).unsqueeze(1)
+def margins(outputs: Tensor, states: Tensor) -> Tensor:
+    """Return by how much each true state's output exceeds all others, `[N]`, from outputs `[N, p]`, states `[N]`."""
+    true = states.unsqueeze(1)
+    others = outputs.scatter(1, true, -math.inf)
+    return outputs.gather(1, true).squeeze(1) - others.max(1).values
 
 
-def separation(means: Tensor) -> float:
-    """Return the mean over states of the distance from a state's mean to the nearest other one, of means `[k, n]`."""
-    distances = torch.cdist(means, means, compute_mode="donot_use_mm_for_euclid_dist").fill_diagonal_(math.inf)
-    return float(distances.min(1).values.mean())
-
-
-def symbolic_projector(means: Tensor) -> Tensor:
-    """Return the projector `[n, n]` on the span of the differences of means `[k, n]`."""
-    _, sizes, directions = torch.linalg.svd(means - means.mean(0), full_matrices=False)
-    kept: Tensor = directions[sizes > 1e-6 * sizes.max()]
-    return kept.T @ kept
-
-
-def readability_radius(means: Tensor, deviations: Tensor, states: Tensor, level: float) -> float:
-    """Return how far from their means states can be so that the decoder still reads a share `level` of them.
-
-    Every deviation, in both directions, is scaled to the same norm. The decoder reads the largest output.
+def relative_deviations(margin: Tensor, states: Tensor) -> Tensor | None:
+    """Return each margin's distance from its state's mean, over that mean, `[N]`; None if a mean is not positive.
 
     Args:
-        means: `[k, k]`; column j is the output for state j.
-        deviations: `[N, k]`, with their states `[N]`.
-        level: an accuracy.
+        margin: `[N]`, of `states` `[N]`, which are numbers from 0 on.
     """
-    norms = deviations.norm(dim=1)
-    moved = norms > 1e-12 * float(means.norm())
-    directions, states = deviations[moved] / norms[moved].unsqueeze(1), states[moved]
-    if not len(directions):
-        return math.inf
-    directions, states = torch.cat((directions, -directions)), states.repeat(2)
-    rows = torch.arange(len(states))
-    margins = means[states, states].unsqueeze(1) - means[states]
-    approach = directions - directions[rows, states].unsqueeze(1)
-    radii = torch.where(approach > 0, margins / approach, math.inf)
-    radii[rows, states] = math.inf
-    return float(radii.min(1).values.clamp_min(0).quantile(1 - level, interpolation="lower"))
+    counts = torch.bincount(states).clamp_min(1)
+    means = (torch.bincount(states, margin, len(counts)) / counts)[states]
+    return (margin - means) / means if bool((means > 0).all()) else None
+
+
+def ratio_of(deviations: Tensor | None) -> float:
+    """Return the root mean square of relative deviations `[N]`, the distinguishability ratio."""
+    return math.inf if deviations is None else float(deviations.square().mean().sqrt())
+
+
+def readability_threshold(deviations: Tensor | None, level: float) -> float:
+    """Return the ratio up to which a share `level` of the margins is positive, if only their spread grows.
+
+    Without any deviation there is nothing that could grow, and the threshold is infinite. If the decoder reads some
+    state wrong on average, no ratio is readable.
+    """
+    if deviations is None:
+        return 0.0
+    least = -float(deviations.quantile(1 - level, interpolation="lower"))
+    return ratio_of(deviations) / least if least > 0 else math.inf
 
 
 def horizon(lengths: Sequence[int], holds: Sequence[bool]) -> float:
@@ -113,7 +105,7 @@ class ErrorControl(Probe):
     states, or if the outputs are not finite.
     """
 
-    title = "spread within a symbolic state over the distance between states, and the horizon of tracking"
+    title = "spread within a symbolic state over the separation of the states, and the horizon of tracking"
     paper = "Chung, Choi, Kim 2026, figures 3 and 4"
     every_epochs = 0
 
@@ -123,31 +115,27 @@ class ErrorControl(Probe):
         if not task.tracks_states:
             return ProbeResult()
         outputs, states, _ = _answers(model, task.train, TRAINING)
-        classes, states = states.unique(return_inverse=True)
-        count = len(classes)
-        if count < 2 or not outputs.isfinite().all():
+        known = states.unique()
+        if len(known) < 2 or not outputs.isfinite().all():
             return ProbeResult()
-        read = float((outputs.argmax(1) == classes[states]).double().mean())
-        outputs = _centred(outputs, classes)
-        means = state_means(outputs, states)
-        projector, apart = symbolic_projector(means), separation(means)
-        level = 1 / count + LEVEL * (1 - 1 / count)
-        threshold = readability_radius(means, (outputs - means[states]) @ projector, states, level) / apart
-
-        outputs, states, lengths = _answers(model, task.test, TESTS)
-        known = torch.isin(states, classes)
-        outputs, lengths, states = outputs[known], lengths[known], torch.searchsorted(classes, states[known])
-        is_read = (outputs.argmax(1) == classes[states]).double()
-        distances = ((_centred(outputs, classes) - means[states]) @ projector).norm(dim=1)
-        order = lengths.argsort(stable=True)
-        ranges = merged_lengths(torch.bincount(lengths))
-        ends, sizes = [last for last, _ in ranges], [size for _, size in ranges]
-        ratios = [float(part.quantile(level)) / apart for part in distances[order].split(sizes)]
-        accuracies = [float(part.mean()) for part in is_read[order].split(sizes)]
+        level = 1 / len(known) + LEVEL * (1 - 1 / len(known))
+        margin = margins(outputs, states)
+        threshold = readability_threshold(relative_deviations(margin, states), level)
         values = {
             "error_control/threshold": threshold,
-            "error_control/separation": apart,
-            "error_control/trained_accuracy": read,
+            "error_control/margin": float(margin.mean()),
+            "error_control/trained_accuracy": float((margin > 0).double().mean()),
+        }
+        outputs, states, lengths = _answers(model, task.test, TESTS)
+        order = lengths.argsort(stable=True)
+        order = order[torch.isin(states[order], known)]
+        ranges = merged_lengths(torch.bincount(lengths[order]))
+        ends, sizes = [last for last, _ in ranges], [size for _, size in ranges]
+        margin, states = margins(outputs, states)[order], states[order]
+        parts = list(zip(margin.split(sizes), states.split(sizes), strict=True))
+        ratios = [ratio_of(relative_deviations(*part)) for part in parts]
+        accuracies = [float((part > 0).double().mean()) for part, _ in parts]
+        values |= {
             "error_control/predicted_horizon": horizon(ends, [ratio <= threshold for ratio in ratios]),
             "error_control/measured_horizon": horizon(ends, [accuracy >= level for accuracy in accuracies]),
         }
@@ -177,9 +165,3 @@ def _answers_of(model: Model, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     valid = valid_steps(lengths, steps)
     each = torch.arange(1, steps + 1).unsqueeze(1).expand(steps, size)
     return outputs[valid], targets[valid], each[valid]
-
-
-def _centred(outputs: Tensor, classes: Tensor) -> Tensor:
-    """Return the outputs for these classes without their mean, on which the softmax does not depend."""
-    chosen = outputs[:, classes]
-    return chosen - chosen.mean(1, keepdim=True)
