@@ -212,7 +212,7 @@ def listed(files: Files, stores: Sequence[Store]) -> list[str]:
 
 def runs_of(files: Files, stores: Sequence[Store]) -> list[SweepRun]:
     """Return the runs of the list. The databases have the results of its trials; the first one counts."""
-    from orthobench.planning.paper_file import runs_in
+    from orthobench.planning.listed import runs_in
     from orthobench.plugins import Catalog
 
     def find(keys: Sequence[str]) -> list[Run]:

@@ -177,7 +177,7 @@ class SweepOptions(RunOptions):
     slurm: Annotated[
         tuple[str, ...],
         Option(
-            "With SLURM: options of sbatch, such as partition=gpu,time=2:00:00; may be repeated; see docs/slurm.md.",
+            "With SLURM: options of sbatch, such as partition=gpu,time=2:00:00; may be repeated; see docs/cluster.md.",
             SOME_TEXTS,
             metavar="KEY=VALUE,...|FILE.toml",
         ),

@@ -14,11 +14,13 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # mkdocs runs this file by its path
     sys.path.insert(0, str(ROOT))
 
-from website import links, pages, results  # noqa: E402
+from website import figures, links, pages, results  # noqa: E402
 from website.markdown import site_escapes  # noqa: E402
 
 ASSETS = ROOT / "website" / "assets"
 HOW_TO = "How to"
+BOOSTS = {"install.md": 8, "python.md": 4}
+"""How much the search prefers pages that people ask for by a common word. All written pages precede generated ones."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -35,7 +37,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages, the documents outside `docs/`, the files that documents link to, and the assets."""
-    for path, content in pages.generated().items():
+    for path, content in (pages.generated() | figures.pictures()).items():
         files.append(File.generated(config, path, content=content))
     for name in (*links.OUTSIDE, *links.linked_files()):
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
@@ -49,6 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Adapt the links of a document, which work in a checkout, so that they work on the site."""
+    page.meta["search"] = {"boost": BOOSTS.get(page.file.src_uri, 2 if page.file.src_uri in links.documents() else 1)}
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation"]
     return links.for_site(site_escapes(markdown), page.file.src_uri)

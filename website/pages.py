@@ -6,11 +6,17 @@ from functools import cache
 
 from website.api import api_pages
 from website.commands import command_pages
+from website.figures import READ
 from website.markdown import page
 from website.papers import VERDICTS, overview, paper_pages
 from website.plugins import plugin_pages
 
-WHOLE = "[One page](../reports/reference.html) has all runs, tables and figures, and needs no network."
+REPORT = (
+    "[Open the report](../reports/reference.html){ .md-button .md-button--primary }\n\n"
+    "It is one file with all runs, tables and figures, and needs no network."
+)
+FRAME = '<iframe class="report" src="../reports/reference.html" title="The report" loading="lazy"></iframe>'
+MATRIX = "".join(f"![Which model solves which task](../matrix-{kind}.svg#only-{kind})" for kind in ("light", "dark"))
 UNLISTED = ("package.md",)
 """Documents that do not become pages: the text for the package index."""
 
@@ -34,7 +40,18 @@ def generated() -> dict[str, str]:
                 )
             ),
         ),
-        "results/index.md": page("# Measured versus published results", VERDICTS, WHOLE, overview("../papers/")),
+        "results/index.md": page(
+            "# Results",
+            REPORT,
+            "## Which model solves which task",
+            MATRIX,
+            f"<small>{READ}</small>",
+            "## Measured versus published",
+            VERDICTS,
+            overview("../papers/"),
+            "## The report",
+            FRAME,
+        ),
         **command_pages(),
         **plugin_pages(),
         **api_pages(),

@@ -16,7 +16,7 @@ from orthobench.plugins import Catalog
 from orthobench.reporting.export import condition_sheet
 from orthobench.settings import describe_settings, text
 from orthobench.task import TrainingSettings
-from website import results
+from website import figures, results
 from website.equations import docstring_parts, mathml
 from website.markdown import escape, fenced, page, table
 
@@ -95,6 +95,7 @@ def _model(name: str, cls: Any) -> str:
     return page(
         f"# {escape(cls.title)}",
         prose(first),
+        *figures.matrix_figure(model=name),
         f'<div class="equations">\n{formulas}\n</div>',
         *map(prose, others),
         "\n".join(f"* {fact}" for fact in facts),
@@ -166,9 +167,13 @@ def _task(name: str, cls: Any) -> str:
     ]
     needed = [each for each in datasets().values() if name in (each.name, each.name.partition("_")[0])]
     data = [f"* `{each.name}`: {escape(each.title)}, licence: {escape(each.licence)}." for each in needed]
+    first, *others = _blocks(_doc(cls))
     return page(
         f"# {escape(cls.title[:1].upper() + cls.title[1:])}",
-        *_blocks(_doc(cls)),
+        first,
+        *figures.matrix_figure(task=name),
+        *figures.curves_of(name),
+        *others,
         fenced(f"orthobench run {name} scornn --preset quick"),
         *(["## Data", "`orthobench data` [gets or imports](../data.md) the files.", "\n".join(data)] if data else []),
         "## Metrics",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orthobench.analysis.claims import ClaimResult
-from orthobench.analysis.paper_tables import TIMES
+from orthobench.analysis.paper_tables import TIMES, Cell
 from orthobench.reporting.matrix import make_matrix, picture
 from website.findings import findings
 from website.markdown import table
@@ -36,18 +36,31 @@ def papers_table() -> str:
     rows = []
     for name, entries in by_paper.items():
         claims = in_words([entry.claim for entry in entries if entry.claim])
-        cells = [entry.cell[2] for entry in entries if entry.cell and entry.cell[2].printed.metric not in TIMES]
-        verdicts = Counter(cell.words for cell in cells if cell.printed.value is not None)
-        numbers = ", ".join(f"{count} {words}" for words, count in verdicts.most_common())
+        cells = [(entry.part.artifact.name, *entry.cell[1:]) for entry in entries if entry.cell]
+        numbers = "; ".join(_numbers([cell for cell in cells if cell[2].printed.metric not in TIMES]))
         if claims or numbers:
             rows.append([name, claims or "–", numbers or "–"])
     return table(["paper", "claims", "numbers"], rows)
 
 
+def _numbers(cells: Sequence[tuple[str, str, Cell]]) -> list[str]:
+    """Return the numbers that three seeds decide in words, and the count of the others by their verdict."""
+    valued = [(part, label, cell) for part, label, cell in cells if cell.printed.value is not None]
+    decisive = [
+        f"{part}, {label}: {cell.measured.value:.3g}, published {cell.printed.text}, {cell.words}"
+        for part, label, cell in valued
+        if (cell.is_settled or cell.is_refuted) and cell.measured
+    ]
+    others = Counter(cell.words for _, _, cell in valued if not (cell.is_settled or cell.is_refuted))
+    return decisive + [f"{count} {words}" for words, count in others.most_common()]
+
+
 def in_words(claims: Sequence[ClaimResult]) -> str:
     """Describe how many claims held, how many depend on the seed, and how many did not hold."""
     counts = Counter(claim.conclusion for claim in claims)
-    return ", ".join(f"{count} {conclusion}" for conclusion, count in counts.most_common())
+    plural = {"depends on the seed": "depend on the seed"}
+    named = [(count, plural.get(words, words) if count > 1 else words) for words, count in counts.most_common()]
+    return ", ".join(f"{count} {words}" for count, words in named)
 
 
 def with_table(text: str) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from orthobench.analysis.statistics import CurveEnd, Median, Side, Summary, curve_end, median, side, summarize
 from orthobench.analysis.variants import Variant, group, variants
 from orthobench.metric import Metric
-from orthobench.papers import Experiment, experiments
+from orthobench.papers import Experiment, Printed, experiments
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Store
 from orthobench.store.columns import MetricColumns, metric_columns
@@ -130,11 +130,34 @@ class VariantData(Variant):
     @property
     def solved(self) -> Side | None:
         """Which finished and diverged runs solve the task (`SOLVED`); None if no perfect value is known."""
-        baseline, metric = self.run.baselines.get(self.run.metric), self.run.main_metric
-        if baseline is None or metric.perfect is None or not self.scores:
+        limit = self._limit
+        if limit is None or not self.scores:
             return None
-        limit = baseline + SOLVED * (metric.perfect - baseline)
-        return side([CurveEnd((score,)) for score in self.scores], limit, metric.sign)
+        return side([CurveEnd((score,)) for score in self.scores], limit, self.run.main_metric.sign)
+
+    @property
+    def _limit(self) -> float | None:
+        """The value that solves the task; None without a baseline or a perfect value."""
+        baseline, perfect = self.run.baselines.get(self.run.metric), self.run.main_metric.perfect
+        return None if baseline is None or perfect is None else baseline + SOLVED * (perfect - baseline)
+
+    @property
+    def solved_from(self) -> list[float]:
+        """The iteration of the first test that solves the task, for each seed whose end solves it, in order."""
+        limit, sign = self._limit, self.run.main_metric.sign
+        if limit is None:
+            return []
+        curves = self.series_of_runs("test", self.run.metric)
+        good = [curves[run] for run, end in self.ends.items() if sign * end.value <= sign * limit]
+        return sorted(float(curve.index[int(np.argmax(sign * curve <= sign * limit))]) for curve in good)
+
+    @property
+    def printed(self) -> Printed | None:
+        """The published value of the test metric, if a paper has one for exactly these settings."""
+        if self.comparison is None or self.comparison.differences:
+            return None
+        same = (p for p in self.comparison.experiment.printed if (p.split, p.metric) == ("test", self.run.metric))
+        return next((printed for printed in same if printed.value is not None), None)
 
     @property
     def fails(self) -> bool:

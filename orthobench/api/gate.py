@@ -27,6 +27,7 @@ def check(
     db_only: bool = False,
     for_update: bool = False,
     fail_on_speed: bool = False,
+    history: Place | None = None,
     jobs: int = 0,
     options: RunOptions | None = None,
     display: Display | None = None,
@@ -41,6 +42,7 @@ def check(
         db_only: train nothing and only use the runs in the database.
         for_update: also train runs that the baseline cannot judge, for `CheckResult.update_baseline`.
         fail_on_speed: count slower steps as failures.
+        history: add the verdicts, with the commit, to this database, whose page draws them over the checks.
         jobs: number of runs at the same time, each in its own process; then no speeds are compared. With 0, runs train
             one by one in this process.
 
@@ -59,6 +61,7 @@ def check(
         db_only,
         for_update,
         fail_on_speed,
+        history,
         with_jobs(options, jobs),
         display,
     )

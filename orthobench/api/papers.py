@@ -18,8 +18,8 @@ from orthobench.files import refuse_other_kinds
 from orthobench.location import Location, Place
 from orthobench.options import A_MAPPING, RunOptions, checked
 from orthobench.papers import Study, find_paper, find_study, papers
+from orthobench.planning.listed import runs_in
 from orthobench.planning.paper import resolve_experiments, restrict, small_runs, study_runs
-from orthobench.planning.paper_file import runs_in
 from orthobench.planning.plan import with_seeds
 from orthobench.plugins import Catalog
 from orthobench.store import Run, open_store
@@ -78,7 +78,7 @@ def reproduce_file(
     dry_run: bool = False,
     display: Display | None = None,
 ) -> SweepResult:
-    """Train the runs of papers that a TOML file lists, in the order of the file.
+    """Train the runs that a TOML file lists, in the order of the file: of papers, studies and tasks.
 
     An entry that uses the settings of the best trial trains once its trials have results.
 

@@ -109,7 +109,7 @@ def report(
             columns,
             bold_best,
         )
-    return written[0] if isinstance(written, list) and form not in ("svg", "png", "pdf") else written
+    return written[0] if isinstance(written, list) and form not in ("svg", "png", "pdf", "pgfplots") else written
 
 
 @checked()

@@ -447,17 +447,17 @@ class Results:
         against: Cost = "parameters",
         **conditions: Any,
     ) -> go.Figure:
-        """Draw the metric at the end of training against the number of parameters or the seconds of an epoch.
+        """Draw the metric at the end of training against the number of parameters or the seconds of training.
 
-        The points are means over the seeds, and the arguments those of `plot_curves`.
+        Each seed is a small point, and their median a large one. The arguments are those of `plot_curves`.
 
         Raises:
             UsageError: as for `plot_curves`, or fewer than two models have finished runs.
         """
-        from orthobench.reporting.figures import pareto
+        from orthobench.reporting.figures import against_cost
 
-        cost = "seconds per epoch" if against == "seconds" else against
-        return _plotted(pareto(*self._condition(where, conditions), cost), "finished runs of two models")
+        cost = "seconds of training" if against == "seconds" else against
+        return _plotted(against_cost(*self._condition(where, conditions), cost), "finished runs of two models")
 
     def _condition(self, where: Sequence[str], conditions: Mapping[str, Any]) -> tuple[Condition, Styles]:
         """Return the task of these runs with its variants, and the styles of their curves.

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from orthobench.errors import UsageError
 from orthobench.location import Location, Place
 from orthobench.options import checked
+from orthobench.store import Status
 from orthobench.store.merge import reading
 from orthobench.store.open import DatabaseNotFoundError, open_read_only
 from orthobench.store.sqlite import named_or_default
-from orthobench.training.checkpoint import status_in
+from orthobench.training.checkpoint import checkpoint_root, running_sweeps, status_in
 
 if TYPE_CHECKING:
     from orthobench.reporting.web.serve import Server
@@ -65,7 +66,8 @@ def serve(
 ) -> Iterator[Server]:
     """Open a server for the page of a database on 127.0.0.1; call its `serve_forever()`. The database is only read.
 
-    If there is no database yet, the page says so until a run creates it.
+    If there is no database yet, the page says so until a run creates it. While a sweep trains, the page shows its
+    progress and the runs to come.
 
     Args:
         db: a file or an SQLAlchemy URL. The default is results.db, or runs.db if results.db is protected.
@@ -84,20 +86,27 @@ def serve(
 
     db = named_or_default(db, writes=False)
     chosen, keys = make_conditions(where, **conditions), index()["variants"]
+    root = checkpoint_root(db)
     opened: list[Store] = []
+    sweeps: list[dict[str, Any]] = []
     with ExitStack() as stack:
 
         def newest() -> Any:
             if not opened:
                 with suppress(DatabaseNotFoundError):
                     opened.append(stack.enter_context(open_read_only(db)))
-            return opened[0].newest() if opened else None
+            sweeps[:] = running_sweeps(root)
+            if not opened:
+                return None, list(sweeps)
+            status_of = status_in(opened[0], db)  # a killed run changes nothing in the database
+            running = [status_of(run) for run in opened[0].runs(status=Status.RUNNING, brief=True)]
+            return opened[0].newest(), running, list(sweeps)
 
         def page() -> str:
             if not opened:
-                return empty_page()
+                return empty_page(sweeps)
             scope = Scope(chosen, status_of=status_in(opened[0], db))
-            return make_page(opened[0], scope, keys, live=True)[0]
+            return make_page(opened[0], scope, keys, sweeps=sweeps)[0]
 
         with Server(Page(page, newest), port) as server:
             server.page.current()

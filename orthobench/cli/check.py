@@ -51,6 +51,10 @@ def command(
     fail_on_speed: Annotated[
         bool, typer.Option("--fail-on-speed", help="Also fail if training steps are slower.")
     ] = False,
+    history: Annotated[
+        str | None,
+        typer.Option("--history", metavar="DB", help="Add the verdicts to this database, whose page draws them."),
+    ] = None,
     jobs: Annotated[
         int,
         typer.Option(
@@ -111,6 +115,7 @@ def command(
             db_only=db_only,
             for_update=update,
             fail_on_speed=fail_on_speed,
+            history=history,
             jobs=jobs,
             options=options,
             display=display,

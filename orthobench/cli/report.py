@@ -14,12 +14,12 @@ from orthobench.cli.options import DEFAULT_DATABASE, Database, split_names
 @filtered()
 def command(
     form: Annotated[
-        Literal["html", "csv", "json", "markdown", "latex", "svg", "png", "pdf", "reproduction"] | None,
+        Literal["html", "csv", "json", "markdown", "latex", "svg", "png", "pdf", "pgfplots", "reproduction"] | None,
         typer.Option(
             "--format",
-            help="html: one page; csv, json, markdown, latex: tables, and a figure's curves; svg, png, pdf: figures, "
-            "3.25 and 6.75 inches wide; reproduction: REPRODUCTION.md with published and measured results, claims, "
-            "machines and hours.",
+            help="html: one page; csv, json, markdown, latex: tables, and a figure's curves; svg, png, pdf, pgfplots: "
+            "figures, 3.25 and 6.75 inches wide; reproduction: REPRODUCTION.md with published and measured results, "
+            "claims, machines and hours.",
         ),
     ] = None,
     html: Annotated[bool, typer.Option("--html", help="Short for --format html.")] = False,
@@ -74,8 +74,8 @@ def command(
     if form is None:
         paper_hint = "; --table and --figure belong to a paper: add --paper" if (table or figure) and not paper else ""
         raise UsageError(
-            "missing kind of report: give --html for the page, or --format csv, json, markdown, latex, svg, png, pdf "
-            f"or reproduction{paper_hint}"
+            "missing kind of report: give --html for the page, or --format csv, json, markdown, latex, svg, png, pdf, "
+            f"pgfplots or reproduction{paper_hint}"
         )
     written = api.report(
         db,

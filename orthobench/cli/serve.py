@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
 import typer
 
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database
+from orthobench.location import Location
 
 PORT = 8765
+
+
+@contextmanager
+def live_page(db: Location) -> Iterator[None]:
+    """Serve the page of a database until the context ends, and print its address. The port may be any free one."""
+    from threading import Thread
+
+    from orthobench import api
+    from orthobench.errors import UsageError
+
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(api.serve(db, port=PORT))
+        except UsageError:  # the port is in use
+            server = stack.enter_context(api.serve(db, port=0))
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True).start()
+        stack.callback(server.shutdown)
+        typer.echo(f"{server.address} shows the runs until they have ended", err=True)
+        yield
 
 
 @filtered()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -73,6 +74,9 @@ def command(
     dry_run: DryRun = False,
     quiet: Quiet = False,
     json: Json = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the live page while the runs train; see `orthobench serve`.")
+    ] = False,
     schema: Annotated[
         bool, typer.Option("--schema", callback=_print_schema, is_eager=True, help="Print the files' JSON schema.")
     ] = False,
@@ -93,9 +97,13 @@ def command(
     from orthobench.analysis.variants import variants
     from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
     from orthobench.cli.records import listed, print_json, print_summary
+    from orthobench.cli.serve import live_page
     from orthobench.errors import UsageError
 
-    with resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display:
+    with (
+        resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display,
+        live_page(db) if serve and not dry_run else nullcontext(),
+    ):
         if file is not None:
             if task or models or grid or set_ or match_parameters or preset != "paper":
                 raise UsageError(

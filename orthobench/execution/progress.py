@@ -1,7 +1,8 @@
 """Display the progress of runs and downloads: live on a terminal or in a notebook, as plain lines elsewhere.
 
-A live row fits on one line of the terminal. A wide terminal shows everything, below `WIDE` columns the row has neither
-bar nor settings, and below `MEDIUM` columns it shows only the run and its metric.
+A live row fits on one line of the terminal. A wide terminal shows everything. Below `WIDE` columns the row has no
+settings, loss and baseline, below `MEDIUM` columns no bar and no rate. Below `NARROW` columns it shows only the run and
+its metric. Where the row is still too long, the name of the run is cut, and never a number.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from orthobench.executors.job import Outcome
     from orthobench.planning.plan import PlannedRun
 
-WIDE, MEDIUM = 120, 60
+WIDE, MEDIUM, NARROW = 120, 76, 60
 """Widths of terminals, in columns."""
 NOTEBOOK = 120
 """The width of a notebook's cell, in columns."""
@@ -89,7 +90,7 @@ class Progress(LiveDisplay, EventSink):
         self.first_iteration = 0
         if self.live:
             self.bar = _bar()
-            self.row = add_row(self.bar, label)
+            self.row = add_row(self.bar, label, value="starting")
 
     def on_start(self, start: RunStart) -> None:
         self.run = start
@@ -103,8 +104,14 @@ class Progress(LiveDisplay, EventSink):
             self.first_iteration = iteration
             self.start_time = time.monotonic()
         if self.live:
-            position = f"epoch {iteration / self.run.iterations_per_epoch:.1f}  {self._rate(iteration):.1f} it/s"
-            self.bar.update(self.row, total=self.run.total_iterations, completed=iteration, position=position)
+            epoch, rate = iteration / self.run.iterations_per_epoch, self._rate(iteration)
+            of = f"{epoch:.1f}/{self.run.total_iterations / self.run.iterations_per_epoch:.3g}"
+            texts: dict[str, Any] = {
+                "position": f"epoch {epoch:.1f}  {rate:.1f} it/s",
+                "epoch": of,
+                "rate": f"{rate:.3g} it/s",
+            }
+            self.bar.update(self.row, total=self.run.total_iterations, completed=iteration, **texts)
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         assert self.run is not None
@@ -129,7 +136,12 @@ class Progress(LiveDisplay, EventSink):
 
     def on_final_metrics(self, done: int, total: int) -> None:
         if self.live:
-            self.bar.update(self.row, total=total, completed=done, position=f"final metrics {done}/{total}")
+            texts: dict[str, Any] = {
+                "position": f"final metrics {done}/{total}",
+                "epoch": f"final {done}/{total}",
+                "rate": "",
+            }
+            self.bar.update(self.row, total=total, completed=done, **texts)
         elif done == total or time.monotonic() - self.printed_at > 10:
             self.printed_at = time.monotonic()
             print(f"{short_label(self.label)}: final metrics {done}/{total}", file=sys.stderr)
@@ -145,21 +157,35 @@ def _bar() -> Bar:
     from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
     from rich.table import Column
+    from rich.text import Text
 
     from orthobench.execution.console import Console
+
+    class Name(TextColumn):
+        """A column that is cut where the row is too long: rich cuts columns that may wrap first."""
+
+        def render(self, task: Any) -> Text:
+            text = super().render(task)
+            text.no_wrap, text.overflow = True, "ellipsis"
+            return text
 
     def text(template: str) -> TextColumn:
         return TextColumn(template, markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
 
     console = Console(stderr=True, width=NOTEBOOK if is_notebook() else None)
     fields = "{task.fields[position]}  {task.fields[result]} {task.fields[baseline]}"
+    short = Name("{task.fields[short]}", markup=False, table_column=Column(overflow="ellipsis"))
+    value = text("{task.fields[value]}")
+    epoch, rate = text("{task.fields[epoch]}"), text("{task.fields[rate]}")
     columns: list[ProgressColumn]
     if console.width >= WIDE:
         columns = [text("{task.description}"), BarColumn(bar_width=24), text(fields), TimeRemainingColumn()]
     elif console.width >= MEDIUM:
-        columns = [text("{task.fields[short]}"), text("{task.fields[result]}"), TimeRemainingColumn()]
+        columns = [short, BarColumn(bar_width=8), epoch, rate, value, TimeRemainingColumn()]
+    elif console.width >= NARROW:
+        columns = [short, epoch, value, TimeRemainingColumn()]
     else:
-        columns = [text("{task.fields[short]}"), text("{task.fields[value]}")]
+        columns = [short, value]
     return (notebook_bar() if is_notebook() else Bar)(*columns, console=console)
 
 
@@ -202,7 +228,7 @@ def notebook_bar() -> type[Bar]:
 
 def add_row(bar: Bar, label: str, total: int | None = None, **fields: str) -> TaskID:
     """Add a row to a live table; `fields` are the initial texts of its columns."""
-    texts: dict[str, Any] = dict.fromkeys(("position", "result", "value", "baseline"), "") | fields
+    texts: dict[str, Any] = dict.fromkeys(("position", "epoch", "rate", "result", "value", "baseline"), "") | fields
     return bar.add_task(label, total=total, short=short_label(label), **texts)
 
 
@@ -269,10 +295,8 @@ class SideBySide(LiveDisplay):
             self.bar.update(self.all, completed=self.ended, **self._ended_of(self.runs))
 
     def _ended_of(self, runs: int) -> dict[str, Any]:
-        """Return the texts for the row of all runs; only a wide row shows the position."""
-        text = f"{self.ended} of {runs} ended"
-        is_wide = self.bar.console.width >= WIDE
-        return {"position" if is_wide else "result": text, "value": text}
+        """Return the texts for the row of all runs; a wide row shows the position, and others the value."""
+        return dict.fromkeys(("position", "value"), f"{self.ended} of {runs} ended")
 
 
 class JobLines(JobsDisplay):

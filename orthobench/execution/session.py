@@ -35,7 +35,7 @@ from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.store.sqlite import named_or_default
-from orthobench.training.checkpoint import checkpoint_root
+from orthobench.training.checkpoint import announced, checkpoint_root
 from orthobench.training.events import EventSink, Tee
 from orthobench.training.lifecycle import check_fit, pick_device, plain_torch
 from orthobench.training.profiling import RunProfile
@@ -225,7 +225,12 @@ class Session:
             UsageError: none of the jobs could start.
             Stopped: the user stopped the session.
         """
-        with stop_on_signals(self.stop):
+        listed = [
+            {"key": key, "task": job.spec.task, "label": job.label, "seconds": self.seconds.get(key)}
+            for job in jobs
+            for key in [job.spec.key]
+        ]
+        with stop_on_signals(self.stop), announced(self.checkpoints, listed):
             outcomes = list(self.outcomes(jobs, at_once))
         not_started = len(jobs) - len(outcomes)
         interrupted = any(outcome.ending == Ending.INTERRUPTED for outcome in outcomes)

@@ -18,6 +18,7 @@ from orthobench.execution.session import Session, open_session
 from orthobench.executors.job import Ending, Job
 from orthobench.gate import verdict
 from orthobench.gate.baseline import CheckedRun, check_directions, condition, read_baseline, write_measured
+from orthobench.gate.render import as_json
 from orthobench.gate.results import SeedResult, calibrate, collect_results
 from orthobench.gate.update import check_detection, check_seeds, provenance, vacuous_metrics, with_new_values
 from orthobench.gate.verdict import Finding
@@ -29,6 +30,7 @@ from orthobench.process import Stopped, stop_on_signals
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
 from orthobench.store.sqlite import named_or_default
+from orthobench.store.tables import CHECK
 from orthobench.training.lifecycle import check_backend, pick_device
 
 
@@ -85,10 +87,13 @@ def check_baseline(
     db_only: bool,
     for_update: bool,
     fail_on_speed: bool,
+    history: Place | None,
     options: SweepOptions,
     display: Display | None,
 ) -> CheckResult:
     """Train the runs of a baseline, and compare them with its values; see `orthobench.check`."""
+    if history is not None and db_only:
+        raise UsageError("`history` is for a check that trains, because it names the commit of the code: leave it out")
     times_steps = not options.jobs  # next to other runs, neither a step's time nor the product's says anything
     if fail_on_speed and not times_steps:
         raise UsageError(
@@ -137,6 +142,9 @@ def check_baseline(
             findings.append(refusals[run.name])
         else:
             findings += verdict.judge(run, content.origin(run), seed_results[run.name], fail_on_speed)
+    if history is not None:
+        with open_store(history, create=True) as store:
+            store.add_benchmark(CHECK, as_json(findings), environment.digest(facts), facts)
     return CheckResult(baseline, findings, selected, configs, seed_results, facts)
 
 

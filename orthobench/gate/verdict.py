@@ -38,6 +38,7 @@ class Finding:
         upper: the bound that the loss does not exceed with 95 % confidence.
         allowed: the loss that passes.
         counts: whether this verdict can fail the check.
+        direction: "min" or "max", the better direction of a metric.
     """
 
     run: str
@@ -51,6 +52,7 @@ class Finding:
     allowed: float | None = None
     power: float | None = None
     counts: bool = True
+    direction: str | None = None
 
     @property
     def passes(self) -> bool:
@@ -125,6 +127,7 @@ def _judge_metric(
         "before": tuple(metric.values.values()),
         "now": tuple(values_now.values()),
         "allowed": 0.0 if run.exact else metric.margin,
+        "direction": metric.direction,
     }
 
     def finding(verdict: Verdict, reason: str, **more: Any) -> Finding:

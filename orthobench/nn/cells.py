@@ -15,6 +15,7 @@ from orthobench.models import (
     exprnn,
     full_urnn,
     gated_deltanet,
+    gated_deltaproduct,
     goru,
     gru,
     ind_rnn,
@@ -26,12 +27,15 @@ from orthobench.models import (
     lru,
     lstm,
     mamba,
+    mamba3,
     min_gru,
     min_lstm,
     mlstm,
     nnrnn,
     ornn,
+    pd_ssm,
     rnn,
+    rwkv7,
     scornn,
     scurnn,
     slstm,
@@ -58,7 +62,9 @@ __all__ = [
     "MLSTM",
     "NNRNN",
     "ORNN",
+    "PDSSM",
     "RNN",
+    "RWKV7",
     "SLSTM",
     "URNN",
     "WRNN",
@@ -84,6 +90,8 @@ __all__ = [
     "GRUCell",
     "GatedDeltaNet",
     "GatedDeltaNetCell",
+    "GatedDeltaProduct",
+    "GatedDeltaProductCell",
     "IRNNCell",
     "IndRNN",
     "IndRNNCell",
@@ -97,6 +105,8 @@ __all__ = [
     "LipschitzRNNCell",
     "MLSTMCell",
     "Mamba",
+    "Mamba3",
+    "Mamba3Cell",
     "MambaCell",
     "MinGRU",
     "MinGRUCell",
@@ -104,7 +114,9 @@ __all__ = [
     "MinLSTMCell",
     "NNRNNCell",
     "ORNNCell",
+    "PDSSMCell",
     "RNNCell",
+    "RWKV7Cell",
     "SLSTMCell",
     "ScoRNN",
     "ScoRNNCell",
@@ -215,6 +227,14 @@ class GatedDeltaNetCell(RecurrentCell):
     model = gated_deltanet.GatedDeltaNet
 
 
+class GatedDeltaProduct(RecurrentLayer):
+    model = gated_deltaproduct.GatedDeltaProduct
+
+
+class GatedDeltaProductCell(RecurrentCell):
+    model = gated_deltaproduct.GatedDeltaProduct
+
+
 class GORU(RecurrentLayer):
     model = goru.GORU
 
@@ -303,6 +323,14 @@ class MambaCell(RecurrentCell):
     model = mamba.Mamba
 
 
+class Mamba3(RecurrentLayer):
+    model = mamba3.Mamba3
+
+
+class Mamba3Cell(RecurrentCell):
+    model = mamba3.Mamba3
+
+
 class MinGRU(RecurrentLayer):
     model = min_gru.MinGRU
 
@@ -343,12 +371,28 @@ class ORNNCell(RecurrentCell):
     model = ornn.ORNN
 
 
+class PDSSM(RecurrentLayer):
+    model = pd_ssm.PDSSM
+
+
+class PDSSMCell(RecurrentCell):
+    model = pd_ssm.PDSSM
+
+
 class RNN(RecurrentLayer):
     model = rnn.RNN
 
 
 class RNNCell(RecurrentCell):
     model = rnn.RNN
+
+
+class RWKV7(RecurrentLayer):
+    model = rwkv7.RWKV7
+
+
+class RWKV7Cell(RecurrentCell):
+    model = rwkv7.RWKV7
 
 
 class ScoRNN(RecurrentLayer):

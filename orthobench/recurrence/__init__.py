@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     from orthobench.recurrence.ops.independent import independent_recurrence
     from orthobench.recurrence.ops.lem import lem
     from orthobench.recurrence.ops.lstm import lstm
+    from orthobench.recurrence.ops.memories import decaying_memory, rwkv7, written_keys
     from orthobench.recurrence.ops.minimal import min_gru, min_lstm
     from orthobench.recurrence.ops.mlstm import mlstm, read_memories
+    from orthobench.recurrence.ops.one_hot import one_hot_recurrence
     from orthobench.recurrence.ops.oscillators import oscillators
     from orthobench.recurrence.ops.plain import gated_recurrence, lipschitz, recurrence
     from orthobench.recurrence.ops.selective import selective_scan
@@ -70,6 +72,7 @@ __all__ = [
     "State",
     "cornn",
     "cross_entropy",
+    "decaying_memory",
     "delta_rule",
     "diagonal_recurrence",
     "gated_recurrence",
@@ -86,12 +89,14 @@ __all__ = [
     "min_gru",
     "min_lstm",
     "mlstm",
+    "one_hot_recurrence",
     "oscillators",
     "project",
     "read_memories",
     "read_memory",
     "reading",
     "recurrence",
+    "rwkv7",
     "selective_scan",
     "set_backend",
     "short_convolution",
@@ -101,6 +106,7 @@ __all__ = [
     "unit",
     "unread",
     "use_backend",
+    "written_keys",
 ]
 
 MODULES = {
@@ -115,8 +121,10 @@ MODULES = {
     "ops.independent": ("independent_recurrence",),
     "ops.lem": ("lem",),
     "ops.lstm": ("lstm",),
+    "ops.memories": ("decaying_memory", "rwkv7", "written_keys"),
     "ops.minimal": ("min_gru", "min_lstm"),
     "ops.mlstm": ("mlstm", "read_memories"),
+    "ops.one_hot": ("one_hot_recurrence",),
     "ops.oscillators": ("oscillators",),
     "ops.plain": ("gated_recurrence", "lipschitz", "recurrence"),
     "ops.selective": ("selective_scan",),

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from orthobench.errors import UsageError
-from orthobench.reporting.decimate import is_line
-from orthobench.reporting.drawing import GAP, floor_of, without_floor
+from orthobench.reporting.drawing import GAP, floor_of, is_edge, is_mark, without_floor
 from orthobench.reporting.export import Sheet
 from orthobench.reporting.figure_record import Figure, Record
 from orthobench.reporting.images import missing_commands, paper_images
@@ -64,15 +63,13 @@ def _points(figure: Figure, line: Record, axes: dict[str, str]) -> list[dict[str
     """Return the points of a curve with the edges of its band and its notes."""
     group = line.get("legendgroup")
     own = [trace for trace in figure.data if group and trace.get("legendgroup") == group]
-    edges = [
-        without_floor(trace["y"], floor_of(figure)) for trace in own if is_line(trace) and trace["line"]["width"] == 0
-    ]
+    edges = [without_floor(trace["y"], floor_of(figure)) for trace in own if is_edge(trace)]
     y = np.asarray(line["y"], dtype=float)
     high, low = edges if len(edges) == 2 else (y, y)
     notes = {
         float(x): word
         for trace in own
-        if trace["mode"] == "markers+text" and trace["marker"]["symbol"] != "arrow-up"
+        if is_mark(trace)
         for x, word in zip(trace["x"], trace["text"], strict=True)
         if word
     }

@@ -1,12 +1,13 @@
 """Draw curves over seeds so that nothing is hidden: bands, marks where curves end, arrows at the frame, gaps.
 
-Figures have no background colour, because the page gives them its light or dark one. They hold all points in double
-precision.
+There is no text between the axes: `remarks` says in words what marks and arrows mean. Figures have no background
+colour, because the page gives them its light or dark one. They hold all points in double precision.
 """
 
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,12 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from orthobench.analysis.curves import FLOAT32_TINY, Curve
 from orthobench.reporting.figure_record import Figure, Record
-from orthobench.reporting.styles import Style
+from orthobench.reporting.styles import GREY, Style
 from orthobench.store import Status
 
 GAP = "gaps: 0, or too small for float32"
-GREY = "#888888"
-"""The colour of baselines and other lines without a model; its contrast is above 3:1 on both backgrounds."""
 OUTCOME_SYMBOLS = {
     Status.DIVERGED: "x-thin-open",
     Status.FAILED: "x-thin-open",
@@ -29,6 +28,13 @@ OUTCOME_SYMBOLS = {
     Status.RUNNING: "triangle-right-open",
 }
 """Symbols for places where seeds drop out, by the status of their runs."""
+ARROW = "arrow-up"
+"""The symbol of a value beyond the frame."""
+BANDS = 4
+"""The most bands that a figure shows by default."""
+NAMED = 6
+"""The most names in a list of a remark."""
+SOLVED_SEEDS = re.compile(r"(\d+)( of \d+ seeds solved.*)")
 SOLVED_SYMBOL = "circle-open"
 """The symbol for a place where seeds stop because the task is solved."""
 
@@ -71,11 +77,10 @@ def add_curve(figure: Figure, curve: Curve, x: ArrayLike, label: str, style: Sty
     if not plain and not (marks and marks[-1][0] == x[-1]):
         marks.append((x[-1], curve.median[-1], style.symbol, 9, ""))
     if marks:
-        middle = (x[0] + x[-1]) / 2
         figure.add_scatter(
             x=[mark[0] for mark in marks],
             y=[mark[1] for mark in marks],
-            mode="markers+text",
+            mode="markers",
             marker={
                 "symbol": [mark[2] for mark in marks],
                 "size": [mark[3] for mark in marks],
@@ -84,7 +89,6 @@ def add_curve(figure: Figure, curve: Curve, x: ArrayLike, label: str, style: Sty
                 "line": {"width": [2 if str(mark[2]).endswith("-open") else 0 for mark in marks]},
             },
             text=[mark[4] for mark in marks],
-            textposition=["top left" if mark[0] > middle else "top right" for mark in marks],
             hoverinfo="skip",
             cliponaxis=False,
             **group,
@@ -109,7 +113,7 @@ def add_baseline(figure: Figure, x: Sequence[float], baseline: float) -> None:
 
 
 def cut_above(figure: Figure, top: float) -> None:
-    """End the vertical axis at `top`, with an arrow and a label for each curve that goes beyond it."""
+    """End the vertical axis at `top`, with an arrow for each curve that goes beyond it."""
     figure.update_yaxes(range=[0, top])
     highest: dict[str, tuple[float, float, Record]] = {}
     for trace in figure.data:
@@ -128,18 +132,65 @@ def cut_above(figure: Figure, top: float) -> None:
     step = min(0.06, 0.9 / max(len(beyond), 1))
     for number, (name, value, x, line) in enumerate(beyond):
         figure.add_scatter(
-            x=[x],
+            x=[max(x, 0.03 * middle)],  # else it would cover the numbers of the axis
             y=[top * (1 - step * number)],
-            mode="markers+text",
-            marker={"symbol": "arrow-up", "size": 12, "color": line["line"]["color"]},
-            text=[f"{name}: up to {value:.3g}"],
-            textposition="middle left" if x > middle else "middle right",
+            mode="markers",
+            marker={"symbol": ARROW, "size": 12, "color": line["line"]["color"]},
+            text=[f"{value:.3g}"],
             hoverinfo="skip",
             cliponaxis=False,
             showlegend=False,
             legendgroup=name,
             meta=line.get("meta"),
         )
+
+
+def remarks(figure: Figure) -> str:
+    """Return the caption's sentences on the values beyond the frame, and on the curves whose seeds end early."""
+    beyond = [f"{trace['legendgroup']} {trace['text'][0]}" for trace in figure.data if is_arrow(trace)]
+    names: dict[str, list[str]] = {}
+    for trace in figure.data:
+        if is_mark(trace) and (words := [words for words in trace["text"] if words]):
+            names.setdefault("; ".join(_summed(words)), []).append(trace["legendgroup"])
+    parts = [f"Off scale: {', '.join(beyond)}."] if beyond else []
+    parts += [f"{listed(named)}: {words}." for words, named in names.items()]
+    banded = len({trace["legendgroup"] for trace in figure.data if is_edge(trace)})
+    if banded > BANDS:
+        parts.append(f"Bands of the first {BANDS} of {banded} curves.")
+    return html.unescape(" ".join(parts))
+
+
+def _summed(words: Sequence[str]) -> list[str]:
+    """Return the words of a curve's marks, with those on solved seeds in one."""
+    solved = [found for text in words if (found := SOLVED_SEEDS.match(text))]
+    rest = [text for text in words if not SOLVED_SEEDS.match(text)]
+    return [*([f"{sum(int(found[1]) for found in solved)}{solved[0][2]}"] if solved else []), *rest]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return at most `NAMED` names, and the number of the others."""
+    return ", ".join(names) if len(names) <= NAMED else f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
+
+
+def is_arrow(trace: Record) -> bool:
+    """Return whether a trace points at values beyond the frame."""
+    return "marker" in trace and trace["marker"].get("symbol") == ARROW
+
+
+def is_mark(trace: Record) -> bool:
+    """Return whether a trace marks the places where seeds end."""
+    return trace.get("mode") == "markers" and "text" in trace and "legendgroup" in trace and not is_arrow(trace)
+
+
+def is_edge(trace: Record) -> bool:
+    """Return whether a trace is the edge of a band over seeds."""
+    return trace.get("mode") == "lines" and trace.get("line", {}).get("width") == 0 and "legendgroup" in trace
+
+
+def with_few_bands(traces: Sequence[Record]) -> list[Record]:
+    """Return the traces without the bands after the first `BANDS`, because more of them hide each other."""
+    banded = [*dict.fromkeys(trace["legendgroup"] for trace in traces if is_edge(trace))][:BANDS]
+    return [trace for trace in traces if not is_edge(trace) or trace["legendgroup"] in banded]
 
 
 def show_gaps(figure: Figure) -> None:
@@ -161,15 +212,13 @@ def show_gaps(figure: Figure) -> None:
         is_edge = trace["line"]["width"] == 0
         trace["y"] = np.where(y == 0, floor, y) if is_edge else y
     for trace in figure.data:
-        if trace["mode"] == "markers+text":
+        if is_mark(trace):
             trace["y"] = [value if value >= FLOAT32_TINY else floor for value in trace["y"]]
     ends = [float(end) for trace in lines for end in (np.min(trace["x"]), np.max(trace["x"]))]
     figure.add_scatter(
         x=[min(ends), max(ends)],
         y=[floor, floor],
-        mode="lines+text",
-        text=["", GAP],
-        textposition="top left",
+        mode="lines",
         name=GAP,
         hoverinfo="skip",
         line={"color": GREY, "dash": "dot", "width": 1},

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds, vector_curve
 from orthobench.reporting.captions import caption
-from orthobench.reporting.drawing import add_absence, add_baseline, add_curve, cut_above, empty_figure, show_gaps
+from orthobench.reporting.drawing import (
+    add_absence,
+    add_baseline,
+    add_curve,
+    cut_above,
+    empty_figure,
+    listed,
+    show_gaps,
+)
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.styles import Style, Styles
 
@@ -28,6 +38,15 @@ TOTAL_DERIVATIVE = (
 UNDERFLOW = "Gaps: zero in float32; a norm is zero there from about 1e-20 on, where its squares fall below 1.2e-38."
 LEVELS = 2.5
 """Multiple of the baseline at which the axis of a minimised metric ends, if every curve gets below it."""
+PUBLISHED = "diamond-open"
+"""The symbol of a published value."""
+MARKS = "Small dots: seeds; large symbols: their median."
+LOST = "Crosses: diverged seeds, at the worst other value or the baseline."
+MEDIAN_SIZE = 11
+MOST_ROWS, LETTERS = 20, 34
+"""The most variants of the figure of seeds, and the most letters of their names."""
+LEAST_RATIO = 4.0
+"""The least ratio of the ends of an axis of costs."""
 SPLITS = {"test": "test", "valid": "validation", "train": "training"}
 NORMS = {
     "gradient_norm": "norm of the whole batch's gradient",
@@ -38,6 +57,7 @@ NORMS = {
 
 def condition_figures(condition: Condition, styles: Styles) -> Drawn:
     """Return the figures of a condition that have data, by name."""
+    ends = f"{MARKS} {LOST}" if any(variant.diverged for variant in condition.variants) else MARKS
     drawings = {
         "curves": (caption("Learning curves", condition, baseline=True), learning_curves(condition, styles)),
         "orthogonality": (
@@ -53,20 +73,30 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
             + f" {UNDERFLOW} {TOTAL_DERIVATIVE}",
             gradient_norms(condition, styles),
         ),
+        "seeds": (
+            f"The end of every seed. {ends} {seeds_caption(condition)}".strip(),
+            seeds_and_medians(condition, styles),
+        ),
+        "solved": (solved_caption(condition), solved_share(condition, styles)),
         "parameters": (
-            "Parameters against the end: mean and 95 % interval over the finished seeds.",
-            pareto(condition, styles, "parameters"),
+            f"Parameters and the end of training. {ends}",
+            against_cost(condition, styles, "parameters"),
         ),
         "seconds": (
-            "Training seconds per epoch, where the runs were trained, against the end: means over the finished seeds.",
-            pareto(condition, styles, "seconds per epoch"),
+            f"Seconds of training, where the runs were trained, and its end. {ends}",
+            against_cost(condition, styles, "seconds of training"),
         ),
     }
     return {name: (words, figure) for name, (words, figure) in drawings.items() if figure is not None}
 
 
 def learning_curves(
-    condition: Condition, styles: Styles, x: str = "epoch", name: str = "", split: str = "test"
+    condition: Condition,
+    styles: Styles,
+    x: str = "epoch",
+    name: str = "",
+    split: str = "test",
+    printed: Mapping[str, float] | None = None,
 ) -> Figure:
     """Draw a metric over epochs or iterations: the median over seeds, in a band from the lowest to the highest seed.
 
@@ -74,8 +104,12 @@ def learning_curves(
         x: "epoch" or "iteration".
         name: the metric; none: the main one.
         split: "test", "valid" or "train".
+        printed: published values by the variants' labels, to mark at the right end; none: those of the main metric.
     """
     metric = condition.metric_named(name)
+    if printed is None:
+        is_main = (split, metric.name) == ("test", condition.metric.name)
+        printed = published(condition) if is_main else {}
     figure = empty_figure(x, f"{SPLITS[split]} {metric.axis}")
     last = 0.0
     later = []
@@ -91,6 +125,9 @@ def learning_curves(
         last = max(last, float(positions[-1]))
         add_curve(figure, values, positions, variant.label, style)
     figure.update_xaxes(range=[0, last or 1])
+    for variant, style in styled(condition, styles, figure):
+        if last and variant.label in printed:
+            _add_published(figure, last, printed[variant.label], variant.label, style)
     baseline = condition.baseline if metric.name == condition.metric.name else None
     if baseline is not None:
         if metric.goal == "min" and baseline > 0:
@@ -113,7 +150,7 @@ def _cut_untrained(figure: Figure, later: Sequence[NDArray[np.float64]], baselin
     top = float(values.max())
     if top <= LEVELS * baseline:
         cut_above(figure, LEVELS * baseline)
-    elif values.min() > 0 and top > 100 * values.min():
+    elif _decades([values.min(), top]):
         figure.update_yaxes(type="log", rangemode="normal")
         show_gaps(figure)
     else:
@@ -178,27 +215,162 @@ def gradient_norms(
     return figure
 
 
-def pareto(condition: Condition, styles: Styles, cost: str) -> Figure | None:
-    """Draw the final test metric over "parameters" or "seconds per epoch"; None for fewer than two variants."""
-    figure = empty_figure(cost, f"test {condition.metric.axis}")
+def published(condition: Condition) -> dict[str, float]:
+    """Return the published values of the main metric, by the labels of the variants with the paper's own settings."""
+    found = {variant.label: variant.printed for variant in condition.variants}
+    return {label: printed.value for label, printed in found.items() if printed and printed.value is not None}
+
+
+def _add_published(figure: Figure, x: float, y: float, label: str, style: Style) -> None:
+    figure.add_scatter(
+        x=[x],
+        y=[y],
+        mode="markers",
+        marker={"symbol": PUBLISHED, "size": 10, "color": style.color, "line": {"width": 2}},
+        hovertemplate=f"{html.escape(label)}, published: %{{x:.4g}}, %{{y:.4g}}<extra></extra>",
+        cliponaxis=False,
+        showlegend=False,
+    )
+
+
+def solved_share(condition: Condition, styles: Styles) -> Figure | None:
+    """Draw the share of each variant's seeds that solve the task, by epoch; None if no seed solves it."""
+    figure = empty_figure("epoch", "share of seeds that solve it")
+    last = 0.0
     for variant, style in styled(condition, styles, figure):
-        price = variant.run.parameter_count if cost == "parameters" else variant.seconds_per_epoch
-        reached = variant.end
-        if price is None or reached is None:
+        if not (times := variant.solved_from):
             continue
+        epoch = variant.run.iterations_per_epoch
+        end = max(run.total_iterations for run in variant.runs) / epoch
+        last = max(last, end)
+        x, y = [0.0], [0.0]
+        for number, time in enumerate(times):
+            x += [time / epoch] * 2
+            y += [number / len(variant.scores), (number + 1) / len(variant.scores)]
         figure.add_scatter(
-            x=[price if isinstance(price, int) else price.mean],
-            y=[reached.mean],
-            error_y={"array": [reached.half_width or 0.0], "thickness": 1},
-            mode="markers",
-            marker={"color": style.color, "symbol": style.symbol, "size": 11},
+            x=np.array([*x, max(end, x[-1])]),
+            y=np.array([*y, y[-1]]),
+            mode="lines",
             name=html.escape(variant.label),
+            line={"color": style.color, "dash": style.dash, "width": 2},
         )
-    if len(figure.data) < 2:
+    if not figure.data:
         return None
-    figure.update_xaxes(type="log")
+    figure.update_xaxes(range=[0, last])
+    figure.update_yaxes(range=[0, 1.02])
+    return figure
+
+
+def solved_caption(condition: Condition) -> str:
+    """Return the caption of `solved_share`, with the variants that it does not draw."""
+    never = [variant.label for variant in condition.variants if variant.scores and not variant.solved_from]
+    none = f" No seed of {listed(never)} solves it." if never else ""
+    return (
+        "Share of the seeds that solve the task: a seed counts from its first test that covers "
+        f"{100 * SOLVED:.0f} % of the way from the baseline to a perfect value, if its end does so too.{none}"
+    )
+
+
+def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
+    """Draw the end of every seed, the median and the published value of each variant; None without a finite end."""
+    chosen = [variant for variant in condition.variants if variant.scores][:MOST_ROWS]
+    values, worst = _ends(chosen, condition)
+    if not values:
+        return None
+    figure = empty_figure(f"test {condition.metric.axis}", "")
+    known = published(condition)
+    if condition.baseline is not None:
+        add_baseline(figure, [condition.baseline] * 2, condition.baseline)
+        figure.data[-1]["y"] = [0.5, -len(chosen) + 0.5]
+    for row, (variant, style) in enumerate(styled(replace(condition, variants=chosen), styles, figure)):
+        _add_seeds(figure, variant, style, worst, y=-row)
+        if variant.label in known:
+            _add_published(figure, known[variant.label], -row, variant.label, style)
+    names = [variant.label if len(variant.label) <= LETTERS else f"{variant.label[:LETTERS]}…" for variant in chosen]
+    figure.update_yaxes(
+        tickvals=[-row for row in range(len(chosen))],
+        ticktext=[html.escape(name) for name in names],
+        range=[0.5 - len(chosen), 0.5],
+        showgrid=False,
+    )
+    if _decades([*values, *known.values(), *([] if condition.baseline is None else [condition.baseline])]):
+        figure.update_xaxes(type="log", exponentformat="power")
+    figure.update_layout(hovermode="closest", showlegend=False)
+    return figure
+
+
+def seeds_caption(condition: Condition) -> str:
+    """Return the caption of `seeds_and_medians`, without the meaning of its dots and symbols."""
+    count = sum(bool(variant.scores) for variant in condition.variants)
+    parts = {
+        "Diamonds: published.": published(condition),
+        "Grey dashes: the baseline.": condition.baseline is not None,
+        f"The best {MOST_ROWS} of {count} variants.": count > MOST_ROWS,
+    }
+    return " ".join(text for text, holds in parts.items() if holds)
+
+
+def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | None:
+    """Draw the ends over "parameters" or "seconds of training"; None for fewer than two variants."""
+    figure = empty_figure(cost, f"test {condition.metric.axis}")
+    values, worst = _ends(condition.variants, condition)
+    prices = []
+    for variant, style in styled(condition, styles, figure):
+        if cost == "parameters":
+            price = float(variant.run.parameter_count)
+        else:
+            spent = [run.seconds["train"] for run in variant.runs if run.seconds.get("train")]
+            price = sum(spent) / len(spent) if spent else 0.0
+        if price > 0 and variant.scores:
+            prices.append(price)
+            _add_seeds(figure, variant, style, worst, x=price)
+    if len(prices) < 2 or not values:
+        return None
+    low, high = np.log10(min(prices)), np.log10(max(prices))
+    reach = max(0.55 * (high - low), np.log10(LEAST_RATIO) / 2)  # else equal sizes would fill the whole axis
+    figure.update_xaxes(type="log", range=[(low + high) / 2 - reach, (low + high) / 2 + reach])
+    if _decades(values):
+        figure.update_yaxes(type="log", rangemode="normal")
     figure.update_layout(hovermode="closest")
     return figure
+
+
+def _ends(variants: Sequence[VariantData], condition: Condition) -> tuple[list[float], float]:
+    """Return the finite ends of these variants, and the place of a diverged seed: the worst of them or the baseline."""
+    values = [score for variant in variants for score in variant.scores if np.isfinite(score)]
+    known = [*values, *([] if condition.baseline is None else [condition.baseline])]
+    return values, max(known, key=lambda value: condition.metric.sign * value, default=0.0)
+
+
+def _add_seeds(
+    figure: Figure, variant: VariantData, style: Style, worst: float, x: float | None = None, y: float | None = None
+) -> None:
+    """Add the ends of a variant's seeds and their median along the axis that is not given."""
+    finite = [score for score in variant.scores if np.isfinite(score)]
+    lost, middle = len(variant.scores) - len(finite), variant.median.value if variant.median else worst
+
+    def add(values: list[float], symbol: str, size: int, **more: Any) -> None:
+        ends, cost = [*values], [x if y is None else y] * len(values)
+        figure.add_scatter(
+            x=ends if x is None else cost,
+            y=cost if x is None else ends,
+            mode="markers",
+            marker={"color": style.color, "symbol": symbol, "size": size} | more,
+            name=html.escape(variant.label),
+            legendgroup=html.escape(variant.label),
+            showlegend=symbol == style.symbol and size == MEDIAN_SIZE,
+        )
+
+    if finite:
+        add(finite, "circle", 5, opacity=0.6)
+    if lost:
+        add([worst] * lost, "x-thin-open", 9, line={"width": 2})
+    add([middle if np.isfinite(middle) else worst], style.symbol, MEDIAN_SIZE)
+
+
+def _decades(values: Sequence[float]) -> bool:
+    """Return whether positive values span more than two decades, so that their axis should be logarithmic."""
+    return min(values) > 0 and max(values) > 100 * min(values)
 
 
 def styled(condition: Condition, styles: Styles, *figures: Figure) -> Iterator[tuple[VariantData, Style]]:

@@ -28,6 +28,7 @@ from orthobench.reporting.captions import capitalized
 from orthobench.reporting.commentary import Commentary, read_commentary
 from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.cycles import without_cycle_search
+from orthobench.reporting.drawing import remarks
 from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.matrix import make_matrix, short_labels
@@ -44,8 +45,9 @@ from orthobench.reporting.pages import (
     tasks,
 )
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
+from orthobench.reporting.regressions import GatedNumber, draw_gate, gated_numbers, regressions
 from orthobench.reporting.reproduction import where_it_was_run
-from orthobench.reporting.runs import points_for, run_details, run_index
+from orthobench.reporting.runs import points_for, run_details, run_index, sweep_records
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.search_data import search_record
 from orthobench.reporting.stills import still
@@ -81,13 +83,17 @@ def write_html(
 
 @without_cycle_search()
 def make_page(
-    store: Store, scope: Scope, variant_keys: Mapping[str, str], commentary: Path | None = None, live: bool = False
+    store: Store,
+    scope: Scope,
+    variant_keys: Mapping[str, str],
+    commentary: Path | None = None,
+    sweeps: Sequence[Mapping[str, Any]] | None = None,
 ) -> tuple[str, Contents]:
     """Return the text of the page and its contents.
 
     Args:
         variant_keys: as for `write_html`.
-        live: whether a server updates the page.
+        sweeps: the sweeps that train now (`running_sweeps`), on a page that a server updates.
 
     Raises:
         UsageError: no run is in scope, the Markdown file cannot be read, or the paper is unknown.
@@ -96,13 +102,14 @@ def make_page(
     conditions, views, _ = load_views(store, scope, variant_keys)
     results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
     searches = collect_searches(store, conditions)
-    page = _render(conditions, views, list(results.values()), searches, author_text, live)
+    gated = [] if scope.conditions or scope.paper else gated_numbers(store)
+    page = _render(conditions, views, list(results.values()), searches, author_text, sweeps, gated)
     return page, contents_of(conditions, views)
 
 
-def empty_page() -> str:
-    """Return the page of a database that does not exist yet, which a server renews."""
-    return _render([], [], [], live=True)
+def empty_page(sweeps: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return the page of a database that does not exist yet, which a server renews; `sweeps` as for `make_page`."""
+    return _render([], [], [], sweeps=sweeps)
 
 
 def write_study(store: Store, out: Path, study: Study) -> Path:
@@ -139,7 +146,8 @@ def _render(
     results: list[StoredStudy],
     searches: Sequence[SearchData] = (),
     commentary: Commentary | None = None,
-    live: bool = False,
+    sweeps: Sequence[Mapping[str, Any]] | None = None,
+    gated: Sequence[GatedNumber] = (),
 ) -> str:
     studied = [condition for result in results for _, condition in result.conditions]
     styles = Styles([*conditions, *studied])
@@ -153,16 +161,20 @@ def _render(
         for key, drawings in everything.items()
     }
     labels = dict(zip((condition.key for condition in conditions), short_labels(conditions), strict=True))
-    script, style = _script(LIVE_SCRIPTS if live else SCRIPTS), _resource("page.css")
+    matrix = make_matrix(conditions)
+    by_task = {column.condition.task for column in matrix.columns}
+    trials = {c.key for c in conditions if c.task in by_task} - {column.condition.key for column in matrix.columns}
+    script, style = _script(SCRIPTS if sweeps is None else LIVE_SCRIPTS), _resource("page.css")
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
             conditions=conditions,
-            matrix=make_matrix(conditions),
+            matrix=matrix,
+            trials=trials,
             labels=labels,
             file_names=_file_names(conditions, views, labels),
-            tasks=tasks(conditions),
+            tasks=tasks(conditions, trials),
             leaderboards={condition.key: leaderboard(condition) for condition in conditions},
             headline=headline,
             groups=GROUPS,
@@ -174,6 +186,9 @@ def _render(
             full_title=full_title,
             views=views,
             figures=drawn,
+            remarks={
+                key: {name: remarks(figure) for name, (_, figure) in own.items()} for key, own in everything.items()
+            },
             stills={key: {name: still(figure) for name, figure in named.items()} for key, named in plain.items()},
             commands=_commands(views, sections),
             studies=sections,
@@ -196,17 +211,20 @@ def _render(
             commentary=commentary,
             surroundings=where_it_was_run(conditions),
             searches=searches,
+            gated=gated,
+            regressions=regressions,
+            draw_gate=draw_gate,
             styles=styles,
             papers={paper.key: paper for paper in papers()},
-            policy=policy([plotly_script(), script], fetches=live),
+            policy=policy([plotly_script(), script], fetches=sweeps is not None),
             css=Markup(style),
             js=Markup(script),
-            blocks=_blocks(conditions, views, plain, styles, searches, list(counted.values())),
+            blocks=_blocks(conditions, views, plain, styles, searches, list(counted.values()), labels, sweeps or ()),
             created_at=datetime.now(UTC),
             version=__version__,
             runs=len(counted),
             counts=_counts(conditions, views),
-            unfinished=_unfinished(conditions),
+            statuses_of_runs=_statuses(conditions),
             seeds=sorted({run.seed for c in conditions for variant in c.variants for run in variant.runs}),
             models=sorted({variant.run.model for c in conditions for variant in c.variants}),
             tag_names=sorted({tag for c in conditions for variant in c.variants for tag in variant.tags}),
@@ -236,20 +254,23 @@ def _blocks(
     styles: Styles,
     searches: Sequence[SearchData],
     runs: Sequence[Any],
+    labels: Mapping[str, str],
+    sweeps: Sequence[Mapping[str, Any]],
 ) -> list[Markup]:
     """Return the page's data: the plotting library, the index of runs, figures, and runs by condition."""
     points = points_for(len(runs))
-    index = run_index(conditions, styles) | {
+    index = run_index(conditions, styles, labels) | {
         "palette": PALETTE,
         "appearances": _appearances(views),
         "searches": [search_record(search) for search in searches],
+        "sweeps": sweep_records(sweeps, runs),
     }
     panels = (panel for view in views for part in view.artifacts for panel in part.panels)
     rates = {condition.key: _rates(condition) for condition in (*conditions, *panels)}
     return [
         block("plotly", plotly_script().encode()),
         json_block("index", index),
-        json_block("environments", {run.environment.digest: run.environment.facts for run in runs}),
+        json_block("environments", {run.environment.digest: run.environment.flat_facts for run in runs}),
         *(block(f"figures-{key}", packed_figures(named, rates=rates.get(key, {}))) for key, named in plain.items()),
         *(json_block(f"runs-{condition.key}", run_details(condition, points)) for condition in conditions),
     ]
@@ -334,15 +355,10 @@ def _counts(conditions: list[Condition], views: list[PaperView]) -> dict[str, An
     }
 
 
-def _unfinished(conditions: list[Condition]) -> str:
-    """Return the number of runs by status, in words; empty if all runs are finished."""
-    counts = Counter(run.status for c in conditions for variant in c.variants for run in variant.runs)
-    finished = counts.pop(Status.FINISHED, 0)
-    if not counts:
-        return ""
-    others = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    rest = f"{finished} finished" if finished else "none finished: there are no results to compare yet"
-    return f"Of {finished + sum(counts.values())} runs: {others}; {rest}."
+def _statuses(conditions: Sequence[Condition]) -> list[tuple[str, int]]:
+    """Return the number of runs by status."""
+    counts = Counter(str(run.status) for c in conditions for variant in c.variants for run in variant.runs)
+    return sorted(counts.items())
 
 
 def shown_number(value: float | None, digits: int = 4) -> str:

@@ -1,4 +1,4 @@
-"""Write figures for papers as SVG, PDF and PNG, one or two columns wide, with 8 pt text.
+"""Write figures for papers as SVG, PDF, PNG and pgfplots code, one or two columns wide, with 8 pt text.
 
 A single process of the system's Chromium draws all images of a report, through Kaleido.
 """
@@ -15,16 +15,18 @@ from plotly.subplots import make_subplots
 
 from orthobench.analysis.conditions import Condition
 from orthobench.errors import UsageError, installation
-from orthobench.files import refuse_file, refuse_other_kinds
+from orthobench.files import refuse_file, refuse_other_kinds, write_bytes
+from orthobench.reporting.drawing import with_few_bands
 from orthobench.reporting.figure_record import Figure
-from orthobench.reporting.figures import learning_curves
+from orthobench.reporting.figures import PUBLISHED, learning_curves
 from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.pages import PaperView
 from orthobench.reporting.paper_figures import panel_figures, panel_title
+from orthobench.reporting.pgfplots import pgfplots
 from orthobench.reporting.studies import draw, figures_of
 from orthobench.reporting.styles import Styles
 
-ImageForm = Literal["svg", "pdf", "png"]
+ImageForm = Literal["svg", "pdf", "png", "pgfplots"]
 IMAGE_FORMS: tuple[ImageForm, ...] = get_args(ImageForm)
 
 PIXELS = 96
@@ -35,8 +37,8 @@ WIDTHS = {3.25: 1, 6.75: 3}
 """Widths in inches, for one and two columns of a paper, with the largest number of panels side by side."""
 PANEL_HEIGHT = 2.0
 """Inches, including axes and labels."""
-LEGEND_LINE = 0.17
-"""Inches for one line of the legend."""
+LEGEND_LINE, LETTER, SAMPLE = 0.205, 0.0625, 0.65
+"""Inches: the height of a line of the legend, and the widths of a letter and of the sample before a name."""
 BELOW_LEGEND = 0.05
 """Inches below the legend, because Plotly cuts off the descenders of its last line."""
 PNG_SCALE = 600 / PIXELS
@@ -46,7 +48,7 @@ PNG_SCALE = 600 / PIXELS
 def write_images(conditions: list[Condition], views: list[PaperView], form: ImageForm, folder: Path) -> list[Path]:
     """Write the papers' figures, one image per figure; without papers, learning curves and metrics over length.
 
-    Each figure is written once per width, for example as `helfrich2018-figure-5-3.25in.pdf`.
+    Each figure is written once per width, for example as `helfrich2018-figure-5-3.25in.pdf`; pgfplots code is in .tex.
 
     Raises:
         UsageError: Kaleido or Chromium is missing, the folder cannot be written, or no figure is measured.
@@ -60,22 +62,34 @@ def write_images(conditions: list[Condition], views: list[PaperView], form: Imag
             f"{c.title}-{c.key}-over-length": [("", drawn[1])] for c in conditions if (drawn := over_length(c, styles))
         }
     jobs: list[dict[str, Any]] = []
+    codes: dict[Path, str] = {}
     for name, panels in figures.items():
         for inches in WIDTHS:
             stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+            if form == "pgfplots":
+                path = folder / f"{stem}-{inches}in.tex"
+                refuse_other_kinds(path, "LaTeX")
+                codes[path] = pgfplots(panels, inches, WIDTHS[inches])
+                continue
             path = folder / f"{stem}-{inches}in.{form}"
             refuse_other_kinds(path, form.upper())
             figure = compose(panels, inches)
             size = {"width": figure.layout.width, "height": figure.layout.height}
             options = {**size, "format": form, "scale": PNG_SCALE if form == "png" else 1}
             jobs.append({"fig": figure, "path": path, "opts": options})
-    if views and not jobs:
+    if views and not (jobs or codes):
         raise UsageError(
             f"no figure in this selection is measured; measure it with: {'; '.join(missing_commands(views))}"
         )
     if jobs:
         _draw(jobs, folder)
-    return [job["path"].resolve() for job in jobs]
+    try:
+        for path, code in codes.items():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, code.encode())
+    except OSError as error:
+        raise UsageError(f"figures in {folder} cannot be written: {error}") from error
+    return [path.resolve() for path in (*(job["path"] for job in jobs), *codes)]
 
 
 def paper_images(views: Sequence[PaperView], styles: Styles) -> dict[str, list[tuple[str, Figure]]]:
@@ -133,7 +147,7 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
     for number, (_, figure) in enumerate(panels):
         row, column = number // columns + 1, number % columns + 1
         arrows = 0
-        for trace in figure.to_plotly().data:
+        for trace in _with_few_bands(figure).to_plotly().data:
             if trace.type == "heatmap":
                 trace.showscale, has_scale = not has_scale, True
             elif trace.showlegend is not False and figure.layout.get("showlegend") is not False and trace.name:
@@ -151,10 +165,16 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
             whole.add_trace(trace, row, column)
         for axis, update in (("xaxis", whole.update_xaxes), ("yaxis", whole.update_yaxes)):
             own = {name: value for name, value in figure.layout[axis].items() if name != "scaleanchor"}
+            if axis == "yaxis":
+                own["title"] = {"text": _broken(own["title"]["text"])}
             update(own | {"automargin": True}, row=row, col=column)
             if own.get("type") == "log":  # because Plotly writes powers of ten a quarter larger
                 update(tickfont_size=TEXT / 1.25, row=row, col=column)
-    lines = sum(len(name) + 6 for name in names) * 0.062 / inches + 1 if names else 0
+    if any(trace.type == "scatter" and trace.marker.symbol == PUBLISHED for trace in whole.data):
+        marker = {"symbol": PUBLISHED, "color": "#000000", "size": 6}
+        whole.add_scatter(x=[None], y=[None], mode="markers", name="published", marker=marker)
+        names["published"] = None
+    lines = _lines([*names], inches)
     height = rows * PANEL_HEIGHT + lines * LEGEND_LINE + BELOW_LEGEND
     whole.update_layout(
         template="none",
@@ -163,7 +183,7 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
         font={"size": TEXT, "family": "Arial, Liberation Sans, sans-serif", "color": "#000000"},
         paper_bgcolor="#FFFFFF",
         plot_bgcolor="#FFFFFF",
-        margin={"l": 40, "r": 8, "t": 24, "b": 34},
+        margin={"l": 40, "r": 12, "t": 24, "b": 34},
         showlegend=bool(names),
         legend={
             "orientation": "h",
@@ -174,6 +194,7 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
             "x": 0,
             "font": {"size": TEXT},
             "tracegroupgap": 0,
+            "maxheight": round((lines + 1) * LEGEND_LINE * PIXELS),
         },
     )
     axes = {"title_font_size": TEXT, "title_standoff": 4, "gridcolor": "#E4E4E4"}
@@ -189,15 +210,42 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
     return whole
 
 
+def _with_few_bands(figure: Figure) -> Figure:
+    result = Figure(figure.layout)
+    result.data = with_few_bands(figure.data)
+    return result
+
+
+def _broken(title: str) -> str:
+    """Return the title of a vertical axis, in two lines if it is longer than the axis."""
+    if len(title) * LETTER <= 0.75 * PANEL_HEIGHT or " " not in title or "<" in title:
+        return title
+    spaces = [at for at, letter in enumerate(title) if letter == " "]
+    middle = min(spaces, key=lambda at: abs(at - len(title) / 2))
+    return f"{title[:middle]}<br>{title[middle + 1 :]}"
+
+
+def _lines(names: Sequence[str], inches: float) -> int:
+    """Return the number of lines of a legend with these names."""
+    lines, filled = min(len(names), 1), 0.0
+    for name in names:
+        wide = LETTER * len(name) + SAMPLE
+        if filled and filled + wide > inches:
+            lines, filled = lines + 1, 0.0
+        filled += wide
+    return lines
+
+
 def _shrink(trace: go.Scatter) -> None:
     """Make symbols and lines small enough for print."""
-    size, width = trace.marker.size, trace.line.width
-    if size is not None:
-        trace.marker.size = size * 0.6 if isinstance(size, int | float) else [each * 0.6 for each in size]
-    if trace.marker.line.width is not None:
-        trace.marker.line.width = [each / 2 for each in trace.marker.line.width]
-    if width:
-        trace.line.width = 0.65 * width
+    for part, name, factor in (
+        (trace.marker, "size", 0.6),
+        (trace.marker.line, "width", 0.5),
+        (trace.line, "width", 0.65),
+    ):
+        value = part[name]
+        if value:
+            part[name] = factor * value if isinstance(value, int | float) else [factor * each for each in value]
 
 
 def _draw(jobs: Sequence[dict[str, Any]], folder: Path) -> None:

@@ -26,6 +26,10 @@ ESCAPES = {
     PLUS_MINUS: r"$\pm$",
     MINUS: "$-$",
     "τ": r"$\tau$",
+    "λ": r"$\lambda$",
+    "∂": r"$\partial$",
+    "‖": r"$\|$",
+    "ᵀ": r"$^\top$",
     "∞": r"$\infty$",
 }
 NUMBER = rf"[-+{MINUS}]?\d+(?:,\d{{3}})*(?:\.\d+)?(?:e[-+]?\d+)?"

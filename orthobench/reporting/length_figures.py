@@ -11,10 +11,10 @@ from orthobench.analysis.curves import Curve
 from orthobench.analysis.over_length import length_curve, length_metric, trained_range
 from orthobench.metric import Metric
 from orthobench.reporting.captions import capitalized, caption
-from orthobench.reporting.drawing import GREY, add_baseline, add_curve, empty_figure
+from orthobench.reporting.drawing import add_baseline, add_curve, empty_figure
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import styled
-from orthobench.reporting.styles import Styles
+from orthobench.reporting.styles import GREY, Styles
 
 SHADE = "rgba(136,136,136,0.16)"
 
@@ -89,7 +89,7 @@ def _mean(curve: Curve, metric: Metric) -> float:
 
 def _shade(figure: Figure, trained: tuple[float, float], top: float) -> None:
     """Shade a range of x, behind the curves."""
-    group = {"showlegend": False, "legendgroup": "trained", "hoverinfo": "skip", "mode": "lines", "x": [*trained]}
+    group = {"showlegend": False, "hoverinfo": "skip", "mode": "lines", "x": [*trained]}
     curves, figure.data = figure.data, []
     figure.add_scatter(y=[1.02 * top] * 2, line={"width": 0}, **group)
     figure.add_scatter(y=[0, 0], line={"width": 0}, fill="tonexty", fillcolor=SHADE, **group)
@@ -98,7 +98,6 @@ def _shade(figure: Figure, trained: tuple[float, float], top: float) -> None:
         y=[0, 0],
         mode="lines",
         name=f"trained on {trained[0]:g} to {trained[1]:g}",
-        legendgroup="trained",
         hoverinfo="skip",
         line={"color": GREY, "width": 7},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from orthobench.analysis.claims import (
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
 from orthobench.analysis.paper_tables import Cell, PaperTable, fill_command, make_table
 from orthobench.analysis.statistics import Median, apart_from_first
-from orthobench.papers import Artifact, Experiment, Paper, Printed, Study, find_study, papers
+from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
 from orthobench.reporting.studies import StoredStudy
 from orthobench.settings import text
 
@@ -238,13 +238,17 @@ def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, Vari
     ]
 
 
+SAME_SIZE = 1.05
+"""Up to this ratio, numbers of parameters count as equal: papers match sizes only roughly."""
+
+
 @dataclass(frozen=True)
 class LeaderboardRow:
     """A row of a leaderboard.
 
     Attributes:
         rank: equal for variants whose shown medians are equal.
-        efficient: whether no other variant is both better and smaller.
+        efficient: whether no other variant is both better and smaller, by more than `SAME_SIZE`.
         is_apart: whether the rank test separates the variant from the first, at 5 % over all rows; None for the first.
     """
 
@@ -253,14 +257,14 @@ class LeaderboardRow:
     efficient: bool
     is_apart: bool | None
 
-    @property
-    def printed(self) -> Printed | None:
-        """The paper's published value of the same metric; None if the runs have other settings."""
-        comparison, metric = self.variant.comparison, self.variant.run.metric
-        if comparison is None or comparison.differences:
-            return None
-        same = (p for p in comparison.experiment.printed if (p.split, p.metric) == ("test", metric))
-        return next((printed for printed in same if printed.value is not None), None)
+
+def best_first(condition: Condition) -> Condition:
+    """Return a condition with its variants ordered by the median over seeds of their ends, the best first."""
+
+    def score(variant: VariantData) -> float:
+        return condition.metric.sign * variant.median.value if variant.median else math.inf
+
+    return replace(condition, variants=sorted(condition.variants, key=score))
 
 
 def leaderboard(condition: Condition) -> list[LeaderboardRow]:
@@ -276,8 +280,8 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
     for number, (score, variant) in enumerate(scored):
         size = variant.run.parameter_count
         beaten = any(
-            (other_score <= score and other.run.parameter_count <= size)
-            and (other_score < score or other.run.parameter_count < size)
+            (other_score <= score and other.run.parameter_count <= SAME_SIZE * size)
+            and (other_score < score or SAME_SIZE * other.run.parameter_count < size)
             for other_score, other in scored
             if other is not variant
         )
@@ -361,9 +365,9 @@ def _task_settings(condition: Condition) -> dict[str, Any]:
     return {**condition.settings, "version": version}
 
 
-def tasks(conditions: Sequence[Condition]) -> list[list[Condition]]:
-    """Group the conditions by task, in the order in which they were started."""
+def tasks(conditions: Sequence[Condition], trials: Container[str]) -> list[list[Condition]]:
+    """Group the conditions by task, in the order in which they were started; the trials of a task are last."""
     by_task: dict[str, list[Condition]] = {}
     for condition in conditions:
         by_task.setdefault(condition.task, []).append(condition)
-    return list(by_task.values())
+    return [sorted(group, key=lambda condition: condition.key in trials) for group in by_task.values()]

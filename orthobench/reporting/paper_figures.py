@@ -11,12 +11,11 @@ from orthobench.analysis.printed_curves import printed_curves
 from orthobench.papers import Experiment
 from orthobench.reporting import figures
 from orthobench.reporting.captions import capitalized, caption
-from orthobench.reporting.drawing import GREY
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn
 from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.pages import ArtifactView
-from orthobench.reporting.styles import Styles
+from orthobench.reporting.styles import GREY, Styles
 
 
 @dataclass(frozen=True)
@@ -65,15 +64,29 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
         figure, what = figures.orthogonality(panel, styles, artifact.x), "distance from orthogonal, ‖W*W − I‖"
     else:
         metric = panel.metric_named(artifact.metric)
-        figure = figures.learning_curves(panel, styles, artifact.x, artifact.metric, artifact.split)
+        marks = _published(printed, metric.name, artifact.split)
+        figure = figures.learning_curves(panel, styles, artifact.x, artifact.metric, artifact.split, marks)
         _add_printed_curves(figure, part, panel, styles)
         what = f"{figures.SPLITS[artifact.split]} {metric.label or metric.name} over {artifact.x}s"
         if not any(trace.get("meta") for trace in figure.data):
             figure = None
+        elif any(trace.get("marker", {}).get("symbol") == figures.PUBLISHED for trace in figure.data):
+            missing = f" Diamonds: published.{missing}"
     if figure is None:
         return {}
     words = caption(f"{name}: {what}", panel, baseline=artifact.shows == "learning_curves" and not artifact.metric)
     return {"paper": (words + missing, figure)}
+
+
+def _published(panel: PrintedPanel | None, metric: str, split: str) -> dict[str, float]:
+    """Return the values that the paper publishes for the curves of a panel anywhere, by label."""
+    experiments = panel.printed if panel else []
+    return {
+        experiment.label: printed.value
+        for experiment in experiments
+        for printed in experiment.printed
+        if (printed.metric, printed.split) == (metric, split) and printed.value is not None
+    }
 
 
 def _add_printed_curves(figure: Figure, part: ArtifactView, panel: Condition, styles: Styles) -> None:

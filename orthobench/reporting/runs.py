@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +19,7 @@ from orthobench.reporting.decimate import WHOLE, Indices, thinned
 from orthobench.reporting.packed import digits, packed
 from orthobench.reporting.pages import full_title
 from orthobench.reporting.styles import Styles
-from orthobench.store import Run
+from orthobench.store import Run, Status
 
 POINTS, FEWEST_POINTS, DIGITS = WHOLE, 24, 4
 """Points per curve on a run's page with few runs and with thousands, and digits of the numbers."""
@@ -28,10 +29,13 @@ SHORT = 200
 SPLITS = "test valid train probe"
 
 
-def run_index(conditions: Sequence[Condition], styles: Styles) -> dict[str, Any]:
+def run_index(conditions: Sequence[Condition], styles: Styles, labels: Mapping[str, str]) -> dict[str, Any]:
     """Return the contents of the table of runs: conditions, variants with their settings, and a row for each run.
 
     The rows' columns are `COLUMNS`.
+
+    Args:
+        labels: a short name of each condition, by its key.
     """
     variants: list[dict[str, Any]] = []
     rows: list[list[Any]] = []
@@ -42,6 +46,7 @@ def run_index(conditions: Sequence[Condition], styles: Styles) -> dict[str, Any]
             {
                 "key": condition.key,
                 "title": full_title(condition, conditions),
+                "label": labels[condition.key],
                 "task": condition.task,
                 "metric": metric.name,
                 "axis": metric.axis,
@@ -49,11 +54,12 @@ def run_index(conditions: Sequence[Condition], styles: Styles) -> dict[str, Any]
                 "baseline": condition.baseline,
             }
         )
-        for variant in condition.variants:
+        for variant in sorted(condition.variants, key=lambda variant: variant.runs[0].id):
             rows += [_row(run, len(variants), variant) for run in variant.runs]
             run = variant.run
             variants.append(
                 {
+                    "key": run.variant,
                     "label": variant.label,
                     "model": run.model,
                     "condition": len(titles) - 1,
@@ -72,6 +78,8 @@ COLUMNS = [
     "seed",
     "status",
     "epochs",
+    "iterations",
+    "total",
     "end",
     "final",
     "best",
@@ -90,6 +98,8 @@ def _row(run: Run, variant: int, data: VariantData) -> list[Any]:
         run.seed,
         run.status,
         run.epochs,
+        run.iterations,
+        run.total_iterations,
         end,
         run.final_value,
         run.best_value,
@@ -97,6 +107,25 @@ def _row(run: Run, variant: int, data: VariantData) -> list[Any]:
         run.created_at.isoformat(" ", "minutes"),
         run.tags,
         (run.message or "")[:SHORT],
+    ]
+
+
+def sweep_records(sweeps: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> list[list[dict[str, Any]]]:
+    """Return the runs of the sweeps that train now, with their states: planned, running or ended.
+
+    A run is planned until it is written to after its sweep has begun.
+    """
+    stored = {run.key: run for run in runs}
+
+    def state(key: str, began: datetime) -> str:
+        run = stored.get(key)
+        if run is not None and run.status == Status.RUNNING:
+            return "running"
+        return "planned" if run is None or run.updated_at < began else "ended"
+
+    return [
+        [run | {"state": state(run["key"], datetime.fromisoformat(sweep["began"]))} for run in sweep["runs"]]
+        for sweep in sweeps
     ]
 
 
@@ -115,13 +144,14 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
                     "message": run.message,
                     "tags": ", ".join(run.tags) or None,
                     "best iteration": run.best_iteration,
-                    "iterations": f"{run.iterations} of {run.total_iterations}{', solved' if run.solved_at else ''}",
+                    "iterations": f"{run.iterations:,} of {run.total_iterations:,}",
                     "device": run.device,
                     "backend": run.backend,
-                    "seconds": run.seconds,
-                    "peak memory, bytes": run.peak_memory,
                     "started": run.created_at.isoformat(" ", "minutes"),
                 },
+                "solved": run.solved_at,
+                "phases": run.seconds,
+                "memory": run.peak_memory,
                 "spec": run.spec,
                 "environment": run.environment.digest,
                 "perEpoch": run.iterations_per_epoch,

@@ -47,12 +47,15 @@ class Scope:
             raise UsageError("`table` and `figure` belong to a paper: add `paper`, for example `paper='helfrich2018'`")
 
     def select(self, store: Store) -> list[Run]:
-        """Return the runs that meet the conditions.
+        """Return the runs that meet the conditions, with their current status.
 
         Raises:
             UsageError: no run meets them.
         """
-        return select_runs(store.runs(), self.conditions, self.status_of)
+        runs = store.runs()
+        for run in runs:
+            run.status = self.status_of(run)
+        return select_runs(runs, self.conditions)
 
     def restrict(self, views: Sequence[PaperView]) -> list[PaperView]:
         """Return the papers with the tables, figures, rows and curves that are in scope; empty papers are left out.

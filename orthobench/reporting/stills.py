@@ -17,18 +17,19 @@ from markupsafe import Markup, escape
 
 from orthobench.reporting.colormap import viridis
 from orthobench.reporting.decimate import visible
+from orthobench.reporting.drawing import with_few_bands
 from orthobench.reporting.packed import numbers
 from orthobench.reporting.sparks import path
 from orthobench.reporting.symbols import markers
 
-WIDTH, HEIGHT = 1440, 720
+WIDTH, HEIGHT = 1000, 560
 LEFT, RIGHT, TOP, BOTTOM = 144, 24, 20, 92
 SCALE = 2
 """Units of the picture per pixel of Plotly's sizes."""
 FAR = 1e6
 """Distance from the picture, in units, within which points keep their places."""
-DIGIT = 17
-"""The width of a digit in the fonts that browsers use for the page, at most."""
+DIGIT, LETTER = 17, 13
+"""The width of a digit in the fonts that browsers use for the page, at most, and that of a letter in a word."""
 SYMBOLS, FEW_SYMBOLS, MANY_TRACES = 6, 3, 60
 """The most symbols per line, for a few traces and for more traces than `MANY_TRACES`."""
 DASHES = {"dash": "14 8", "dot": "4 6", "dashdot": "14 6 4 6", "longdash": "22 8", "longdashdot": "22 6 4 6"}
@@ -45,7 +46,7 @@ class Axis:
     logarithmic: bool
     start: float
     end: float
-    named: tuple[tuple[float, str], ...] = ()
+    named: Sequence[tuple[float, str]] = ()
 
     def scaled(self, values: Floats) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -58,8 +59,7 @@ class Axis:
         """Return the position and the text of each tick."""
         low, high = sorted((self.low, self.high))
         if self.named:
-            places, texts = [place for place, _ in self.named], [str(escape(text)) for _, text in self.named]
-            values = np.array(places, dtype=float)
+            values, texts = np.array([value for value, _ in self.named]), [name for _, name in self.named]
         elif not self.logarithmic:
             values = _round_numbers(low, high)
             texts = [f"{value:.6g}" for value in values]
@@ -100,10 +100,13 @@ def still(figure: Mapping[str, Any]) -> Markup:
         figure: a Plotly figure as JSON: `data` and `layout`.
     """
     layout = figure["layout"]
-    traces = [{**trace, "x": numbers(trace.get("x")), "y": numbers(trace.get("y"))} for trace in figure["data"]]
-    margin = 0.05 if all(trace.get("mode") == "markers" for trace in traces) else 0.0
+    few = with_few_bands(figure["data"])
+    traces = [{**trace, "x": numbers(trace.get("x")), "y": numbers(trace.get("y"))} for trace in few]
+    named = layout.get("yaxis", {}).get("ticktext") or [""]
+    left = max(LEFT, LETTER * (max(map(len, named)) + 1))
+    margin = 0.06 if all(trace.get("mode") == "markers" for trace in traces) else 0.0
     across, up = [trace["x"] for trace in traces], [part for trace in traces for part in _with_errors(trace)]
-    x = _axis(layout.get("xaxis", {}), across, LEFT, WIDTH - RIGHT, margin)
+    x = _axis(layout.get("xaxis", {}), across, left, WIDTH - RIGHT, margin)
     y = _axis(layout.get("yaxis", {}), up, HEIGHT - BOTTOM, TOP, margin)
     lines, marks = [], []
     before: dict[str, Any] | None = None
@@ -115,12 +118,12 @@ def still(figure: Mapping[str, Any]) -> Markup:
             lines.append(_lines(trace, before, x, y))
             marks.append(_marks(trace, x, y, symbols))
         before = trace
-    clip = f'<clipPath id="f"><rect x="{LEFT}" y="{TOP}" width="{x.end - LEFT}" height="{y.start - TOP}"/></clipPath>'
+    clip = f'<clipPath id="f"><rect x="{left}" y="{TOP}" width="{x.end - left}" height="{y.start - TOP}"/></clipPath>'
     drawn = f'<g clip-path="url(#f)" fill="none">{"".join(lines)}</g>{"".join(marks)}'
     names = "".join(
         f"<li>{_sample(trace)}<bdi>{Markup(_plain(trace['name']))}</bdi></li>"
         for trace in traces
-        if trace.get("name") and trace.get("showlegend") is not False
+        if trace.get("name") and trace.get("showlegend") is not False and layout.get("showlegend") is not False
     )
     return Markup(
         f'<div class="still"><svg viewBox="0 0 {WIDTH} {HEIGHT}">{clip}{_grid(layout, x, y)}{drawn}</svg>'
@@ -155,22 +158,27 @@ def _axis(layout: Mapping[str, Any], values: Sequence[Floats], start: float, end
         low, high = low - 0.5, high + 0.5
     if layout.get("autorange") == "reversed":
         low, high = high, low
-    named = tuple(zip(layout.get("tickvals", []), layout.get("ticktext", []), strict=True))
-    return Axis(low, high, logarithmic, start, end, named)
+    ticks = zip(layout.get("tickvals", ()), map(_plain, layout.get("ticktext", ())), strict=True)
+    return Axis(low, high, logarithmic, start, end, [*ticks])
 
 
 def _grid(layout: Mapping[str, Any], x: Axis, y: Axis) -> str:
-    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    parts = [f'<path class="frame" d="M{LEFT} {TOP}V{bottom}H{right}"/>']
+    bottom, left, right = HEIGHT - BOTTOM, x.start, WIDTH - RIGHT
+    parts = [f'<path class="frame" d="M{left:g} {TOP}V{bottom}H{right}"/>']
     for spot, text in x.ticks():
         parts.append(f'<path class="grid" d="M{spot:.1f} {TOP}V{bottom}"/>')
         beside = min(spot, WIDTH - DIGIT * len(text) / 2)  # the last number would leave the picture
         parts.append(f'<text x="{beside:.1f}" y="{bottom + 32}" text-anchor="middle">{text}</text>')
-    for spot, text in y.ticks():
-        parts.append(f'<path class="grid" d="M{LEFT} {spot:.1f}H{right}"/>')
-        parts.append(f'<text x="{LEFT - 12}" y="{spot + 8:.1f}" text-anchor="end">{text}</text>')
+    rows = y.ticks()
+    size = min(26, round(0.9 * (bottom - TOP) / len(rows))) if rows else 26  # else the names of rows would overlap
+    for spot, text in rows:
+        parts.append(f'<path class="grid" d="M{left:g} {spot:.1f}H{right}"/>')
+        parts.append(
+            f'<text x="{left - 12:g}" y="{spot + size / 3:.1f}" text-anchor="end" style="font-size:{size}px">'
+            f"{text}</text>"
+        )
     titles = [str(layout.get(axis, {}).get("title", {}).get("text", "")) for axis in ("xaxis", "yaxis")]
-    parts.append(f'<text x="{(LEFT + right) / 2}" y="{HEIGHT - 16}" text-anchor="middle">{_plain(titles[0])}</text>')
+    parts.append(f'<text x="{(left + right) / 2}" y="{HEIGHT - 16}" text-anchor="middle">{_plain(titles[0])}</text>')
     middle = (TOP + bottom) / 2
     parts.append(
         f'<text transform="rotate(-90 28 {middle})" x="28" y="{middle}" text-anchor="middle">{_plain(titles[1])}</text>'
@@ -207,7 +215,7 @@ def _lines(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis, 
 
 
 def _marks(trace: Mapping[str, Any], x: Axis, y: Axis, symbols: int) -> str:
-    """Return a trace's symbols, error bars and labels, which are drawn over all lines.
+    """Return a trace's symbols and error bars, which are drawn over all lines.
 
     Args:
         symbols: the most symbols per line; points without a line have one each.
@@ -228,13 +236,6 @@ def _marks(trace: Mapping[str, Any], x: Axis, y: Axis, symbols: int) -> str:
         points = zip(range(0, len(spots[0]), every), *(axis[::every].tolist() for axis in spots), strict=True)
         shown = [point for point in points if all(map(math.isfinite, point))]
         parts.append(markers(marker, shown, _color(marker, color), SCALE))
-    if "text" in mode and isinstance(trace.get("text"), list | tuple):
-        for a, b, words in zip(*(axis.tolist() for axis in spots), trace["text"], strict=False):
-            if words and math.isfinite(a) and math.isfinite(b):
-                side, away = ("end", -1) if a > WIDTH / 2 else ("start", 1)
-                right, up = (16, -9) if str(trace.get("textposition")).startswith("middle") else (0, 12)
-                place = f'x="{a + away * right:.0f}" y="{b - up:.0f}"'
-                parts.append(f'<text {place} text-anchor="{side}">{_plain(words)}</text>')
     return "".join(parts)
 
 

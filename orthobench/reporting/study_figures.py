@@ -16,13 +16,13 @@ from orthobench.analysis.curves import Curve, curve_over_seeds
 from orthobench.reporting import figures
 from orthobench.reporting.captions import BAND, capitalized, caption
 from orthobench.reporting.colormap import COLOR_SCALE
-from orthobench.reporting.drawing import GREY, add_curve, empty_figure, show_gaps
+from orthobench.reporting.drawing import add_curve, empty_figure, show_gaps
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn, step_matrices, styled
 from orthobench.reporting.length_figures import best_over_length, over_length
 from orthobench.reporting.longer_tests import longer_tests
 from orthobench.reporting.study_lengths import BIN
-from orthobench.reporting.styles import PALETTE, Style, Styles
+from orthobench.reporting.styles import GREY, PALETTE, Style, Styles
 
 MOST = 8
 """The most curves over length in one figure; more cannot be told apart."""
@@ -228,8 +228,7 @@ def minutes(results: dict[str, Any], styles: Styles, names: Mapping[str, str]) -
             x=[row["printed"] for row in own],
             y=[row["minutes"] for row in own],
             text=[f"n = {row['hidden_size']}" for row in own],
-            mode="markers+text",
-            textposition="top center",
+            mode="markers",
             name=html.escape(names.get(model, model)),
             marker={"color": styles.of_model(model).color, "symbol": styles.of_model(model).symbol, "size": 9},
         )

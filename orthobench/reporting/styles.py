@@ -1,9 +1,10 @@
 """Colours, dashes and symbols of models, which are the same on every page.
 
 A built-in model names its look, a dash and a symbol, in its class. Two of them never share both, so their lines differ
-in greyscale and without any colour, and their colours follow from the two. A test computes the contrast of every colour
+in greyscale and without any colour, and their colours follow from the two. Where models of one figure would share a
+colour, the later one gets another; after the twelfth, models are grey. A test computes the contrast of every colour
 with the light and the dark background (at least 3:1). It also computes the distances between colours for normal sight,
-for protanopia, deuteranopia and tritanopia, and in greyscale.
+and for protanopia, deuteranopia and tritanopia.
 """
 
 from __future__ import annotations
@@ -16,9 +17,38 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.errors import UsageError
 from orthobench.planning.index import index
 
-PALETTE = ("#2E53F2", "#F44F0C", "#245E4E", "#C6439A", "#271E95", "#4C4507")
+PALETTE = (
+    "#2E53F2",
+    "#F44F0C",
+    "#245E4E",
+    "#C6439A",
+    "#271E95",
+    "#4C4507",
+    "#0098BE",
+    "#A66736",
+    "#4E081A",
+    "#937E63",
+    "#8C4FCA",
+    "#560759",
+)
 """Colours on a light background; `page.css` defines these, and the colours on a dark background, as `--model-N`."""
-DARK_PALETTE = ("#6A6AE0", "#F84A10", "#59B164", "#FF92B5", "#55FBFF", "#E1D307")
+DARK_PALETTE = (
+    "#6A6AE0",
+    "#F84A10",
+    "#59B164",
+    "#FF92B5",
+    "#55FBFF",
+    "#E1D307",
+    "#65C2ED",
+    "#C04233",
+    "#C8FFAE",
+    "#A3BE4F",
+    "#90A2FF",
+    "#926C9A",
+)
+GREY = "#888888"
+"""The colour of baselines, lines without a model, and models after the twelfth; its contrast is above 3:1 on both
+backgrounds."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 ALL_SYMBOLS = (*SYMBOLS, *(f"{symbol}-open" for symbol in SYMBOLS))
@@ -37,7 +67,7 @@ class Style:
     @property
     def number(self) -> int:
         """The colour's index in the palette, by which the page finds the brighter colour for a dark background."""
-        return PALETTE.index(self.color)
+        return (*PALETTE, GREY).index(self.color)
 
     @property
     def band(self) -> str:
@@ -50,7 +80,7 @@ class Styles:
     """A style for every model in a report: that of its look, or a free one for a model without a look.
 
     A model without a look gets a colour and dash that no other model in the report has, as long as there are any left.
-    Up to 432 models, no two share colour, dash and symbol.
+    Up to 864 models, no two share colour, dash and symbol.
     """
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
@@ -69,8 +99,8 @@ class Styles:
     def of(self, condition: Condition, variant: VariantData, part: int = 0) -> Style:
         """Return the style of a variant's line under a condition.
 
-        The first line of a model's first variant has the model's style. All others get a free pair of dash and symbol,
-        and keep the model's colour if there are several models. Beyond 72 lines pairs repeat in other colours.
+        The first line of a model's first variant has the model's look. All others get a free pair of dash and symbol,
+        and have the model's colour if there are several models. Beyond 72 lines pairs repeat in other colours.
 
         Args:
             part: the number of the variant's line, below `PARTS`; each matrix or state has a line.
@@ -82,20 +112,36 @@ class Styles:
     def _assigned(self, condition: Condition) -> dict[tuple[str, int], Style]:
         """Return the style of each line by the variant's label and the part; a single model uses all colours."""
         styles: dict[tuple[str, int], Style] = {}
-        is_alone = len({variant.run.model for variant in condition.variants}) == 1
+        models = [*dict.fromkeys(variant.run.model for variant in condition.variants)]
+        colors = self._colors(models)
         first: set[str] = set()
         for variant in condition.variants:
-            if variant.run.model not in first:
-                first.add(variant.run.model)
-                styles[variant.label, 0] = self.of_model(variant.run.model)
+            if (model := variant.run.model) not in first:
+                first.add(model)
+                own = replace(self.of_model(model), color=colors[model])
+                styles[variant.label, 0] = _next(own, styles.values()) if own in styles.values() else own
         for part in range(PARTS):
             for variant in condition.variants:
                 if (variant.label, part) not in styles:
-                    own = self.of_model(variant.run.model)
-                    turn = len(styles) if is_alone else 0
-                    color = PALETTE[(own.number + turn) % len(PALETTE)]
-                    styles[variant.label, part] = _next(replace(own, color=color), styles.values())
+                    own = replace(self.of_model(variant.run.model), color=colors[variant.run.model])
+                    if len(models) == 1:
+                        turn = len(styles)
+                        own = replace(own, color=PALETTE[(own.number + turn) % 12] if turn < len(PALETTE) else GREY)
+                    styles[variant.label, part] = _next(own, styles.values())
         return styles
+
+    def _colors(self, models: Sequence[str]) -> dict[str, str]:
+        """Return a colour for each model of a figure: its own or another free one, and grey after the twelfth model."""
+        coloured = models[: len(PALETTE)]
+        result: dict[str, str] = {}
+        for model in coloured:
+            if (own := self.of_model(model).color) not in result.values():
+                result[model] = own
+        for model in coloured:
+            start = self.of_model(model).number
+            turned = (PALETTE[(start + turn) % len(PALETTE)] for turn in range(len(PALETTE)))
+            result.setdefault(model, next((color for color in turned if color not in result.values()), GREY))
+        return dict.fromkeys(models, GREY) | result
 
 
 @cache
@@ -110,14 +156,20 @@ def shipped_styles() -> dict[str, Style]:
 
 
 def look_of(model: str, look: str) -> Style:
-    """Return the style of a look: each pair of a dash and a symbol has one colour."""
+    """Return the style of a look; its two parts decide the colour."""
     dash, _, symbol = look.partition(" ")
     if dash not in DASHES or symbol not in ALL_SYMBOLS:
         raise UsageError(
             f"the look '{look}' of the model {model} should be a dash ({', '.join(DASHES)}) and a symbol "
             f"({', '.join(ALL_SYMBOLS)}), such as 'dash square'"
         )
-    return Style(PALETTE[(ALL_SYMBOLS.index(symbol) - DASHES.index(dash)) % len(PALETTE)], dash, symbol)
+    return Style(PALETTE[_number(dash, symbol)], dash, symbol)
+
+
+def _number(dash: str, symbol: str) -> int:
+    """Return the number of a look's colour; each of the twelve has six of the 72 looks."""
+    row, column = DASHES.index(dash), ALL_SYMBOLS.index(symbol)
+    return (column - row) % len(SYMBOLS) + len(SYMBOLS) * ((row + column // len(SYMBOLS)) % 2)
 
 
 def _other(present: Iterable[Style], shipped: Iterable[Style]) -> Style:
@@ -137,9 +189,9 @@ def _all_styles() -> Iterator[Style]:
     """Yield every style once, by sets in which each pair of dash and symbol occurs once."""
     for turn in range(len(PALETTE)):
         for symbols in (ALL_SYMBOLS[len(SYMBOLS) :], SYMBOLS):
-            for group, dash in enumerate(DASHES):
-                for column, symbol in enumerate(symbols):
-                    yield Style(PALETTE[(column - group + turn) % len(PALETTE)], dash, symbol)
+            for dash in DASHES:
+                for symbol in symbols:
+                    yield Style(PALETTE[(_number(dash, symbol) + turn) % len(PALETTE)], dash, symbol)
 
 
 def _next(own: Style, taken: Iterable[Style]) -> Style:

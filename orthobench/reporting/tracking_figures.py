@@ -10,11 +10,11 @@ import numpy as np
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
-from orthobench.reporting.drawing import GREY, empty_figure
+from orthobench.reporting.drawing import empty_figure
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn
 from orthobench.reporting.matrix import families_of_models
-from orthobench.reporting.styles import PALETTE
+from orthobench.reporting.styles import GREY, PALETTE
 
 BEYOND = 1.3
 """A horizon beyond the longest test is drawn this many times as far."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from orthobench.analysis.conditions import Condition, collect
 from orthobench.papers import find_paper, papers
-from orthobench.reporting.pages import PaperView, mark_repeated_claims, view_paper
+from orthobench.reporting.pages import PaperView, best_first, mark_repeated_claims, view_paper
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.studies import StoredStudy, study_results
 from orthobench.store import Store
@@ -21,7 +21,7 @@ def load_views(
         UsageError: no run is in scope, or the paper, table or figure is unknown.
     """
     selected = [find_paper(scope.paper)] if scope.paper else papers()
-    conditions = collect(store, scope.select(store))
+    conditions = [*map(best_first, collect(store, scope.select(store)))]
     results = [] if scope.conditions else study_results(store)
     by_name = {result.study.name: result for result in results}
     views = mark_repeated_claims([view_paper(paper, conditions, variant_keys, by_name) for paper in papers()])

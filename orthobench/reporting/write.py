@@ -19,7 +19,7 @@ from orthobench.reporting.styles import Styles
 from orthobench.reporting.views import load_views
 from orthobench.store import Store
 
-ReportFormat = Literal["html", "csv", "json", "markdown", "latex", "svg", "png", "pdf", "reproduction"]
+ReportFormat = Literal["html", "csv", "json", "markdown", "latex", "svg", "png", "pdf", "pgfplots", "reproduction"]
 FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
 KINDS_BY_FORMAT = {
     "html": "HTML",
@@ -45,9 +45,9 @@ def write_report(
 ) -> list[Path] | str:
     """Write a report and return its files, or return tables as text if there is no `out`.
 
-    html is one page; svg, png and pdf are files in the folder `out`; reproduction keeps the text that its author wrote.
-    The other formats hold tables and the curves of figures: the paper's if the scope names one, else one table per
-    condition.
+    html is one page; svg, png, pdf and pgfplots are files in the folder `out`; reproduction keeps the text that its
+    author wrote. The other formats hold tables and the curves of figures: the paper's if the scope names one, else one
+    table per condition.
 
     Args:
         variant_keys: the variant of each experiment's runs, by the experiment's identity.
@@ -78,7 +78,7 @@ def write_report(
         return [file.resolve()]
     if not scope.paper:
         views = []
-    if form == "svg" or form == "png" or form == "pdf":
+    if form == "svg" or form == "png" or form == "pdf" or form == "pgfplots":
         from orthobench.reporting.images import write_images
 
         return write_images(conditions, views, form, out or Path("reports"))

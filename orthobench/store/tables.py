@@ -447,6 +447,10 @@ class StoredTrace(Base):
     vectors: Mapped[Mapping[str, Sequence[float]]] = mapped_column(Block)
 
 
+CHECK = "check"
+"""The name of the records of `orthobench check --history`, whose results are those of `orthobench check --json`."""
+
+
 class Benchmark(Base):
     """A call of `orthobench bench` or `study`, or the calibration of a run; `name` identifies the kind.
 

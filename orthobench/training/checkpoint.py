@@ -3,19 +3,24 @@
 A run's folder holds the newest checkpoint and the previous one. The operating system frees the lock when its holder
 dies, and releasing the lock removes its file. Only one process at a time opens, locks or removes such files, because a
 process that locked a removed file would not exclude the next one.
+
+In the folder of all checkpoints there is also a file for each sweep that trains now. It lists the sweep's runs, and its
+lock shows whether the sweep is alive.
 """
 
 from __future__ import annotations
 
 import fcntl
 import io
+import json
 import logging
 import os
+import secrets
 import shutil
 import time
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,10 +29,11 @@ from filelock import FileLock, Timeout
 
 from orthobench.arguments import OnDivergence
 from orthobench.errors import RunLockedError, UsageError
-from orthobench.files import storage_error, write_bytes
+from orthobench.files import dump_json, storage_error, write_bytes
 from orthobench.location import Location, Place
 from orthobench.store import Run, Status, Store
 from orthobench.store.result import as_name
+from orthobench.store.tables import utc_now
 
 _logger = logging.getLogger(__name__)
 
@@ -36,6 +42,8 @@ GUARD = ".guard"
 """The file in the folder of all checkpoints that a process locks while it locks or releases a run."""
 GUARD_TIMEOUT = 60.0
 """Seconds that a process waits for its turn; a turn takes milliseconds."""
+ANNOUNCEMENT = ".sweep"
+"""The suffix of the file that lists the runs of a sweep."""
 QUESTION_TIMEOUT = 0.02
 """Seconds that a process tries to lock a run, because another process's `is_locked` may briefly hold the lock."""
 
@@ -401,3 +409,43 @@ def status_in(store: Store, location: Location) -> Callable[[Run], str]:
     """Return a function that returns the current status of a run in the database at this location."""
     root = checkpoint_root(location)
     return lambda run: current_status(store, root, run.key, run.status)
+
+
+@contextmanager
+def announced(root: Path | Location, runs: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Leave the list of a sweep's runs next to their locks until the context ends, for `running_sweeps`.
+
+    There is none for checkpoints at a URL, or if the folder cannot be written, because nothing depends on the list.
+    """
+    if isinstance(root, Location):
+        yield
+        return
+    file = root / f"{secrets.token_hex(8)}{ANNOUNCEMENT}"
+    with ExitStack() as stack:
+        with suppress(OSError):
+            root.mkdir(parents=True, exist_ok=True)
+            for old in root.glob(f"*{ANNOUNCEMENT}"):
+                with suppress(BlockingIOError), _shared(old):  # its sweep was killed
+                    old.unlink()
+            opened = stack.enter_context(file.open("x", encoding="utf-8"))
+            fcntl.flock(opened, fcntl.LOCK_EX)
+            opened.write(dump_json({"began": utc_now().isoformat(), "runs": runs}))
+            opened.flush()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                file.unlink()
+
+
+def running_sweeps(root: Path | Location) -> list[dict[str, Any]]:
+    """Return the sweeps that train now: `began` in UTC, and `runs`, as `announced` got them."""
+    sweeps = []
+    for file in sorted(root.glob(f"*{ANNOUNCEMENT}")) if isinstance(root, Path) else ():
+        with suppress(OSError, ValueError):  # the sweep may end meanwhile
+            try:
+                with _shared(file):
+                    continue
+            except BlockingIOError:
+                sweeps.append(json.loads(file.read_text("utf-8")))
+    return sweeps

@@ -41,9 +41,11 @@ def row(width: int, monkeypatch) -> str:
     ("width", "texts"),
     [
         (200, ["sequence_length=2000", "seed 2", "loss 0.002324", "cross_entropy 0.00239", "(baseline 0.01029)", ":"]),
-        (80, ["scornn seed 2", "loss 0.002324", "cross_entropy 0.00239", ":"]),
+        (80, ["scornn seed 2", "━", "1.5/10", " it/s", "cross_entropy 0.00239", ":"]),
+        (76, ["[2/4] scornn", "1.5/10", " it/s", "cross_entropy 0.00239", ":"]),
+        (60, ["scornn seed 2", "1.5/10", "cross_entropy 0.00239", ":"]),
         (45, ["scornn seed 2", "cross_entropy 0.00239"]),
-        (30, ["…"]),
+        (30, ["…", "cross_entropy 0.00239"]),
     ],
 )
 def test_row_fits_one_line(width, texts, monkeypatch):

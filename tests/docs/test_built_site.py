@@ -23,6 +23,16 @@ REPORT = Path("reports", "reference.html")
 FETCHED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src"}
 """The elements whose attribute a browser fetches by itself."""
 
+FOUND_FIRST = {
+    "install": "install.html",
+    "docker": "install.html",
+    "windows": "install.html",
+    "hyperparameter": "search.html",
+    "early stopping": "schedules.html",
+    "error bars": "comparison.html",
+}
+"""What people search for, and the first page that the search should find."""
+
 
 class Page(HTMLParser):
     """The ids, the links and the fetched addresses of a page."""
@@ -134,6 +144,13 @@ def test_browser_reads_and_searches_the_site_from_disk(site, chromium):
         ]
     )
     assert any("models/scornn.html" in link for link in results)
+    first = "return document.querySelector('a.md-search-result__link')?.href.includes(arguments[0])"
+    for words, wanted in FOUND_FIRST.items():
+        chromium.get((site / "index.html").as_uri())
+        box = chromium.find_element(By.CSS_SELECTOR, "input.md-search__input")
+        chromium.execute_script("arguments[0].focus()", box)
+        box.send_keys(words)
+        WebDriverWait(chromium, 30).until(lambda browser, name=wanted: browser.execute_script(first, name))
     messages = [json.loads(entry["message"])["message"] for entry in chromium.get_log("performance")]
     requested = {
         message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"

@@ -22,7 +22,7 @@ pytest.importorskip("latex2mathml", reason="the extra orthobench[docs] is not in
 from support.length_variants import variant
 from support.schemas import add_revision, write_older
 
-from website import api, equations, findings, hooks, links, markdown, pages, plugins, readme, results
+from website import api, equations, figures, findings, hooks, links, markdown, pages, plugins, readme, results
 
 CATALOG = Catalog()
 MODELS = CATALOG.names("model")
@@ -231,3 +231,14 @@ def test_findings_tell_fitting_from_keeping_the_state():
     assert "| S3 | 3 | 1 | 1 | 1 | lstm |" in text
     assert "3 of 5 runs of the study are finished. They train for at most 9 iterations" in text
     assert "Their families: gated." in text
+
+
+def test_pages_of_measured_models_and_tasks_open_with_a_figure(generated):
+    drawn = figures.pictures()
+    for name in MODELS:
+        head = generated[f"models/{name}.md"].partition("## Settings")[0]
+        assert f"]({name}-dark.svg#only-dark)" in head
+        ElementTree.fromstring(drawn[f"models/{name}-light.svg"])
+    for name in {condition.task for condition in results.everything().conditions}:
+        head = generated[f"tasks/{name}.md"].partition("## Metrics")[0]
+        assert f"tasks/{name}-light.svg" in drawn or '<div class="still">' in head, name

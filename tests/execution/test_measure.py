@@ -15,7 +15,7 @@ import pytest
 
 from orthobench.errors import UsageError
 from orthobench.options import RunOptions
-from orthobench.planning.paper_file import runs_in
+from orthobench.planning.listed import runs_in
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig
 from orthobench.store import Status, open_store

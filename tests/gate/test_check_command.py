@@ -10,6 +10,8 @@ import pytest
 
 from orthobench.gate.baseline import measured_file, read_baseline
 from orthobench.gate.inference import detection
+from orthobench.store import open_store
+from orthobench.store.tables import CHECK
 
 TEXT = """\
 [task.adding]
@@ -94,9 +96,13 @@ def test_runs_next_to_others_are_not_timed(measured):
 
 def test_worse_result_fails(measured, file):
     change(file, "gru", -1000)
-    outcome = measured("check", "--db", "runs.db", "--json")
+    outcome = measured("check", "--db", "runs.db", "--json", "--history", "history.db")
     assert outcome.code == 1
     by_metric = findings(outcome)
+    with open_store("history.db") as store:
+        (record,) = store.benchmarks(CHECK)
+    assert record.results == json.loads(outcome.out)
+    assert record.environment.facts["commit"]
     assert by_metric["adding/gru mse"]["verdict"] == "worse"
     assert by_metric["adding/rnn mse"]["verdict"] == "same"
     assert json.loads(outcome.out)["summary"] == "WORSE than the baseline: 1 same, 1 worse"

@@ -1,4 +1,4 @@
-"""DeltaNet, DeltaProduct and Gated DeltaNet against a literal transcription, and as layers."""
+"""DeltaNet, DeltaProduct and their gated forms against a literal transcription, and as layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
     ("deltanet", {"convolution": None, "heads": 1}),
     ("gated_deltanet", {"convolution": 2}),
     ("deltaproduct", {"householders": 3, "heads": 2}),
-    ("deltaproduct", {"householders": 2, "decay": True, "negative_eigenvalues": False, "output_gate": False}),
+    ("gated_deltaproduct", {"householders": 2, "negative_eigenvalues": False, "output_gate": False}),
 ]
 
 
@@ -120,6 +120,26 @@ def test_decays_start_as_in_the_library() -> None:
     assert steps[-1] <= np.log(0.1) + 1e-6
     np.testing.assert_allclose(rates, 16 * uniform, atol=16 * 0.06)
     np.testing.assert_allclose(steps, np.log(1e-3) + uniform * np.log(100), atol=np.log(100) * 0.06)
+
+
+def test_gated_deltaproduct_without_decay_is_deltaproduct() -> None:
+    """With exp(A) = 0 the decay is 1; with one correction it is Gated DeltaNet."""
+    inputs = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for other, settings in (
+        ("deltaproduct", {}),
+        ("gated_deltanet", {"householders": 1, "negative_eigenvalues": False}),
+    ):
+        gated = make("gated_deltaproduct", inputs=3, hidden_size=12, **settings).double()
+        plain = make(other, inputs=3, hidden_size=12).double()
+        names = dict(plain.named_parameters())
+        with torch.no_grad():
+            for name, parameter in gated.named_parameters():
+                if name in names:
+                    parameter.copy_(names[name])
+            if other == "deltaproduct":
+                assert not torch.allclose(gated(inputs)[0], plain(inputs)[0])
+                gated.decay_rate.fill_(-torch.inf)
+        torch.testing.assert_close(gated(inputs)[0], plain(inputs)[0], rtol=1e-12, atol=1e-14)
 
 
 def test_state_holds_the_memories_and_the_last_inputs() -> None:

@@ -249,7 +249,8 @@ def test_layer_without_its_own_step_says_so():
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_match_finite_differences_in_float64(name):
-    settings = {"block_size": 3} if name == "LRU" else {}
+    # With one matrix PD-SSM's gradient with respect to its inputs has no part of a softmax in place of a largest entry.
+    settings = {"LRU": {"block_size": 3}, "PDSSM": {"dictionary_size": 1}}.get(name, {})
     layer = LAYERS[name](2, 4, dtype=torch.float64, generator=generator(), **settings)
     inputs = torch.randn(3, 2, 2, dtype=torch.float64, generator=generator(1), requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: layer(x)[0], inputs)

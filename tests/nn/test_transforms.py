@@ -43,7 +43,7 @@ def test_transforms_give_the_gradients_of_autograd(name):
         torch.testing.assert_close(jacobian[key][0], derivative)
 
 
-@each_layer
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "PDSSM"])  # its gradient is a surrogate
 def test_second_derivatives_match_finite_differences(name):
     layer = layer_of(name, dtype=torch.float64)
     x = torch.randn(3, 1, 2, dtype=torch.float64, generator=generator(1), requires_grad=True)

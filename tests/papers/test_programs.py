@@ -160,12 +160,28 @@ FACTS = [
         lambda e: (e.paper, e.model) == ("walker2025", "deltanet"),
         8,
     ),
+    Fact(  # its layer is the library's RWKV7Attention with heads of 64 features
+        "Benjamin-Walker/structured-linear-cdes",
+        "models/fla.py:57",
+        {"hidden_size": 128, "heads": 2, "rank": None, "gate_rank": None, "block": "post_norm"},
+        lambda e: (e.paper, e.model) == ("walker2025", "rwkv7"),
+        4,
+    ),
+    Fact(  # and train.py: AdamW, weight decay 0.01 but for the embedding, a warm-up of a tenth, a cosine to 1e-5
+        "IBM/expressive-sparse-state-space-model",
+        "state_tracking_PyTorch/experiment_configs/parity_0.json",
+        {"hidden_size": 128, "layers": 2, "dictionary_size": 8, "batch_size": 256, "learning_rate": 2e-3}
+        | {"weight_decay": 1e-2, "decay_exempt": "embedding", "warmup": 0.1, "final_rate": 1e-5, "dropout": 0.01}
+        | {"solved_at": 0.9995, "evaluate_every": 5000, "train_size": 25_600_000, "test_size": 8192},
+        lambda e: e.paper == "terzic2025",
+        4,
+    ),
     Fact(  # torch.nn.Embedding, as in the program's other models
         "Benjamin-Walker/structured-linear-cdes",
         "models/lstm.py:11",
         {"embedding_size": 128, "embedding_start": "normal"},
         lambda e: e.paper == "walker2025" and e.artifact == "table 2",
-        20,
+        24,
     ),
     Fact(  # torch.nn.LSTM has two biases, and torch.nn.Linear follows it
         "Benjamin-Walker/structured-linear-cdes",

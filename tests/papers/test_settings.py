@@ -343,6 +343,10 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
         *rows("slstm", SLICE, hidden_size=128, layers=2),
         *rows("mlstm", SLICE, block_size=128, layers=2, heads=4),
         *rows("deltanet", SLICE, RANGES, hidden_size=128, layers=2, heads=4, convolution=4, output_gate=False),
+        *rows("rwkv7", SLICE, hidden_size=128, layers=2, heads=2),
+    ],
+    ("terzic2025", "table 2"): [
+        *rows("pd_ssm", SLICE, hidden_size=128, layers=2, dictionary_size=8, embedding_size=128),
     ],
     ("grazzi2025", "table 3"): [
         *rows("slstm", grazzi(), hidden_size=128, heads=4),

@@ -39,6 +39,12 @@ Gated DeltaProduct [-1, 1], n_h = 4|97.9|92.5|91.8|60.5|88.7|57.4|1.23
 PD-SSM|100|100|100|100|100|100|1.07
 complex diagonal, 2 layers|15.5
 """
+MAMBA_3 = """
+Mamba-3|100|98.51|87.75
+Mamba-3 without rotation|2.27|1.49|.72
+Mamba-2|.90|47.81|.88
+Gated DeltaNet [-1, 1]|100|99.25|93.50
+"""
 CFC = """
 augmented LSTM|100|89.71 ± 3.48
 CT-RNN|50.42|50.79
@@ -75,6 +81,7 @@ def numbers(printed: Printed) -> tuple[float, ...]:
         ("grazzi2025", "table 3", GRAZZI, 1),
         ("terzic2025", "table 2", PD_SSM, 100),
         ("terzic2025", "table 3", PD_SSM_GROUPS, 100),
+        ("lahoti2026", "state tracking", MAMBA_3, 100),
         ("hasani2022", "table 4", CFC, 100),
         ("keller2024", "table 1", WAVE_ADDING, 1),
         ("keller2024", "table 2", WAVE_IMAGES, 100),

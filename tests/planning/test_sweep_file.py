@@ -16,7 +16,7 @@ from orthobench.executors.slurm_settings import read_settings
 from orthobench.gate.baseline import read_baseline
 from orthobench.planning.file import SweepFile, read_file, schema
 from orthobench.planning.grid import read_grid
-from orthobench.planning.paper_file import runs_in
+from orthobench.planning.listed import runs_in
 from orthobench.plugins import Catalog
 
 ROOT = Path(__file__).parents[2]

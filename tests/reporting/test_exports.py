@@ -21,6 +21,7 @@ from orthobench.reporting.drawing import empty_figure
 from orthobench.reporting.export import sheets, write
 from orthobench.reporting.images import TEXT, WIDTHS, compose, write_images
 from orthobench.reporting.latex import latex_cell
+from orthobench.reporting.pgfplots import pgfplots
 from orthobench.reporting.styles import Styles
 from orthobench.store import Status, open_store
 
@@ -64,6 +65,27 @@ def test_every_point_of_a_long_curve_is_exported_in_double_precision(database):
     database.run(lstm, 0, test=values)
     (sheet,) = figure_sheets([database.view(paper(lstm, artifacts=CURVES))], Styles([]))
     assert [record["y"] for record in sheet.records if record["curve"] == "lstm, n = 8"] == values
+
+
+def test_pgfplots_code_has_all_points_in_tables(database):
+    """LaTeX is not needed for the test: its environments and braces close, and every number is that of the figure."""
+    (figure,) = _figures(database)
+    figure.update_yaxes(type="log", range=None)
+    code = pgfplots([("T = 10", figure), ("50 %", figure)], 6.75, 3)
+    assert code.count("{") == code.count("}")
+    opened = [name for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", code)]
+    assert opened == ["tikzpicture", "groupplot", "groupplot", "tikzpicture"]
+    assert re.findall(r"title=\{(.*?)\}", code) == ["T = 10", r"50 \%"]
+    assert re.findall(r"\\addlegendentry\{(.*?)\}", code) == ["lstm", "baseline 0.2"]
+    (first, second) = code.split(r"\nextgroupplot")[1:]
+    assert "ymode=log" in first
+    tables = re.findall(r"table\[x=x, y=y\] \{\nx y\n(.*?)\n\}", first, re.S)
+    drawn = [trace for trace in figure.data if len(trace["x"])]
+    assert len(tables) == len(drawn)
+    for table, trace in zip(tables, drawn, strict=True):
+        points = np.array([[float(number) for number in line.split()] for line in table.splitlines()])
+        np.testing.assert_allclose(points, np.stack([trace["x"], trace["y"]], axis=1), rtol=1e-7)
+    assert "fill between[of=band1high and band1low]" in second
 
 
 def test_map_is_exported_with_both_axes():

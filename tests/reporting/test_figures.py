@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.databases import RunDatabase, experiment, paper
 
-from orthobench.analysis.conditions import collect
+from orthobench.analysis.conditions import Comparison, collect
 from orthobench.analysis.curves import Curve
 from orthobench.papers import Printed
 from orthobench.reporting.captions import caption
 from orthobench.reporting.curve_sheets import records_of
-from orthobench.reporting.drawing import GAP, add_curve, empty_figure, show_gaps
-from orthobench.reporting.figures import gradient_norms, learning_curves
+from orthobench.reporting.drawing import GAP, add_curve, empty_figure, remarks, show_gaps
+from orthobench.reporting.figures import condition_figures, gradient_norms, learning_curves, solved_share
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
 from orthobench.reporting.reproduction import reproduction
@@ -37,7 +38,8 @@ def drawn(database, **options):
 
 
 def texts(figure) -> list[str]:
-    """The words in the drawing, without the empty ones."""
+    """The words of the marks, without the empty ones; the drawing itself has no text."""
+    assert not any("text" in (trace.mode or "") for trace in figure.data)
     return [word for trace in figure.data for word in (trace.text or ()) if word]
 
 
@@ -50,11 +52,59 @@ def test_curve_that_ends_early_states_the_reason_at_its_end(database):
     database.run(experiment("rnn", "last", []), 0, test=FALLS[:3], status=Status.DIVERGED)
     _, figure = drawn(database)
     assert texts(figure) == ["3 of 4 seeds left: 1 interrupted", "2 of 4 seeds left: 1 diverged", "diverged"]
-    first, second = (trace for trace in figure.data if trace.mode == "markers+text")
+    first, second = (trace for trace in figure.data if trace.mode == "markers")
     assert list(first.x) == [1, 2, 4]  # epochs; at the end the model's own symbol
     assert list(first.y) == pytest.approx([0.15, 0.05, 0.005])
     assert list(first.marker.symbol)[:2] == ["line-ns-open", "x-thin-open"]
     assert (list(second.x), list(second.marker.symbol)) == ([2], ["x-thin-open"])
+
+
+def test_remarks_name_the_curves_whose_seeds_end_early(database):
+    for model in ("lstm", "rnn", "gru"):
+        for seed, status in enumerate(("finished", "diverged")):
+            values = FALLS if model == "gru" or seed == 0 else FALLS[:3]
+            database.run(experiment(model, "last", []), seed, test=values, status=Status(status))
+    (condition,) = collect(database.store)
+    words = remarks(learning_curves(condition, Styles([condition])))
+    assert words == "lstm, rnn, gru: 1 of 2 seeds left: 1 diverged."
+
+
+def test_solved_share_is_a_step_curve_over_all_seeds(database):
+    """The baseline is 0.2, so 0.1 and below solve it; an end above does not count, however good a test before it."""
+    lstm = experiment("lstm", "last", [])
+    for seed, values in enumerate(([0.2, 0.1, 0.05, 0.05], [0.2, 0.2, 0.2, 0.01], [0.2, 0.01, 0.2, 0.2, 0.2, 0.2])):
+        database.run(lstm, seed, test=[*values, *[values[-1]] * 6])
+    database.run(lstm, 3, test=[0.2, 0.01], status=Status.DIVERGED)
+    database.run(experiment("rnn", "last", []), 0, test=[0.2] * 10)
+    (condition,) = collect(database.store)
+    figure = solved_share(condition, Styles([condition]))
+    (line,) = figure.data
+    assert list(zip(line["x"], line["y"], strict=True))[1:5] == [(1, 0), (1, 0.25), (3, 0.25), (3, 0.5)]
+    assert (line["y"][-1], condition.variants[0].solved.reached) == (0.5, 2)
+    assert "No seed of rnn solves it." in condition_figures(condition, Styles([condition]))["solved"][0]
+
+
+def test_figures_of_ends_show_every_seed_and_the_diverged_ones(database):
+    lstm = experiment("lstm", "last", [Printed(metric="mse", value=0.07)])
+    for seed, end in enumerate((0.1, 0.05, 0.06)):
+        database.run(lstm, seed, test=[0.2, end])
+    database.run(lstm, 3, test=[0.2, 0.1], status=Status.DIVERGED)
+    database.run(experiment("rnn", "last", []), 0, test=[0.2, 0.3])
+    (condition,) = collect(database.store)
+    lstms = replace(condition.variants[0], comparison=Comparison(lstm, {}))
+    condition = replace(condition, variants=[lstms, condition.variants[1]])
+    drawn = condition_figures(condition, Styles([condition]))
+    for name, axis in (("seeds", "x"), ("parameters", "y")):
+        own = [trace for trace in drawn[name][1].data if trace.get("meta", {}).get("label") == "lstm"]
+        dots, lost, middle, *printed = [[round(value, 12) for value in trace[axis]] for trace in own]
+        assert (dots, lost, middle) == ([0.1, 0.05, 0.06], [0.3], [0.08])  # lost: at the worst end, that of the rnn
+        assert printed == ([[0.07]] if name == "seeds" else [])
+        assert "Crosses: diverged seeds" in drawn[name][0]
+    low, high = drawn["parameters"][1].layout["xaxis"]["range"]
+    assert high - low == pytest.approx(np.log10(4))  # equal sizes do not fill the axis
+    curves = drawn["curves"][1].data
+    (mark,) = (trace for trace in curves if trace.get("marker", {}).get("symbol") == "diamond-open")
+    assert (mark["x"], mark["y"], mark["meta"]["label"]) == ([1], [0.07], "lstm")
 
 
 def test_curve_beyond_the_frame_has_an_arrow_and_a_label(database):
@@ -64,7 +114,9 @@ def test_curve_beyond_the_frame_has_an_arrow_and_a_label(database):
     top = 2.5 * condition.baseline
     assert list(figure.layout.yaxis.range) == [0, top]
     (arrow,) = (trace for trace in figure.data if trace.marker.symbol == "arrow-up")
-    assert (list(arrow.x), list(arrow.y), list(arrow.text)) == ([0], [top], ["lstm: up to 7.25"])
+    assert (list(arrow.y), list(arrow.text)) == ([top], ["7.25"])
+    assert 0 < arrow.x[0] < 0.1  # next to the axis, whose numbers it would cover
+    assert remarks(learning_curves(condition, Styles([condition]))) == "Off scale: lstm 7.25."
     assert arrow.meta["label"] == "lstm"  # the page's filters and legend hide it with its curve
     assert arrow.showlegend is False
 
@@ -83,7 +135,7 @@ def test_model_far_above_the_baseline_is_drawn(database):
     axis, arrows = axis_of(database)
     assert axis.type is None
     assert axis.range == (0, pytest.approx(1.05 * 1.3))  # the medians of its later half; the first tests are cut
-    assert arrows == ["rnn: up to 7"]
+    assert arrows == ["7"]
 
 
 def test_curves_two_decades_apart_have_a_logarithmic_axis(database):

@@ -8,6 +8,7 @@ from support.served import SETTINGS, make_database, served
 
 from orthobench.reporting.web import serve as serving
 from orthobench.store import MetricRow, open_store
+from orthobench.training.checkpoint import announced, checkpoint_root, checkpoints_at
 
 pytestmark = pytest.mark.browser
 LAST = """
@@ -26,7 +27,11 @@ def database(tmp_path):
 def server(database, monkeypatch):
     monkeypatch.setattr(serving, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(serving, "RENDER_SHARE", 1.0)
-    with served(database) as opened:
+    root = checkpoint_root(database)
+    with open_store(database) as store:
+        (run,) = store.runs()
+    listed = [{"key": run.key}, {"key": "b" * 16, "label": "[2/2] rnn seed 0", "task": "adding", "seconds": 90}]
+    with checkpoints_at(root, run.key).lock(), announced(root, listed), served(database) as opened:
         yield opened
 
 
@@ -61,6 +66,10 @@ def test_new_epoch_appears_without_a_reload(browser, server, database):
     open_page(browser, server, "#measured")
     figure = "#view-measured .plot[data-figure=curves]"
     assert wait(browser, LAST, figure) == 10
+    training = browser.find_element("id", "training")
+    assert "lstm on adding, seed 0" in training.text
+    assert "0 ended, 1 training, 1 to come" in training.text
+    assert "[2/2] rnn seed 0 on adding" in training.find_element("css selector", "ol").get_attribute("textContent")
     assert wait(browser, "return document.querySelector('#view-measured form')").is_displayed()
     browser.execute_script("document.querySelector('#view-measured .legend button').click()")
     add_epoch(database, 11)
@@ -105,6 +114,6 @@ def test_page_stays_when_the_database_cannot_be_read(browser, server, database, 
 
     monkeypatch.setattr(server.page, "current", fail)
     pulse = "return document.getElementById('pulse').textContent"
-    wait(browser, f"{pulse}.startsWith('no answer from the server')")
+    wait(browser, f"{pulse}.startsWith('the server is gone')")
     wait(browser, "return document.documentElement.dataset.live === 'off'")
     assert browser.execute_script("return window.before")

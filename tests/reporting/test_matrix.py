@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 from support.databases import RunDatabase, experiment
 
 from orthobench.analysis.conditions import collect
+from orthobench.reporting.html import write_html
 from orthobench.reporting.matrix import Matrix, make_matrix, picture, short_labels
+from orthobench.reporting.scope import Scope
 from orthobench.store import Status, TraceRow, open_store
 
 BASELINE = 0.2
@@ -103,3 +106,11 @@ def test_picture_shows_every_cell(database, dark):
     words = [text.text for text in ElementTree.fromstring(picture(matrix_of(database), dark)).iter() if text.text]
     assert {"rnn", "lstm", "75", "100", "adding, T = 10", "adding, T = 12"} <= set(words)
     assert words.count("·") == 2
+
+
+def test_trials_of_a_task_stand_last_on_its_page(database, tmp_path):
+    database.run(experiment("rnn", "last", []), 0, test=[0.1], status=Status.DIVERGED, sequence_length=12)
+    database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4)
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    titles = re.findall(r"<h3>(adding.*?)</h3>", page)
+    assert [("T = 12" in title, ">trial</span>" in title) for title in titles] == [(False, False), (True, True)]

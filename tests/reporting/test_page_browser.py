@@ -108,8 +108,9 @@ def test_page_sets_its_title_and_focus(browser, page, keys):
     follow(browser, "#runs")
     assert browser.title == "Runs – orthobench"
     follow(browser, f"#run-{keys['good']}")
-    assert browser.title == f"Run {keys['good']} – orthobench"
-    assert browser.switch_to.active_element.text == f"Run {keys['good']}"
+    assert browser.title == "lstm on adding, seed 0: mse 0.01012 – orthobench"
+    assert browser.switch_to.active_element.text == "lstm on adding, seed 0: mse 0.01012"
+    assert keys["good"] in browser.find_element("css selector", "#view-run h2 + p").text
 
 
 def test_skip_link_leads_to_the_content(browser, page):
@@ -209,6 +210,20 @@ def test_differing_settings_are_columns(browser, page):
     assert "hidden_size" not in heads  # the same in all of them
 
 
+def test_rows_of_models_have_medians_and_chosen_columns(browser, page, keys):
+    heads = "return [...document.querySelectorAll('#run-table thead th')].map((th) => th.dataset.column)"
+    open_page(browser, page, "#runs?group=median&q=sequence_length%3D10&columns=model,seed,status,end&model=rnn")
+    assert browser.execute_script(heads) == ["model", "seed", "status", "end"]
+    (row,) = browser.find_elements("css selector", "#run-table tr[data-run]")
+    assert row.text.split() == ["rnn", "2", "1", "finished", "1", "failed", "0.1501"]
+    browser.find_element("css selector", ".compare-bar summary").click()
+    browser.find_element("css selector", "#run-columns input[value=metric]").click()
+    assert browser.execute_script(heads) == ["model", "seed", "status", "end", "metric"]
+    browser.execute_script("document.querySelector('#run-table tr[data-run] a').click()")  # the list covers it
+    wait(browser, "return document.querySelectorAll('#run-table tr[data-run]').length === 2")
+    assert set(rows(browser)) == {keys["other"], keys["failed"]}
+
+
 def test_ticked_runs_are_compared(browser, page, keys):
     open_page(browser, page, "#runs")
     for key in (keys["good"], keys["other"]):
@@ -275,14 +290,11 @@ def test_legend_of_many_variants_is_shorter_than_the_plot(browser, page):
 
 @pytest.fixture
 def tools(browser, page, keys):
-    """The first figure of a run's page, with its tools open."""
+    """The tools of the first figure of a run's page, all of them open."""
     open_page(browser, page, f"#run-{keys['good']}")
     wait(browser, "return document.querySelector('#view-run .plot').drawn")
     browser.find_element("css selector", "#view-run .tools summary").click()
-    wait(
-        browser,
-        "return document.querySelector('#view-run .tools select') && document.querySelector('#view-run .tools pre')",
-    )
+    wait(browser, "return document.querySelector('#view-run .tools pre')")
     return browser.find_element("css selector", "#view-run .tools")
 
 
@@ -336,9 +348,43 @@ def test_data_and_pictures_are_saved(browser, tools, tmp_path):
     assert problems(browser) == []
 
 
+@pytest.mark.slow
+def test_names_stand_at_the_ends_of_lines_and_bands_are_few_until_asked_for(browser, tmp_path):
+    with open_store(str(tmp_path / "results.db"), create=True) as store:
+        for number, model in enumerate(("lstm", "rnn", "gru", "irnn", "ornn", "lru")):
+            for seed in (0, 1):
+                add_run(store, model, seed, SETTINGS, final=0.15 * (1 + number) + 0.01 * seed)
+        page = write_html(store, tmp_path / "page.html", Scope(), {})
+    open_page(browser, page, "#measured")
+    plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
+    wait(browser, f"{plot} plot.scrollIntoView(); return plot.drawn")
+    places = (
+        f"{plot} const {{ yaxis }} = plot._fullLayout, top = plot.getBoundingClientRect().top;"
+        "return [...plot.legend.children].map((node) => { const box = node.getBoundingClientRect();"
+        "  const y = plot.data.find(({ name }) => name === node.textContent).y.at(-1);"
+        "  return [yaxis._offset + yaxis.l2p(y), (box.top + box.bottom) / 2 - top, box.height]; })"
+    )
+    names = sorted(browser.execute_script(places))
+    assert len(names) == 7  # six models and the baseline
+    for _, at, height in names[1:-1]:
+        assert all(abs(at - other) >= height - 1 or other == at for _, other, _ in names)  # none overlaps
+    assert all(abs(end - at) <= 2 * height for end, at, height in names)
+    edges = f"{plot} return plot.data.filter(({{ line }}) => line?.width === 0).length"
+    assert browser.execute_script(edges) == 8
+    browser.execute_script(
+        f"{plot} [...plot.parentElement.querySelectorAll('.tools label')].find(({{ textContent }}) => "
+        "textContent === 'all bands').firstChild.click()"
+    )
+    wait(browser, edges.replace("length", "length === 12"))
+    browser.execute_script(
+        f"window.print = () => {{ window.printed = document.title; }}; {plot}"
+        "[...plot.parentElement.querySelectorAll('.tools button')].find((node) => node.textContent === 'PDF').click()"
+    )
+    wait(browser, "return window.printed?.endsWith('-6.75in')")
+    assert problems(browser) == []
+
+
 def test_data_table_has_the_points(browser, tools):
-    tools.find_element("css selector", ".tools > details summary").click()
-    wait(browser, "return document.querySelector('#view-run .tools details table')")
     assert len(tools.find_elements("css selector", "details tbody tr")) == 13
 
 

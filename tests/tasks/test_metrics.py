@@ -17,7 +17,7 @@ from orthobench.papers import Printed
 from orthobench.planning.search import Search
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
-from orthobench.reporting.figures import learning_curves, pareto
+from orthobench.reporting.figures import against_cost, learning_curves
 from orthobench.reporting.html import write_html
 from orthobench.reporting.pages import group_of, leaderboard
 from orthobench.reporting.scope import Scope
@@ -125,7 +125,7 @@ def test_maximised_metric_orders_ranks_claims_and_figures(database, tmp_path):
         assert [has_held(finding) for finding in view.claim_results] == [holds]
     for figure in (
         learning_curves(condition, Styles([condition])),
-        pareto(condition, Styles([condition]), "parameters"),
+        against_cost(condition, Styles([condition]), "parameters"),
     ):
         assert figure.layout["yaxis"]["title"]["text"] == "test balance of the sums (points)"
         assert "range" not in figure.layout["yaxis"]  # a minimised metric's axis would end near its baseline

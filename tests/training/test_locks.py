@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orthobench.errors import RunLockedError
-from orthobench.training.checkpoint import GUARD, CheckpointFolder
+from orthobench.training.checkpoint import GUARD, CheckpointFolder, announced, running_sweeps
 
 FORKS = multiprocessing.get_context("fork")
 PROCESSES = 4
@@ -95,3 +95,21 @@ def test_run_that_raises_leaves_no_lock(folder):
     assert not folder.lock_file.exists()
     with folder.lock():
         pass
+
+
+def test_list_of_a_sweep_is_there_until_its_end(tmp_path):
+    runs = [{"key": "a", "label": "[1/1] lstm seed 0"}]
+    with announced(tmp_path / "checkpoints", runs):
+        (sweep,) = running_sweeps(tmp_path / "checkpoints")
+        assert sweep["runs"] == runs
+    assert running_sweeps(tmp_path / "checkpoints") == []
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_list_of_a_killed_sweep_does_not_count_and_the_next_sweep_removes_it(tmp_path):
+    left = tmp_path / "0.sweep"
+    left.write_text('{"began": "2026-01-01T00:00:00", "runs": []}')  # nobody holds its lock
+    assert running_sweeps(tmp_path) == []
+    with announced(tmp_path, []):
+        assert not left.exists()
+        assert len(running_sweeps(tmp_path)) == 1

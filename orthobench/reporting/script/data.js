@@ -81,7 +81,23 @@ function tableOf(label, header, rows) {
 
 function shownValue(value) {
   if (value === null || value === undefined || value === "") return "–";
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
+  if (Array.isArray(value)) return value.map(shownValue).join(", ") || "–";
+  if (typeof value === "object") return Object.entries(value).map(([name, part]) => `${name} ${shownValue(part)}`).join(", ") || "–";
+  return typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
+}
+
+// Write seconds in the two largest units.
+function duration(seconds) {
+  if (typeof seconds !== "number" || !Number.isFinite(seconds)) return "–";
+  if (seconds < 60) return `${Number(seconds.toPrecision(2))} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 60) return seconds < 600 ? `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s` : `${minutes} min`;
+  return minutes < 1440 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`;
+}
+
+function shownBytes(count) {
+  if (typeof count !== "number") return "–";
+  return count < 1e9 ? `${Number((count / 1e6).toPrecision(3))} MB` : `${Number((count / 1e9).toPrecision(3))} GB`;
 }
 
 // Write a number with four digits, as the report does.

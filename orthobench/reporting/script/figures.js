@@ -20,7 +20,16 @@ function plotly() {
   return library;
 }
 
-function inPageColours(layout) {
+// Return an axis title, in two lines if it has more letters than fit.
+function broken(title, letters) {
+  const text = typeof title === "string" ? title : title?.text ?? "";
+  if (text.length <= letters || text.includes("<") || !text.includes(" ")) return { ...title, text };
+  const spaces = Array.from(text.matchAll(/ /g), ({ index }) => index);
+  const middle = spaces.reduce((near, at) => (Math.abs(at - text.length / 2) < Math.abs(near - text.length / 2) ? at : near));
+  return { ...title, text: `${text.slice(0, middle)}<br>${text.slice(middle + 1)}` };
+}
+
+function inPageColours(layout, height) {
   const axis = { gridcolor: colour("--line"), linecolor: colour("--line"), zeroline: false, showline: true };
   return {
     ...layout,
@@ -31,7 +40,7 @@ function inPageColours(layout) {
     margin: { ...layout.margin, t: 10 },
     hoverlabel: { bgcolor: colour("--card"), font: { color: colour("--ink") } },
     xaxis: { ...layout.xaxis, ...axis },
-    yaxis: { ...layout.yaxis, ...axis },
+    yaxis: { ...layout.yaxis, ...axis, title: broken(layout.yaxis?.title, (height - 60) / 9) },
   };
 }
 
@@ -76,12 +85,32 @@ async function draw(container) {
 // Draw a figure whose data is loaded, applying its tools and the filters next to it.
 function drawNow(container) {
   const figure = tooled(container, { ...container.base, data: container.base.data.filter((trace) => passes(container, trace)) });
-  container.drawn = true;
   container.off ??= new Set();
-  const data = figure.data.map((trace) => withGaps(themed(trace), figure.layout));
+  const data = withFewBands(container, figure.data).map((trace) => withGaps(themed(trace), figure.layout));
   for (const trace of data) if (container.off.has(entryOf(trace))) trace.visible = false;
-  Plotly.react(container, data, inPageColours(figure.layout), options);
-  if (figure.layout.showlegend !== false) showLegend(container, data);
+  const layout = inPageColours(figure.layout, container.clientHeight);
+  if (figure.layout.showlegend !== false) {
+    showLegend(container, data);
+    container.ends = roomForEnds(container, data);
+    if (container.ends) layout.margin.r = container.ends + 10;
+  }
+  Plotly.react(container, data, layout, options);
+  if (!container.drawn) container.on("plotly_afterplot", () => { if (container.ends !== undefined) placeEnds(container); });
+  container.drawn = true;
+  placeEnds(container);
+}
+
+const BANDS = 4; // the most bands that a figure shows unless asked for all
+
+function isEdge({ mode, line, legendgroup }) {
+  return mode === "lines" && line?.width === 0 && legendgroup !== undefined;
+}
+
+// Return the traces without the bands after the first four of the shown curves, because more of them hide each other.
+function withFewBands(container, data) {
+  if (container.tools?.bands) return data;
+  const banded = [...new Set(data.filter((trace) => isEdge(trace) && !container.off?.has(entryOf(trace))).map(({ legendgroup }) => legendgroup))].slice(0, BANDS);
+  return data.filter((trace) => !isEdge(trace) || banded.includes(trace.legendgroup));
 }
 
 function purge(container) {
@@ -115,7 +144,57 @@ function workByKeys(container) {
   };
 }
 
-// Legends: a button for every model or line, for keys and thumbs
+// Legends: a button for every model or line, for keys and thumbs, at the ends of the lines if they fit there
+
+const MOST_MOVED = 110; // pixels between the end of a line and its label
+const LEAST_WIDTH = 480; // pixels of a figure with labels at the ends of its lines
+
+// Return the width of the labels at the ends of the lines; 0 if they do not fit.
+function roomForEnds(container, data) {
+  const { legend } = container, entries = [...legend.children];
+  const lines = data.filter(({ showlegend }) => showlegend !== false);
+  legend.classList.add("ends");
+  const width = Math.ceil(Math.max(0, ...entries.map(({ offsetWidth }) => offsetWidth)));
+  const height = entries.reduce((sum, { offsetHeight }) => sum + offsetHeight, 0);
+  const fits = !container.crowded && lines.every(({ mode }) => mode?.includes("lines")) && container.clientWidth >= LEAST_WIDTH && width <= 0.36 * container.clientWidth && height <= container.clientHeight - 60;
+  legend.classList.toggle("ends", fits);
+  legend.style.width = fits ? `${width}px` : "";
+  return fits ? width : 0;
+}
+
+// Put the labels at the heights at which their lines end, or as near as the others let them.
+function placeEnds(container) {
+  const { legend, ends, _fullLayout: layout } = container;
+  if (!legend || !layout?.yaxis) return;
+  if (ends && container.clientWidth < LEAST_WIDTH) return drawNow(container);
+  if (!ends) return;
+  const { xaxis, yaxis } = layout;
+  const end = (entry) => {
+    const line = container.data.find((trace) => trace.showlegend !== false && entryOf(trace) === entry);
+    const [x, y] = [numbers(line?.x), numbers(line?.y)];
+    for (let at = y.length - 1; at >= 0; at -= 1) {
+      const [across, up] = [xaxis.d2p(x[at]), yaxis.d2p(y[at])];
+      if (Number.isFinite(y[at]) && Number.isFinite(up) && across <= xaxis._length + 1) return Math.min(Math.max(up, 0), yaxis._length);
+    }
+    return yaxis._length;
+  };
+  const places = [...legend.children].map((node) => ({ node, half: node.offsetHeight / 2, wanted: end(node.entry) + yaxis._offset })).sort((first, second) => first.wanted - second.wanted);
+  let free = 0;
+  for (const place of places) {
+    place.at = Math.max(place.wanted, free + place.half);
+    free = place.at + place.half;
+  }
+  free = container.clientHeight;
+  for (const place of places.reverse()) {
+    place.at = Math.min(place.at, free - place.half);
+    free = place.at - place.half;
+  }
+  if (places.some(({ at, wanted }) => Math.abs(at - wanted) > MOST_MOVED)) {
+    container.crowded = true;
+    return drawNow(container);
+  }
+  for (const { node, half, at } of places) node.style.top = `${at - half}px`;
+}
 
 function entryOf(trace) {
   return trace.meta?.label ?? plain(trace.name ?? "");
@@ -136,7 +215,8 @@ function showLegend(container, data) {
   }
   if ([...legend.children].map((entry) => entry.entry).join("\n") !== [...shown.keys()].join("\n")) {
     legend.replaceChildren(...[...shown.keys()].map((entry) => legendButton(container, entry)));
-    legend.classList.toggle("long", shown.size > 10);
+    legend.classList.toggle("long", shown.size > 12);
+    container.crowded = false;
   }
   for (const entry of legend.children) {
     entry.setAttribute("aria-pressed", String(!container.off.has(entry.entry)));
@@ -260,10 +340,18 @@ function plot(title, lines, { x, y, logarithmic = false, baseline = null, small 
     yaxis: { title: { text: escaped(y ?? "") }, automargin: true, type: logarithmic ? "log" : "linear", exponentformat: "power" },
     margin: { l: 60, r: 16, t: 24, b: 48 }, hovermode: lines.length > 12 ? "closest" : "x unified", showlegend: data.filter((trace) => trace.showlegend !== false).length > 1,
   };
+  const [low, high] = extent(data);
+  if (low === high && !logarithmic) layout.yaxis.range = low === 0 ? [-0.05, 1.05] : [Math.min(0, 2 * low), Math.max(0, 2 * low)];
   container.figure = { data, layout };
   container.rates = rates;
   const drawn = container.longest ? `; of up to ${container.longest} points a line has the first ones and the extremes` : "";
   return element("figure", null, container, element("figcaption", title + drawn));
+}
+
+// Return the lowest and the highest finite value of lines.
+function extent(lines) {
+  const values = lines.flatMap(({ y }) => Array.from(numbers(y))).filter((value) => value !== null && Number.isFinite(value));
+  return [values.reduce((least, value) => Math.min(least, value), Infinity), values.reduce((most, value) => Math.max(most, value), -Infinity)];
 }
 
 function escaped(text) {

@@ -5,6 +5,7 @@ const MADE_HERE = ["view-run", "view-compare", "view-search", "view-missing"]; /
 let newsTag = "";
 let lastAnswer = Date.now();
 const pulse = withAttributes(element("p", ""), { id: "pulse" });
+const training = withAttributes(element("section", null), { id: "training", "aria-label": "Training now" });
 
 async function askForNews() {
   try {
@@ -27,7 +28,40 @@ async function askForNews() {
 function showPulse() {
   const seconds = Math.round((Date.now() - lastAnswer) / 1000);
   const isGone = document.documentElement.dataset.live === "off";
-  pulse.textContent = isGone ? `no answer from the server for ${seconds} s` : `live, ${seconds} s ago`;
+  pulse.textContent = isGone ? `the server is gone: no answer for ${seconds} s` : `live, ${seconds} s ago`;
+}
+
+// Show the runs that train, and the runs to come of a sweep. A run is as far as its last test.
+async function showTraining() {
+  const { sweeps } = await unpack("index");
+  const runs = await loadRuns();
+  const byKey = new Map(runs.map((run) => [run.key, run]));
+  const left = ({ seconds, iterations, total }) => (iterations ? (seconds * (total - iterations)) / iterations : null);
+  const active = runs.filter(({ status }) => status === "running");
+  const rows = active.map((run) => element("li", null,
+    withAttributes(element("a", null, element("bdi", `${run.label} on ${run.condition.label}, seed ${run.seed}`)), { href: `#run-${run.key}` }),
+    withAttributes(element("progress", ""), { max: run.total, value: run.iterations, "aria-label": "share of the training" }),
+    element("span", run.iterations ? `epoch ${run.epochs.toFixed(2)} of ${shownNumber((run.epochs * run.total) / run.iterations)} · ${duration(left(run))} left` : "starting")));
+  training.replaceChildren(...(rows.length ? [element("ul", null, ...rows)] : []), ...sweeps.map((sweep) => queue(sweep, byKey, left)));
+  training.hidden = !training.childNodes.length;
+}
+
+// Return a sweep: how many of its runs have ended, the time that is left, and the runs to come. A run without an
+// estimate is expected to take as long as the others of the sweep.
+function queue(sweep, byKey, left) {
+  const [ended, running, planned] = ["ended", "running", "planned"].map((state) => sweep.filter((run) => run.state === state));
+  const times = [...ended, ...running].map(({ key }) => byKey.get(key)).filter((run) => run?.iterations).map((run) => run.seconds + (run.status === "running" ? left(run) : 0));
+  const usual = times.length ? times.reduce((sum, time) => sum + time, 0) / times.length : null;
+  const rest = [...running.map(({ key }) => (byKey.has(key) ? left(byKey.get(key)) : null) ?? usual), ...planned.map(({ seconds }) => seconds ?? usual)];
+  const seconds = rest.some((time) => time === null) ? null : rest.reduce((sum, time) => sum + time, 0) / Math.max(1, running.length);
+  const shares = running.map(({ key }) => byKey.get(key)).reduce((sum, run) => sum + (run ? run.iterations / run.total : 0), 0);
+  const words = `A sweep of ${sweep.length} runs: ${ended.length} ended, ${running.length} training, ${planned.length} to come`;
+  const summary = element("p", words + (seconds ? `; about ${duration(seconds)} left` : ""), " ", withAttributes(element("progress", ""), { max: sweep.length, value: ended.length + shares, "aria-label": "share of the sweep's runs" }));
+  if (!planned.length) return summary;
+  const list = element("ol", null, ...planned.map(({ label, task }) => element("li", null, element("bdi", `${label} on ${task}`))));
+  const details = element("details", null, element("summary", `the ${planned.length} runs to come`), list);
+  details.open = training.querySelector("details")?.open ?? false;
+  return element("div", null, summary, details);
 }
 
 // Apply the changes to the page. New views, such as those of the first run, require loading the whole page again.
@@ -39,7 +73,7 @@ async function renew(fresh, isFirst) {
   if (!changed.size) return;
   const y = window.scrollY;
   const focused = document.activeElement;
-  for (const part of [".masthead", "#view-runs > .banner"]) renewPart(part, fresh);
+  for (const part of [".masthead", "#view-runs > .statuses"]) renewPart(part, fresh);
   for (const view of views) {
     if (!MADE_HERE.includes(view.id) && view.id !== "view-runs") renewView(view, document.adoptNode(fresh.getElementById(view.id)));
   }
@@ -53,6 +87,7 @@ async function renew(fresh, isFirst) {
     if (before) Plotly.relayout(container, before);
   }
   await renewRuns();
+  await showTraining();
   const { name } = route() ?? {};
   const [, kind, key] = /^(run|search)-(.+)$/s.exec(name ?? "") ?? [];
   if (kind) await FILLED[kind](key);
@@ -130,11 +165,11 @@ function ranges(layout) {
 
 // Read the table of runs again, with the same filters and order.
 async function renewRuns() {
-  if (!allRuns || !runForm) return;
+  allRuns = null;
+  if (!runForm) return;
   const { status } = runForm.elements;
   const chosen = status.value;
   status.length = 1; // keep "all"; the other options are filled in from the runs
-  allRuns = null;
   await loadRuns();
   status.value = chosen;
   if (document.getElementById("view-runs").hidden) return;
@@ -145,5 +180,7 @@ async function renewRuns() {
 }
 
 document.querySelector("header").append(pulse);
+document.querySelector("header").after(training);
+showTraining();
 setInterval(showPulse, 1000);
 askForNews();

@@ -53,7 +53,7 @@ async function show(isFirst = false) {
     if (leads) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.querySelector(".menu")?.removeAttribute("open");
+  for (const menu of document.querySelectorAll(".menu")) menu.open = false;
   const heading = view.querySelector("h2");
   document.title = [heading?.textContent, "orthobench"].filter(Boolean).join(" – ");
   if (view.id === "view-runs") renderRows(true);
@@ -89,10 +89,11 @@ function rememberPlace() {
 // Printing: every figure appears as its still picture; figures without one are drawn in light colours
 
 function beforePrint() {
+  if ("alone" in document.documentElement.dataset) return;
   printing = true;
   const view = views.find((other) => !other.hidden);
   if (!view) return;
-  for (const details of view.querySelectorAll("details:not(.tools, .tools details)")) {
+  for (const details of view.querySelectorAll("details:is(.paper-claims, .claims-of-all, .board)")) {
     if (!details.open) details.dataset.closed = "";
     details.open = true;
   }
@@ -111,6 +112,7 @@ function beforePrint() {
 }
 
 function afterPrint() {
+  if ("alone" in document.documentElement.dataset) return;
   printing = false;
   for (const details of document.querySelectorAll("details[data-closed]")) {
     details.open = false;

@@ -33,6 +33,14 @@ function secondsPerEpoch(run) {
   return run.epochs ? run.seconds / run.epochs : null;
 }
 
+// Return how a run ended, in a few words.
+function ending(run) {
+  const at = run.iterations.toLocaleString("en"), total = run.total.toLocaleString("en");
+  if (run.status === "finished") return run.solved ? `solved at ${at}` : `${run.metric} ${shownNumber(run.end)}`;
+  if (run.status === "running") return `running, at ${at} of ${total}`;
+  return run.status === "interrupted" ? `stopped at ${at} of ${total}` : `${run.status} at ${at}`;
+}
+
 async function fillRun(key) {
   const run = await runRecord(key);
   const view = document.getElementById("view-run");
@@ -60,16 +68,19 @@ async function fillRun(key) {
       }));
   }
   const better = run.end === null || run.baseline === null ? null : run.condition.goal === "min" ? run.end < run.baseline : run.end > run.baseline;
+  const { status, ...facts } = run.facts;
   const result = [
     [`test ${run.metric}, end`, shownNumber(run.end)], [`test ${run.metric}, last`, shownNumber(run.final)], [`test ${run.metric}, best`, shownNumber(run.best)],
     ["baseline, the best predictor without memory", shownNumber(run.baseline)], ["better than the baseline", better === null ? "–" : better ? "yes" : "no"],
-    ["epochs", shownNumber(run.epochs)], ["parameters", run.parameters.toLocaleString("en")], ["seconds in all", shownNumber(run.seconds)], ...Object.entries(run.facts),
+    ["epochs", shownNumber(run.epochs)], ["parameters", run.parameters.toLocaleString("en")], ["time", duration(run.seconds)],
+    ...Object.entries(run.phases).sort(([, first], [, second]) => second - first).map(([phase, seconds]) => [phase === "cpu" ? "processor time, all threads" : `time of ${phase}`, duration(seconds)]),
+    ["peak memory", shownBytes(run.memory)], ...Object.entries(facts),
   ];
   const back = element("p", null, link(`#${run.condition.key}`, run.title), " · ", link(`#runs?condition=${encodeURIComponent(run.condition.key)}&q=${encodeURIComponent(`seed=${run.seed}`)}`, "runs of this task and seed"), " · ", link(`#runs?model=${encodeURIComponent(run.model)}`, "runs of this model"));
   for (const [place, text] of appearances[key] ?? []) back.append(" · ", link(`#${place}`, text));
   view.replaceChildren(
-    element("h2", `Run ${key}`),
-    element("p", null, element("bdi", run.label), ` on ${run.title}, seed ${run.seed}`, ...(run.facts.tags ? [" · ", element("bdi", run.facts.tags)] : [])),
+    element("h2", `${run.label} on ${run.condition.label}, seed ${run.seed}: ${ending(run)}`),
+    element("p", null, chip(status), " run ", element("code", key), ...(run.facts.tags ? [" · ", element("bdi", run.facts.tags)] : []), ...(run.facts.message ? [" · ", element("bdi", run.facts.message)] : [])),
     withAttributes(back, { class: "note" }), plots,
     element("h3", "To reproduce this run"), element("pre", command), copyButton(command),
     element("h3", "Result"), tableOf("Result", [], result),

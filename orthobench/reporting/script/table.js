@@ -1,10 +1,12 @@
-// The table of all runs: filters, search, order and ticks are all in the address; rows are created as they scroll into view.
+// The table of runs, or of models over their seeds: filters, search, columns, order and ticks are all in the address, and
+// rows are created as they scroll into view.
 
 const runForm = document.getElementById("run-filters");
 const runBox = document.getElementById("run-table");
 const ROW_HEIGHT = 52; // as in the style sheet
 const MOST_SETTINGS = 8;
-const runState = { sort: "", desc: false, condition: "", picks: new Set() };
+const isNarrow = window.matchMedia("(max-width: 44rem)");
+const runState = { sort: "", desc: false, condition: "", variant: "", columns: [], picks: new Set() };
 let allRuns = null;
 let shownRuns = [];
 let runColumns = [];
@@ -17,7 +19,7 @@ async function loadRuns() {
     const record = Object.fromEntries(columns.map((name, number) => [name, row[number]]));
     const own = variants[record.variant];
     const condition = conditions[own.condition];
-    return { ...record, label: own.label, model: own.model, parameters: own.parameters, settings: own.settings, title: condition.title, task: condition.task, metric: condition.metric, baseline: condition.baseline, condition };
+    return { ...record, label: own.label, model: own.model, group: own.key, parameters: own.parameters, settings: own.settings, title: condition.title, task: condition.task, metric: condition.metric, baseline: condition.baseline, condition };
   });
   const statuses = [...new Set(allRuns.map(({ status }) => status))].sort();
   runForm?.elements.status.append(...statuses.map((status) => element("option", status)));
@@ -36,6 +38,8 @@ async function showRuns(state) {
   runState.sort = state.sort ?? "";
   runState.desc = state.desc === "1";
   runState.condition = state.condition ?? "";
+  runState.variant = state.variant ?? "";
+  runState.columns = (state.columns ?? "").split(",").filter(Boolean);
   runState.picks = new Set((state.pick ?? "").split(",").filter(Boolean));
   refreshRuns();
 }
@@ -43,19 +47,52 @@ async function showRuns(state) {
 function refreshRuns() {
   const chosen = formState(runForm);
   const words = (chosen.q ?? "").toLowerCase().split(/\s+/).filter(Boolean);
-  shownRuns = allRuns.filter((run) =>
+  const runs = allRuns.filter((run) =>
     ["task", "model", "status"].every((name) => !chosen[name] || run[name] === chosen[name]) &&
     (!chosen.seed || String(run.seed) === chosen.seed) && (!chosen.tag || run.tags.includes(chosen.tag)) &&
-    (!runState.condition || run.condition.key === runState.condition) && words.every((word) => haystack(run).includes(word)));
-  runColumns = columnsFor(shownRuns);
-  const by = runColumns.find(({ name }) => name === runState.sort);
-  if (by) shownRuns.sort((first, second) => compareValues(by.value(first), by.value(second), runState.desc));
-  const parts = [`${shownRuns.length} of ${allRuns.length} runs`, ...(runState.condition ? [`on ${shownRuns[0]?.title ?? "one task"} alone`] : [])];
-  runForm.querySelector("output").textContent = parts.join(", ");
+    (!runState.condition || run.condition.key === runState.condition) && (!runState.variant || run.group === runState.variant) &&
+    words.every((word) => haystack(run).includes(word)));
+  shownRuns = chosen.group ? overSeeds(runs, chosen.group) : runs;
+  const known = columnsFor(runs, Boolean(chosen.group));
+  runColumns = known.filter(({ name, isUsual }, number) => !number || (runState.columns.length ? runState.columns.includes(name) : isUsual));
+  const by = known.find(({ name }) => name === runState.sort);
+  if (by) shownRuns.sort((first, second) => (by.within ? compareValues(by.within(first), by.within(second), false) : 0) || compareValues(by.order(first), by.order(second), runState.desc));
+  const counted = chosen.group ? `${shownRuns.length} models with ${runs.length} of ${allRuns.length} runs` : `${runs.length} of ${allRuns.length} runs`;
+  const narrowed = runState.variant ? `${runs[0]?.label} on ${runs[0]?.title} alone` : runState.condition ? `on ${runs[0]?.title ?? "one task"} alone` : "";
+  runForm.querySelector("output").textContent = [counted, narrowed].filter(Boolean).join(", ");
+  offerColumns(known);
   headRuns();
   runBox.scrollTop = 0;
   renderRows(true);
   showPicks();
+}
+
+// Return a row for the runs that differ by the seed alone, with the median or the mean of their results and the range.
+function overSeeds(runs, kind) {
+  const groups = new Map();
+  for (const run of runs) groups.set(run.group, [...(groups.get(run.group) ?? []), run]);
+  return [...groups].map(([key, own]) => {
+    const counts = new Map();
+    for (const { status } of own) counts.set(status, (counts.get(status) ?? 0) + 1);
+    const [end, best] = ["end", "best"].map((name) => middle(own, name, kind));
+    const seconds = own.reduce((sum, run) => sum + run.seconds, 0) / own.length;
+    const tags = [...new Set(own.flatMap((run) => run.tags))];
+    return { ...own[0], key, runs: own, counts, end: end.value, ends: end, best: best.value, bests: best, seconds, tags };
+  });
+}
+
+// Return the median or the mean of a result over seeds, with its range. A diverged run is the worst of a median; a mean
+// leaves it out, and runs without a result count nowhere.
+function middle(runs, name, kind) {
+  const sign = runs[0].condition.goal === "min" ? 1 : -1;
+  const own = runs.filter((run) => run[name] !== null && (name === "best" || run.status !== "diverged"));
+  const values = own.map((run) => run[name]).sort((first, second) => sign * (first - second));
+  const lost = name === "end" ? runs.filter(({ status }) => status === "diverged").length : 0;
+  const range = { low: Math.min(...values), high: Math.max(...values), count: values.length + lost };
+  if (kind === "mean") return { ...range, value: values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null };
+  const ranked = [...values, ...Array(lost).fill(null)];
+  const [first, second] = [Math.floor((ranked.length - 1) / 2), Math.ceil((ranked.length - 1) / 2)].map((at) => ranked[at] ?? null);
+  return { ...range, value: first === null || second === null ? null : (first + second) / 2 };
 }
 
 // Compare two values of a column; missing values come last in both orders.
@@ -66,9 +103,10 @@ function compareValues(first, second, desc) {
   return desc ? -order : order;
 }
 
-// Return the columns, with one for each setting in which the shown runs differ.
-function columnsFor(runs) {
-  const column = (name, value, { title = name, shown = null, width = 7, numeric = false } = {}) => ({ name, value, title, shown, width, numeric });
+// Return all columns, with one for each setting in which the shown runs differ. `isUsual`: shown unless the reader chooses
+// others. `order` is the value by which rows are sorted. Results are sorted within their metric, the best first.
+function columnsFor(runs, grouped) {
+  const column = (name, value, { title = name, shown = null, width = 6, numeric = false, isUsual = true, order = value, within = null } = {}) => ({ name, value, title, shown, width, numeric, isUsual, order, within });
   const values = new Map();
   for (const settings of new Set(runs.map((run) => run.settings))) {
     for (const [name, value] of Object.entries(settings)) {
@@ -78,23 +116,46 @@ function columnsFor(runs) {
   }
   const several = new Set(runs.map((run) => run.settings)).size;
   const differing = [...values].filter(([name, found]) => found.size > 1 || (found.size && several > 1 && !everyHas(runs, name))).map(([name]) => name);
-  const numeric = { numeric: true };
+  const usual = differing.filter((name) => everyHas(runs, name)).slice(0, MOST_SETTINGS);
+  const result = (name) => ({
+    shown: grouped ? (run) => rangeCell(run[name + "s"], run) : null, numeric: true, width: grouped ? 11 : 6, within: (run) => run.metric,
+    order: (run) => (run[name] === null ? null : (run.condition.goal === "min" ? 1 : -1) * run[name]),
+  });
+  const rare = { isUsual: false };
   return [
-    column("model", (run) => run.label, { title: "run", shown: runHeading, width: 17 }),
-    column("task", (run) => run.title, { width: 11 }),
-    column("seed", (run) => run.seed, { width: 4.5, numeric: true }),
-    column("status", (run) => run.status, { shown: statusCell, width: 9 }),
-    column("end", (run) => run.end, numeric),
-    column("best", (run) => run.best, numeric),
-    column("baseline", (run) => run.baseline, numeric),
-    column("metric", (run) => run.metric, { width: 9 }),
-    ...differing.slice(0, MOST_SETTINGS).map((name) => column(name, (run) => run.settings[name] ?? null, { width: 9 })),
-    column("epochs", (run) => run.epochs, numeric),
-    column("parameters", (run) => run.parameters, { numeric: true, width: 8 }),
-    column("seconds", (run) => run.seconds, numeric),
-    column("started", (run) => run.started, { width: 10 }),
-    ...(runs.some(({ tags }) => tags.length) ? [column("tags", (run) => run.tags.join(", "), { width: 10 })] : []),
+    column("model", (run) => run.label, { title: grouped ? "model" : "run", shown: grouped ? groupHeading : runHeading, width: 18 }),
+    column("task", (run) => run.condition.label, { width: 12 }),
+    grouped ? column("seed", (run) => run.runs.length, { title: "seeds", width: 4.5, numeric: true }) : column("seed", (run) => run.seed, { width: 4.5, numeric: true }),
+    column("status", (run) => run.status, { shown: statusCell, width: 10 }),
+    column("end", (run) => run.end, result("end")),
+    column("best", (run) => run.best, result("best")),
+    column("baseline", (run) => run.baseline, { numeric: true }),
+    column("metric", (run) => run.metric, { width: 8 }),
+    ...(runs.some(({ tags }) => tags.length) ? [column("tags", (run) => run.tags.join(", "), { width: 8 })] : []),
+    ...differing.map((name) => column(name, (run) => run.settings[name] ?? null, { width: 8, isUsual: usual.includes(name) })),
+    column("parameters", (run) => run.parameters, { numeric: true, width: 7 }),
+    column("seconds", (run) => run.seconds, { title: "time", shown: (run) => element("bdi", duration(run.seconds)) }),
+    column("epochs", (run) => run.epochs, { numeric: true, ...rare }),
+    ...(grouped ? [] : [
+      column("final", (run) => run.final, { ...result("final"), ...rare }),
+      column("iterations", (run) => run.iterations, { numeric: true, width: 7, ...rare }),
+      column("started", (run) => run.started, { width: 9, ...rare }),
+    ]),
   ];
+}
+
+// Fill the list of columns, in which the shown ones are ticked.
+function offerColumns(known) {
+  const list = document.getElementById("run-columns");
+  const box = ({ name, title }) => {
+    const tick = withAttributes(element("input", null), { type: "checkbox", value: name });
+    tick.checked = runColumns.some((column) => column.name === name);
+    return element("label", null, tick, element("bdi", title));
+  };
+  const names = known.slice(1).map(({ name }) => name).join();
+  if (list.dataset.names !== names) list.replaceChildren(...known.slice(1).map(box));
+  else for (const tick of list.querySelectorAll("input")) tick.checked = runColumns.some(({ name }) => name === tick.value);
+  list.dataset.names = names;
 }
 
 function everyHas(runs, name) {
@@ -113,14 +174,30 @@ function runHeading(run) {
   return element("span", null, tick, withAttributes(element("a", null, element("bdi", run.label), " ", element("code", run.key.slice(0, 10))), { href: `#run-${run.key}`, title: run.label }));
 }
 
+function groupHeading(group) {
+  return withAttributes(element("a", null, element("bdi", group.label)), { href: `#runs?variant=${encodeURIComponent(group.key)}`, title: `the runs of ${group.label}` });
+}
+
+function chip(status, text = status) {
+  return withAttributes(element("span", text), { class: `chip s-${status}` });
+}
+
 function statusCell(run) {
-  return element("bdi", run.message ? `${run.status}: ${run.message}` : run.status);
+  if (run.counts) return element("span", null, ...[...run.counts].flatMap(([status, count]) => [chip(status, `${count} ${status}`), " "]));
+  const share = run.status === "running" && run.total ? ` ${Math.floor((100 * run.iterations) / run.total)} %` : "";
+  return withAttributes(element("span", null, chip(run.status, run.status + share), ...(run.message ? [" ", element("bdi", run.message)] : [])), run.message ? { title: run.message } : {});
+}
+
+function rangeCell({ value, low, high, count }, run) {
+  if (!count) return element("bdi", "–");
+  const range = count > 1 && low < high ? withAttributes(element("span", `${shownNumber(low)} to ${shownNumber(high)}`), { class: "pm" }) : "";
+  return element("bdi", value === null ? (run.counts.has("diverged") ? "diverged" : "–") : shownNumber(value), range);
 }
 
 function headRuns() {
   const heads = runColumns.map(({ name, title, width }) => {
     const sort = button(title, () => {
-      runState.desc = runState.sort === name ? !runState.desc : false;
+      runState.desc = runState.sort === name && !runState.desc;
       runState.sort = name;
       rememberRuns();
       refreshRuns();
@@ -131,9 +208,10 @@ function headRuns() {
     head.style.width = `${width}rem`;
     return head;
   });
+  if (isNarrow.matches) heads[0].style.width = "10rem"; // it stays in sight
   runBox.querySelector("thead").replaceChildren(element("tr", null, ...heads));
   const table = runBox.querySelector("table");
-  table.style.width = `${runColumns.reduce((sum, { width }) => sum + width, 0)}rem`;
+  table.style.width = `${heads.reduce((sum, { style }) => sum + Number.parseFloat(style.width), 0)}rem`;
   table.setAttribute("aria-rowcount", shownRuns.length + 1);
 }
 
@@ -182,13 +260,15 @@ function runRow(run, number) {
     const content = shown ? shown(run) : element("bdi", numeric && typeof value(run) === "number" ? shownNumber(value(run)) : shownValue(value(run)));
     const cell = element(column ? "td" : "th", null, withAttributes(element("div", null, content), { class: "clamp" }));
     if (!column) cell.scope = "row";
+    if (numeric) cell.className = "number";
     return cell;
   });
   return withAttributes(element("tr", null, ...cells), { "data-run": run.key, "aria-rowindex": number + 2 });
 }
 
 function rememberRuns() {
-  rememberIn("runs", { ...formState(runForm), condition: runState.condition, sort: runState.sort, desc: runState.desc ? "1" : "", pick: [...runState.picks].join(",") });
+  const { condition, variant, sort, desc, columns, picks } = runState;
+  rememberIn("runs", { ...formState(runForm), condition, variant, sort, desc: desc ? "1" : "", columns: columns.join(","), pick: [...picks].join(",") });
 }
 
 function showPicks() {
@@ -209,8 +289,13 @@ function startRuns() {
   for (const event of ["input", "change"]) runForm.addEventListener(event, changed);
   runForm.addEventListener("submit", (event) => event.preventDefault());
   runForm.addEventListener("reset", () => {
-    runState.condition = "";
+    Object.assign(runState, { condition: "", variant: "", columns: [] });
     setTimeout(changed);
+  });
+  const list = document.getElementById("run-columns");
+  list.addEventListener("change", () => {
+    runState.columns = ["model", ...[...list.querySelectorAll("input:checked")].map(({ value }) => value)];
+    changed();
   });
   document.getElementById("untick").addEventListener("click", () => {
     runState.picks.clear();

@@ -1,16 +1,18 @@
-// The tools below a figure: the unit of x, a logarithmic y axis, smoothing, its data, its picture and its command.
+// The bar below a figure: the unit of x, a logarithmic y axis, smoothing, bands, its data, its picture and its command.
 
 const UNITS = ["epoch", "iteration", "seconds"];
 const UNSMOOTHED = "nothing";
 const ROWS = 500; // the most rows in the data table; the CSV file has all
 
+const WIDTHS = { "6.75 in": 6.75, "3.25 in": 3.25 }; // of two columns of a paper, and of one
+
 function addTools(container) {
   const figure = container.closest("figure");
   if (!figure || container.tools) return;
-  container.tools = { unit: null, log: null, smooth: 0 };
-  const details = withAttributes(element("details", null, element("summary", "Tools and data")), { class: "tools" });
-  details.addEventListener("toggle", () => { if (details.open && details.children.length === 1) fillTools(container, details); });
-  figure.append(details);
+  container.tools = { unit: null, log: null, smooth: 0, bands: false, inches: 6.75 };
+  const bar = withAttributes(element("div", null), { class: "tools", role: "group", "aria-label": "Tools of this figure" });
+  fillTools(container, bar);
+  container.after(bar);
 }
 
 function axisTitle(layout, name) {
@@ -28,36 +30,48 @@ function isCourse({ data }) {
   return data.length > 0 && data.every(({ type }) => !type || type === "scatter");
 }
 
-function fillTools(container, details) {
+function fillTools(container, bar) {
   const { base, tools } = container;
   const name = fileName(container);
-  const controls = element("p", null);
   const change = (act) => (event) => { act(event.target); draw(container); };
+  const ticked = (label, checked, act) => {
+    const box = withAttributes(element("input", null), { type: "checkbox" });
+    box.checked = checked;
+    box.addEventListener("change", change(act));
+    return element("label", null, box, label);
+  };
   const unit = unitOf(base.layout);
-  if (unit) controls.append(choice("x", UNITS.filter((other) => other === unit || canConvert(container, other)), unit, change(({ value }) => { tools.unit = value; })));
+  const units = unit ? UNITS.filter((other) => other === unit || canConvert(container, other)) : [];
+  if (units.length > 1) bar.append(choice("x", units, unit, change(({ value }) => { tools.unit = value; })));
   if (isCourse(base)) {
-    const log = withAttributes(element("input", null), { type: "checkbox" });
-    log.checked = base.layout.yaxis?.type === "log";
-    log.addEventListener("change", change(({ checked }) => { tools.log = checked; }));
-    controls.append(element("label", null, log, "log y"));
+    if (!base.layout.yaxis?.ticktext) bar.append(ticked("log y", base.layout.yaxis?.type === "log", ({ checked }) => { tools.log = checked; }));
     const lines = base.data.some(({ mode }) => mode?.includes("lines"));
     const widths = lines ? windowsOf(base) : [];
     if (widths.length) {
       const word = unit === "seconds" ? unit : unit && unit + "s";
       const choices = [[UNSMOOTHED, 0], ...widths.map((width) => [[shownNumber(width), word].filter(Boolean).join(" "), width])];
-      controls.append(choice("smooth over", choices.map(([text]) => text), UNSMOOTHED, change(({ selectedIndex }) => { tools.smooth = choices[selectedIndex][1]; })));
+      bar.append(choice("smooth", choices.map(([text]) => text), UNSMOOTHED, change(({ selectedIndex }) => { tools.smooth = choices[selectedIndex][1]; })));
     }
+    if (new Set(base.data.filter(isEdge).map(({ legendgroup }) => legendgroup)).size > BANDS) bar.append(ticked("all bands", false, ({ checked }) => { tools.bands = checked; }));
   }
-  if (container.longest) controls.append("The page does not have all points, so it saves none; orthobench db export writes all.");
-  else controls.append(
+  if (container.longest) bar.append("The page does not have all points, so it saves none; orthobench db export writes all.");
+  else bar.append(
     button("CSV", () => download(name + ".csv", csvOf(container), "text/csv")),
-    button("SVG", () => picture(container, "svg").then((image) => download(name + ".svg", image))),
-    button("PNG", () => picture(container, "png").then((image) => download(name + ".png", image))),
+    button("SVG", () => picture(container, "svg").then((image) => download(`${name}-${tools.inches}in.svg`, image))),
+    button("PDF", () => printAlone(container, `${name}-${tools.inches}in`)),
   );
-  const data = element("details", null, element("summary", "Data table"));
-  data.addEventListener("toggle", () => { if (data.open && data.children.length === 1) data.append(...dataTable(container)); });
-  details.append(controls, ...(container.longest ? [] : [data]));
-  commandOf(container).then((command) => { if (command) details.append(element("pre", command), copyButton(command)); });
+  const more = element("details", null, element("summary", "More"));
+  more.addEventListener("toggle", async () => {
+    if (!more.open || more.children.length > 1) return;
+    if (!container.longest) {
+      const width = choice("width of pictures", Object.keys(WIDTHS), "6.75 in", ({ target }) => { tools.inches = WIDTHS[target.value]; });
+      const png = button("PNG", () => picture(container, "png").then((image) => download(`${name}-${tools.inches}in.png`, image)));
+      more.append(element("p", null, width, png), ...dataTable(container));
+    }
+    const command = await commandOf(container);
+    if (command) more.append(element("pre", command), copyButton(command));
+  });
+  bar.append(more);
 }
 
 function choice(label, values, chosen, act) {
@@ -162,13 +176,13 @@ function isArrow({ marker }) {
 }
 
 // Return whether a trace marks places on a line, where seeds end; it has no points of its own.
-function isMark({ mode, showlegend, legendgroup }) {
-  return mode === "markers+text" && showlegend === false && Boolean(legendgroup);
+function isMark({ mode, text, showlegend, legendgroup }) {
+  return mode === "markers" && Array.isArray(text) && showlegend === false && Boolean(legendgroup);
 }
 
 // Return whether a trace is the line below a logarithmic figure, at which edges of bands are drawn that are 0.
-function isFloor({ mode }) {
-  return mode === "lines+text";
+function isFloor({ name }) {
+  return name?.startsWith("gaps: ") ?? false;
 }
 
 // Return the words of a line's marks by x.
@@ -184,7 +198,8 @@ function* points(container) {
   const floor = data.filter(isFloor).map(({ y }) => numbers(y)[0] * 1.001).at(0) ?? 0; // curves have five digits
   for (const trace of data.filter((other) => !isMark(other) && !isFloor(other))) {
     const edge = trace.meta && trace.showlegend === false && trace.line?.width === 0 && (trace.fill ? "lowest seed" : "highest seed");
-    const label = [entryOf(trace), edge, trace.isMean && "moving mean"].filter(Boolean).join(", ");
+    const published = trace.marker?.symbol === "diamond-open" && trace.mode === "markers" && "published";
+    const label = [entryOf(trace), edge, published, trace.isMean && "moving mean"].filter(Boolean).join(", ");
     if (trace.type === "heatmap") {
       const rows = Array.isArray(trace.z) ? trace.z.map(numbers) : [];
       for (const [row, values] of rows.entries()) for (const [column, exponent] of values.entries()) if (Number.isFinite(exponent)) yield [label || "value", numbers(trace.x)[column], numbers(trace.y)[row], 10 ** exponent];
@@ -220,13 +235,49 @@ function dataTable(container) {
   return [tableOf("Data of the figure", headings(container), rows), ...(left ? [element("p", `${left} more rows are in the CSV file.`)] : [])];
 }
 
-// Return a picture in light colours, with its legend.
+// Return a picture for a paper: of the width of one or two columns, with 8 pt text, in light colours, its legend below.
 async function picture(container, format) {
-  const { data, layout } = tooled(container, container.base);
-  const shown = data.filter((trace) => !container.off?.has(entryOf(trace))).map((trace) => withGaps(trace, layout));
-  const light = { ...layout, paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff", showlegend: layout.showlegend !== false, legend: { orientation: "h", y: -0.25 } };
+  const { data, layout } = tooled(container, container.base), { inches } = container.tools;
+  const text = 32 / 3, width = 96 * inches; // pixels
+  const small = ({ line, marker, ...trace }) => ({
+    ...trace, ...(line && { line: { ...line, width: 0.65 * (line.width ?? 2) } }),
+    ...(marker && { marker: { ...marker, size: Array.isArray(marker.size) ? marker.size.map((size) => 0.6 * size) : 0.6 * (marker.size ?? 6) } }),
+  });
+  const shown = withFewBands(container, data).filter((trace) => !container.off?.has(entryOf(trace))).map((trace) => small(withGaps(trace, layout)));
+  const names = layout.showlegend === false ? [] : shown.filter(({ showlegend, name }) => showlegend !== false && name).map(entryOf);
+  let [lines, filled] = [names.length && 1, 0]; // of the legend, 20 pixels high, with about 6 pixels a letter
+  for (const name of names) {
+    const wide = 6 * name.length + 62;
+    if (filled && filled + wide > width) [lines, filled] = [lines + 1, 0];
+    filled += wide;
+  }
+  const rows = layout.yaxis?.ticktext?.length ?? 0;
+  const plot = Math.max(inches > 4 ? 250 : 190, 15 * rows + 50), height = plot + 20 * lines + 6;
+  const axis = (own, letters) => ({ ...own, automargin: true, title: { ...broken(own?.title, letters), font: { size: text }, standoff: 4 }, tickfont: { size: own?.type === "log" ? text / 1.25 : text }, gridcolor: "#e4e4e4", linecolor: "#000000", showline: true, zeroline: false });
+  const light = {
+    ...layout, paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff", showlegend: names.length > 0,
+    font: { size: text, family: "Arial, Liberation Sans, sans-serif", color: "#000000" }, margin: { l: 40, r: 14, t: 8, b: 34 + 20 * lines },
+    xaxis: axis(layout.xaxis, width / 6), yaxis: axis(layout.yaxis, (plot - 50) / 6),
+    legend: { orientation: "h", xref: "container", x: 0, yref: "container", y: 5 / height, yanchor: "bottom", maxheight: 20 * lines + 20, tracegroupgap: 0, font: { size: text } },
+  };
   await plotly();
-  return Plotly.toImage({ data: shown, layout: light }, { format, width: 900, height: 540, scale: format === "png" ? 2 : 1 });
+  return Plotly.toImage({ data: shown, layout: light }, { format, width, height, scale: format === "png" ? 600 / 96 : 1 });
+}
+
+// Print one figure alone on a page of its own size: what the browser saves as PDF then has lines, not pixels.
+async function printAlone(container, name) {
+  const image = element("img", null), { title } = document;
+  image.src = await picture(container, "svg");
+  await image.decode();
+  const size = `${image.naturalWidth}px ${image.naturalHeight}px`;
+  const sheet = withAttributes(element("div", null, element("style", `@page { size: ${size}; margin: 0; }`), image), { class: "alone" });
+  document.body.append(sheet);
+  document.documentElement.dataset.alone = "";
+  document.title = name;
+  window.print();
+  delete document.documentElement.dataset.alone;
+  document.title = title;
+  sheet.remove();
 }
 
 // Return the command that measures what the figure shows: the paper's, the study's, or one per variant.

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
+from support.pages import block
 from support.served import make_database, served
 
 from orthobench import api
+from orthobench.cli.serve import live_page
 from orthobench.errors import OrthobenchError
+from orthobench.location import Location
 from orthobench.reporting.web import serve as serving
 from orthobench.store import MetricRow, open_store
 from orthobench.store.open import open_read_only
 from orthobench.store.sqlite import log_size
+from orthobench.training.checkpoint import announced, checkpoint_root, checkpoints_at
 
 
 @pytest.fixture
@@ -167,3 +174,35 @@ def test_signal_ends_the_server_cleanly(database, tmp_path, number):
     assert process.returncode == 0
     assert errors.decode() == "the server has stopped\n"
     assert log_size(Path(database)) == 0
+
+
+def test_page_lists_the_runs_of_a_sweep_until_it_ends(renewed, database):
+    def states():
+        return [[run["state"] for run in sweep] for sweep in block(ask(renewed)[1].decode(), "index")["sweeps"]]
+
+    assert states() == []
+    with open_store(database) as store:
+        (run,) = store.runs()
+        with announced(checkpoint_root(database), [{"key": run.key}, {"key": "0" * 16}]):
+            assert states() == [["planned", "planned"]]  # the sweep begins after the run's last change
+            store.log(run.id, [MetricRow("test", "mse", 11, 44, 0.1)], [], {"iterations": 44})
+            assert states() == [["ended", "planned"]]
+    assert states() == []
+
+
+def test_killed_run_is_shown_as_interrupted(renewed, database):
+    with open_store(database) as store:
+        (run,) = store.runs()
+        store.update(run.id, {"status": "running"})
+        with checkpoints_at(checkpoint_root(database), run.key).lock():
+            assert "running" in block(ask(renewed)[1].decode(), "index")["rows"][0]
+    assert "interrupted" in block(ask(renewed)[1].decode(), "index")["rows"][0]
+
+
+def test_sweep_serves_its_page_at_a_free_port_until_it_ends(capsys, database):
+    with live_page(Location.of(database)), live_page(Location.of(database)):
+        addresses = re.findall(r"http://127\.0\.0\.1:(\d+)/", capsys.readouterr().err)
+        assert len({*addresses}) == 2
+        assert urllib.request.urlopen(f"http://127.0.0.1:{addresses[1]}/", timeout=20).status == 200
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        urllib.request.urlopen(f"http://127.0.0.1:{addresses[1]}/", timeout=20)

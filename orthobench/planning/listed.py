@@ -1,4 +1,4 @@
-"""An ordered list of runs of papers in a TOML file, which `orthobench reproduce --file` trains.
+"""An ordered list of runs in a TOML file, which `orthobench reproduce --file` trains.
 
 [[runs]]
 paper = "helfrich2018"
@@ -20,6 +20,15 @@ figure = "2"
 models = ["lstm"]
 best_of = "rates"
 settings = { max_iterations = "none" }
+
+[[runs]] # the runs of a study
+study = "state-tracking"
+seeds = 3
+
+[[runs]] # the runs of a task, as in `orthobench sweep`
+task = "adding"
+models = ["scornn", "torch.nn:GRU"]
+preset = "quick"
 """
 
 from __future__ import annotations
@@ -32,20 +41,23 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from orthobench.arguments import check_tag
+from orthobench.arguments import Preset, check_tag
 from orthobench.errors import UsageError, unknown
-from orthobench.papers import find_paper
+from orthobench.papers import find_paper, find_study
 from orthobench.planning import MAX_SEEDS
-from orthobench.planning.paper import resolve_experiments, restrict
-from orthobench.planning.plan import SweepRun
+from orthobench.planning.paper import resolve_experiments, restrict, study_runs
+from orthobench.planning.plan import SweepRun, resolve_grid
 from orthobench.plugins import Catalog
-from orthobench.settings import read_toml
+from orthobench.settings import read_toml, text
 from orthobench.store import Run, Status
 
 _logger = logging.getLogger(__name__)
 
 EXPECTED = {
     "paper": 'the key of a paper, such as "helfrich2018"',
+    "study": 'the name of a study, such as "state-tracking"',
+    "task": 'the name of a task, such as "adding"',
+    "preset": '"paper" or "quick"',
     "table": 'the number of a table, such as "1"',
     "figure": 'the number of a figure, such as "1"',
     "models": 'a list of models, such as ["scornn", "lstm"]',
@@ -61,12 +73,15 @@ Find = Callable[[Sequence[str]], Sequence[Run]]
 """Returns the stored records of the runs with these keys."""
 
 
-class PaperRuns(BaseModel):
-    """Runs of one paper; the fields are named like the options of `orthobench reproduce`."""
+class ListedRuns(BaseModel):
+    """Runs of a paper, a study or a task; the fields are named like the options of the commands that train them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    paper: Name = Field(description="the paper's key")
+    paper: Name | None = Field(None, description="a paper's key")
+    study: Name | None = Field(None, description="the name of a study")
+    task: Name | None = Field(None, description="a task, with models")
+    preset: Preset | None = Field(None, description="of a study or task: paper (the default) or quick")
     table: Name | None = Field(None, description="restrict to this table")
     figure: Name | None = Field(None, description="restrict to this figure")
     models: list[Name] | None = Field(None, min_length=1, description="restrict to these models")
@@ -76,6 +91,20 @@ class PaperRuns(BaseModel):
     best_of: Name | None = Field(None, description="take the settings of the best of the earlier entries with this tag")
     seeds: int = Field(1, ge=1, le=MAX_SEEDS, description="how many seeds: 0, 1, 2, ...")
 
+    def check(self) -> None:
+        """Check that the entry says what it trains, and nothing that does not apply.
+
+        Raises:
+            UsageError: one line that names the fix.
+        """
+        kinds = [kind for kind in OTHERS if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            raise UsageError("name either a paper, a study, or a task with models")
+        if self.task is not None and self.models is None:
+            raise UsageError("a task needs models: add a list such as models = ['scornn', 'lstm']")
+        if unread := sorted(self.model_fields_set & OTHERS[kinds[0]]):
+            raise UsageError(f"{', '.join(unread)} does not apply to a {kinds[0]}: leave it out")
+
     def resolve(self, catalog: Catalog, chosen: Mapping[str, Any] | None = None) -> list[SweepRun]:
         """Return the runs, seed by seed.
 
@@ -83,12 +112,27 @@ class PaperRuns(BaseModel):
             chosen: the settings of the best trial, if the entry uses them.
 
         Raises:
-            UsageError: the paper has no such table, figure, model or setting.
+            UsageError: the paper has no such table, figure, model or setting, or the task or study does not exist.
         """
-        experiments = restrict(find_paper(self.paper), self.table, self.figure, self.models, self.where)
-        settings = {**(chosen or {}), **self.settings}
-        runs = resolve_experiments(catalog, experiments, range(self.seeds), settings=settings)
+        seeds, settings = range(self.seeds), {**(chosen or {}), **self.settings}
+        if self.study is not None:
+            runs, _ = study_runs(find_study(self.study), catalog, self.preset or "paper", seeds)
+        elif self.task is not None:
+            given = {name: text(value) for name, value in settings.items()}
+            names = list(map(catalog.named, self.models or ()))
+            runs = resolve_grid(catalog, self.task, names, given, [], seeds, self.preset or "paper")
+        else:
+            experiments = restrict(find_paper(str(self.paper)), self.table, self.figure, self.models, self.where)
+            runs = resolve_experiments(catalog, experiments, seeds, settings=settings)
         return [SweepRun(replace(config, tags=tuple(self.tags)), shown) for config, shown in runs]
+
+
+OTHERS = {
+    "paper": {"preset"},
+    "study": {"table", "figure", "models", "where", "settings", "best_of"},
+    "task": {"table", "figure", "where", "best_of"},
+}
+"""What an entry can name, and the keys that do not apply then."""
 
 
 def runs_in(path: Path, catalog: Catalog, find: Find = lambda keys: ()) -> list[SweepRun]:
@@ -106,6 +150,7 @@ def runs_in(path: Path, catalog: Catalog, find: Find = lambda keys: ()) -> list[
     trials: dict[str, list[tuple[Values, list[str]]]] = {}  # by tag: settings, and the keys of the runs with them
     for number, entry in enumerate(_entries(path), 1):
         try:
+            entry.check()
             chosen = None
             if entry.best_of is not None:
                 if entry.best_of not in trials:
@@ -144,18 +189,18 @@ def _best(trials: Sequence[tuple[Values, Sequence[str]]], find: Find) -> Values 
     return min(scores, key=lambda score: score[0])[1]
 
 
-def _entries(path: Path) -> list[PaperRuns]:
+def _entries(path: Path) -> list[ListedRuns]:
     content: dict[str, Any] = read_toml(path)
     entries = content.pop("runs", None)
     if content or not isinstance(entries, list) or not entries:
-        raise UsageError(f"{path} should be a list of [[runs]], each with a paper and what to train of it")
+        raise UsageError(f"{path} should be a list of [[runs]], each with a paper, a study or a task")
     checked = []
     for number, entry in enumerate(entries, 1):
         for key in entry:
-            if key not in PaperRuns.model_fields:
-                raise unknown(f"key in entry {number} of {path}", key, PaperRuns.model_fields)
+            if key not in ListedRuns.model_fields:
+                raise unknown(f"key in entry {number} of {path}", key, ListedRuns.model_fields)
         try:
-            checked.append(PaperRuns(**entry))
+            checked.append(ListedRuns(**entry))
         except ValidationError as error:
             key = str(error.errors()[0]["loc"][0])
             raise UsageError(f"{path}, entry {number}: {key} should be {EXPECTED[key]}") from error

@@ -1,4 +1,4 @@
-"""An ordered list of papers' runs in a TOML file."""
+"""An ordered list of runs in a TOML file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 from support.paper_runs import TRIAL
 
 from orthobench.errors import UsageError
-from orthobench.papers import find_paper
-from orthobench.planning.paper import resolve_experiments, restrict
-from orthobench.planning.paper_file import runs_in
+from orthobench.papers import find_paper, find_study
+from orthobench.planning.listed import runs_in
+from orthobench.planning.paper import resolve_experiments, restrict, study_runs
 from orthobench.plugins import Catalog
+from orthobench.spec import resolve
 from orthobench.store import Run
 
 CATALOG = Catalog()
@@ -55,6 +56,37 @@ def test_listed_runs_equal_the_papers(write):
     assert [run.spec.key for run, _ in runs_in(file, CATALOG)] == [run.spec.key for run, _ in paper]
 
 
+def test_entries_name_a_study_or_a_task(write):
+    file = write(
+        """
+        [[runs]]
+        study = "orthogonality"
+        preset = "quick"
+
+        [[runs]]
+        task = "adding"
+        models = ["gru", "torch.nn:GRU"]
+        preset = "quick"
+        settings = { sequence_length = 20 }
+        tags = ["layers"]
+        seeds = 2
+        """
+    )
+    runs = runs_in(file, CATALOG)
+    studied, _ = study_runs(find_study("orthogonality"), CATALOG, "quick", [0])
+    alone = resolve(CATALOG, "adding", "gru", {"sequence_length": "20"}, "quick", 1)
+    assert [run.config.spec.key for run in runs[: len(studied)]] == [run.config.spec.key for run in studied]
+    added = runs[len(studied) :]
+    assert [(run.config.spec.model, run.config.spec.seed) for run in added] == [
+        ("gru", 0),
+        ("torch.nn:GRU", 0),
+        ("gru", 1),
+        ("torch.nn:GRU", 1),
+    ]
+    assert added[2].config.spec.key == alone.spec.key
+    assert {run.config.tags for run in added} == {("layers",)}
+
+
 def test_shipped_list_is_valid_and_begins_with_xor():
     specs = [run.spec for run, _ in runs_in(SHIPPED, CATALOG)]
     assert len({spec.key for spec in specs}) == len(specs) == 91
@@ -63,6 +95,14 @@ def test_shipped_list_is_valid_and_begins_with_xor():
         spec for spec in specs if spec.model in ("urnn", "full_urnn", "lstm") and spec.settings["hidden_size"] > 350
     ]
     assert large == []
+
+
+@pytest.mark.slow
+def test_shipped_comparisons_are_valid():
+    pytest.importorskip("torchrecurrent")
+    runs = runs_in(SHIPPED.with_name("comparisons.toml"), CATALOG)
+    assert len({run.config.spec.key for run in runs}) == len(runs)
+    assert {run.config.spec.task for run in runs} >= {"adding", "copying", "formal_language"}
 
 
 TRIALS = f"""
@@ -120,7 +160,15 @@ def test_trials_without_a_value_are_refused(write):
         ("", "should be a list of [[runs]]"),
         ("runs = 3", "should be a list of [[runs]]"),
         ("x = 1\n[[runs]]\npaper = 'lem'", "should be a list of [[runs]]"),
-        ("[[runs]]\nfigure = '1'", "entry 1: paper should be the key of a paper"),
+        ("[[runs]]\nfigure = '1'", "entry 1: name either a paper, a study, or a task with models"),
+        (
+            "[[runs]]\npaper = 'helfrich2018'\nstudy = 'orthogonality'",
+            "entry 1: name either a paper, a study, or a task",
+        ),
+        ("[[runs]]\nstudy = 'orthogonality'\nfigure = '1'", "entry 1: figure does not apply to a study: leave it out"),
+        ("[[runs]]\ntask = 'adding'", "entry 1: a task needs models: add a list such as models = ['scornn', 'lstm']"),
+        ("[[runs]]\nstudy = 'orthogonalty'", "entry 1: unknown study 'orthogonalty': did you mean orthogonality?"),
+        ("[[runs]]\npaper = 'lem'\npreset = 'quick'", "entry 1: preset does not apply to a paper: leave it out"),
         ("[[runs]]\npaper = 'helfrich2018'\nfigur = '1'", "did you mean figure?"),
         ("[[runs]]\npaper = 'helfrich2018'\nfigure = 1", "entry 1: figure should be the number of a figure"),
         ("[[runs]]\npaper = 'helfrich2018'\nfigure = '99'", "entry 1: helfrich2018 has no figure 99"),

@@ -1,0 +1,113 @@
+"""Memories that decay and are written to at each step: those of RWKV-7, and those of Mamba-3."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from orthobench.recurrence.call import State, Step
+from orthobench.recurrence.operation import operation
+from orthobench.recurrence.ops.delta import read_memory, unit
+
+LEAST_LOG_DECAY = -math.exp(-0.5)
+"""The logarithm of the strongest decay of a step of RWKV-7."""
+
+
+def _check_memories(n: int, heads: int, key_size: int, reads: bool) -> str | None:
+    if min(heads, key_size) < 1 or n % (heads * key_size):
+        return f"a state of {n} features is not {heads} matrices with {key_size} rows"
+    return None
+
+
+def _check_rates(
+    n: int, key_scale: Tensor, key_rate: Tensor, heads: int, key_size: int, epsilon: float, reads: bool
+) -> str | None:
+    for name, tensor in (("key_scale", key_scale), ("key_rate", key_rate)):
+        if tensor.shape != (heads * key_size,):
+            return f"{name} {list(tensor.shape)} should be [{heads * key_size}]"
+    return _check_memories(n, heads, key_size, reads)
+
+
+def _decay_widths(n: int, heads: int, key_size: int, reads: bool) -> tuple[int, int]:
+    return heads * key_size * (1 + reads) + n // key_size, heads
+
+
+def _rate_widths(
+    n: int, key_scale: Tensor, key_rate: Tensor, heads: int, key_size: int, epsilon: float, reads: bool
+) -> tuple[int, int]:
+    return _decay_widths(n, heads, key_size, reads)[0], 2 * heads * key_size
+
+
+def _parts(x: Tensor, heads: int, key_size: int, reads: bool) -> list[Tensor]:
+    """Return the queries, or `[B, 0, k]`, the keys `[B, heads, k]` and the values `[B, heads, v]`."""
+    keys = heads * key_size
+    query, key, value = x.split((reads * keys, keys, x.shape[-1] - (1 + reads) * keys), dim=-1)
+    return [
+        query.unflatten(-1, (reads * heads, key_size)),
+        key.unflatten(-1, (heads, -1)),
+        value.unflatten(-1, (heads, -1)),
+    ]
+
+
+def _read(x: Tensor, weight: Tensor, memory: Tensor, heads: int, key_size: int, reads: bool, **_: object) -> Tensor:
+    return read_memory(_parts(x, heads, key_size, reads)[0], memory) if reads else x[..., :0]
+
+
+@operation(states=("S",), check=_check_memories, widths=_decay_widths, output=_read, forms=None)
+def decaying_memory(weight: Tensor, heads: int, key_size: int, reads: bool = True) -> Step:
+    """A memory for each head that decays at a rate of its own: S_t = e^g S_{t-1} + k v^T, read as y_t = S_t^T q_t.
+
+    S is `[heads, key_size, values]`. x has the query, the key and the value, `[heads, features]` each. The weight is g,
+    `[heads]` for each step. Without `reads`, x has no query, and the outputs have 0 features: the final memory is the
+    result.
+
+    Dao, Gu, "Transformers are SSMs", ICML 2024.
+    """
+
+    def step(x: Tensor, memory: Tensor) -> State:
+        _, key, value = _parts(x, heads, key_size, reads)
+        memory = memory.unflatten(-1, (heads, key_size, -1))
+        return ((weight.exp()[..., None, None] * memory + key[..., None] * value[..., None, :]).flatten(1),)
+
+    return step
+
+
+def written_keys(keys: Tensor, rates: Tensor, key_rate: Tensor) -> Tensor:
+    """Return k~ = k o (1 + (a - 1) o key_rate) of `rwkv7`, from k and a `[..., heads * key_size]`."""
+    return keys * (1 + (rates - 1) * key_rate)
+
+
+@operation(states=("S",), check=_check_rates, widths=_rate_widths, output=_read, forms=None)
+def rwkv7(
+    weight: Tensor,
+    key_scale: Tensor,
+    key_rate: Tensor,
+    heads: int,
+    key_size: int,
+    epsilon: float = 1e-6,
+    reads: bool = True,
+) -> Step:
+    """RWKV-7's memory of each head: S_t = (diag(w) - (a o u) u^T) S_{t-1} + k~ v^T, read as y_t = S_t^T r_t.
+
+    x has the query r, the key k and the value v, `[heads, features]` each. The weight has two pre-activations for each
+    feature of a key, z and then p: w = exp(-e^(-1/2) s(z)) is the decay, and a = s(p) is the rate of learning.
+    u is k o `key_scale` divided by (|.|^2 + epsilon)^(1/2) in each head. k~ is k o (1 + (a - 1) o `key_rate`). Without
+    `reads`, x has no query, and the outputs have 0 features.
+
+    Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution", 2025.
+    """
+    decay, rate = (each.sigmoid() for each in weight.chunk(2, dim=-1))
+    decay = (LEAST_LOG_DECAY * decay).exp().unflatten(-1, (heads, key_size, 1))
+
+    def step(x: Tensor, memory: Tensor) -> State:
+        _, key, value = _parts(x, heads, key_size, reads)
+        memory = memory.unflatten(-1, (heads, key_size, -1))
+        erased = unit(key * key_scale.unflatten(0, (heads, -1)), epsilon)
+        written = written_keys(key.flatten(-2), rate, key_rate).unflatten(-1, (heads, -1))
+        found = torch.einsum("bhk,bhkv->bhv", erased, memory)
+        removed = (rate.unflatten(-1, (heads, -1)) * erased)[..., None] * found[..., None, :]
+        return ((decay * memory - removed + written[..., None] * value[..., None, :]).flatten(1),)
+
+    return step

@@ -1,0 +1,139 @@
+"""The history of `orthobench check`: each gated number over the checks, and where it got worse."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from orthobench.store import Store
+from orthobench.store.tables import CHECK
+
+WIDTH, HEIGHT, MARGIN = 480, 130, 14
+
+
+@dataclass(frozen=True)
+class Check:
+    """The verdict of one check on one number; `finding` is a finding of `orthobench check --json`."""
+
+    at: datetime
+    commit: str
+    finding: dict[str, Any]
+
+    @property
+    def verdict(self) -> str:
+        return str(self.finding["verdict"])
+
+    @property
+    def is_worse(self) -> bool:
+        return self.verdict == "worse"
+
+    @property
+    def now(self) -> float | None:
+        """The mean over the seeds."""
+        return statistics.fmean(self.finding["now"]) if self.finding["now"] else None
+
+    @property
+    def baseline(self) -> float | None:
+        return statistics.fmean(self.finding["before"]) if self.finding["before"] else None
+
+    @property
+    def limit(self) -> float | None:
+        """The worst mean that passes."""
+        allowed, direction = self.finding["allowed"], self.finding.get("direction")
+        if self.baseline is None or allowed is None or direction is None:
+            return None
+        return self.baseline + float(allowed if direction == "min" else -allowed)
+
+    @property
+    def words(self) -> str:
+        value = "no value" if self.now is None else f"{self.now:.4g}"
+        reason = f": {self.finding['reason']}" if self.finding["reason"] else ""
+        return f"{self.commit}, {self.at:%Y-%m-%d}: {value}, {self.verdict}{reason}"
+
+
+@dataclass(frozen=True)
+class GatedNumber:
+    """A metric of a run of the baseline, with all checks, the oldest first."""
+
+    run: str
+    metric: str
+    checks: list[Check]
+
+    @property
+    def newest(self) -> Check:
+        return self.checks[-1]
+
+    @property
+    def regressions(self) -> list[Check]:
+        """The checks at which the number was worse, and had not been so before."""
+        before = [None, *self.checks]
+        return [
+            now for now, then in zip(self.checks, before, strict=False) if now.is_worse and not (then and then.is_worse)
+        ]
+
+
+def gated_numbers(store: Store) -> list[GatedNumber]:
+    """Return the gated numbers of the checks in the database, those that are worse now first."""
+    checks: dict[tuple[str, str], list[Check]] = {}
+    for record in store.benchmarks(CHECK):
+        facts = record.environment.facts
+        commit = str(facts.get("commit") or "no commit")[:9] + ("+" if facts.get("dirty") else "")
+        for finding in record.results["findings"]:
+            key = finding["run"], finding["metric"]
+            checks.setdefault(key, []).append(Check(record.created_at, commit, finding))
+    numbers = [GatedNumber(run, metric, found) for (run, metric), found in checks.items()]
+    return sorted(numbers, key=lambda number: (not number.newest.is_worse, not number.regressions))
+
+
+def draw_gate(number: GatedNumber) -> Markup:
+    """Draw the means over the checks, with the range over seeds, the baseline, and the band of what passes."""
+    checks = number.checks
+    values = [value for check in checks for value in (*check.finding["now"], check.baseline, check.limit)]
+    finite = [value for value in values if value is not None]
+    if not finite:
+        return Markup()
+    low, high = min(finite), max(finite)
+    step = (WIDTH - 2 * MARGIN) / max(1, len(checks))
+
+    def across(place: float) -> str:
+        return f"{MARGIN + (place + 0.5) * step:.1f}"
+
+    def up(value: float) -> float:
+        share = (value - low) / (high - low) if high > low else 0.5
+        return HEIGHT - MARGIN - share * (HEIGHT - 2 * MARGIN)
+
+    parts = []
+    for place, check in enumerate(checks):  # the bands first, so that no mark is under one
+        if check.baseline is None:
+            continue
+        if check.limit is not None:
+            top, bottom = sorted((up(check.baseline), up(check.limit)))
+            left = MARGIN + place * step
+            parts.append(
+                f'<rect class="band" x="{left:.1f}" y="{top:.1f}" width="{step:.1f}" height="{bottom - top:.1f}"/>'
+            )
+        height = f"{up(check.baseline):.1f}"
+        parts.append(f'<path class="level" d="M{across(place - 0.5)} {height}H{across(place + 0.5)}"/>')
+    for place, check in enumerate(checks):
+        if check.now is None:
+            continue
+        seeds = check.finding["now"]
+        parts.append(f'<path class="whisker" d="M{across(place)} {up(min(seeds)):.1f}V{up(max(seeds)):.1f}"/>')
+        kind, radius = ("worse", 7) if check.is_worse else ("dot", 4)
+        mark = f'<circle class="{kind}" cx="{across(place)}" cy="{up(check.now):.1f}" r="{radius}"/>'
+        parts.append(f"<g><title>{escape(check.words)}</title>{mark}</g>")
+    name = escape(f"{number.run}, {number.metric}: {number.newest.words}")
+    return Markup(
+        f'<svg class="gate" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
+    )
+
+
+def regressions(numbers: Sequence[GatedNumber]) -> list[tuple[GatedNumber, Check]]:
+    """Return where the numbers got worse, the newest first."""
+    found = [(number, check) for number in numbers for check in number.regressions]
+    return sorted(found, key=lambda pair: pair[1].at, reverse=True)

@@ -1,0 +1,77 @@
+"""The measured figure at the top of a page: its part of the matrix, and learning curves for a task."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from orthobench.reporting.figures import learning_curves
+from orthobench.reporting.matrix import Matrix, make_matrix, picture
+from orthobench.reporting.packed import figure_json
+from orthobench.reporting.pages import full_title
+from orthobench.reporting.stills import still
+from orthobench.reporting.styles import Styles
+from website.markdown import escape
+from website.results import everything
+
+MOST_CURVES = 12
+"""The largest number of variants whose curves can be told apart."""
+READ = (
+    "A score of 0 is the best predictor without memory and 100 a perfect one, as the median over the seeds. "
+    "An arrow marks a model that fits the training lengths and loses longer ones."
+)
+
+
+@cache
+def matrix() -> Matrix:
+    """The matrix of the reference results."""
+    return make_matrix(everything().conditions)
+
+
+def part_of(task: str = "", model: str = "") -> Matrix | None:
+    """Return the columns of a task, or the rows of a model, without empty ones; None if nothing is left."""
+    whole = matrix()
+    rows = [row for row in whole.rows if not model or row.model == model]
+    chosen = [
+        number
+        for number, column in enumerate(whole.columns)
+        if (not task or column.condition.task == task) and any(row.cells[number] for row in rows)
+    ]
+    rows = [replace(row, cells=[row.cells[number] for number in chosen]) for row in rows]
+    rows = sorted((row for row in rows if any(row.cells)), key=lambda row: (-row.solved, -row.total))
+    return Matrix([whole.columns[number] for number in chosen], rows) if rows else None
+
+
+def matrix_figure(task: str = "", model: str = "") -> list[str]:
+    """Return the parts of a page that show its part of the matrix, which `pictures` draws."""
+    name = task or model
+    if part_of(task, model) is None:
+        return []
+    what = f"how far each model gets on {name}" if task else f"how far {name} gets on each task"
+    images = "".join(f"![{what}, from 0 to 100]({name}-{kind}.svg#only-{kind})" for kind in ("light", "dark"))
+    return [images, f"<small>{READ}</small>"]
+
+
+def pictures() -> dict[str, str]:
+    """Draw the pictures of `matrix_figure` for all tasks and models, by their paths on the site."""
+    tasks = {column.condition.task for column in matrix().columns}
+    parts = {f"tasks/{name}": part_of(task=name) for name in tasks}
+    parts |= {f"models/{name}": part_of(model=name) for name in {row.model for row in matrix().rows}}
+    return {
+        f"{path}-{kind}.svg": picture(part, kind == "dark")
+        for path, part in parts.items()
+        if part
+        for kind in ("light", "dark")
+    }
+
+
+def curves_of(task: str) -> list[str]:
+    """Return the learning curves of the task with the most variants, of those whose curves can be told apart."""
+    conditions = everything().conditions
+    fitting = [each for each in conditions if each.task == task and len(each.variants) <= MOST_CURVES]
+    if not fitting:
+        return []
+    condition = max(fitting, key=lambda each: sum(bool(variant.finished) for variant in each.variants))
+    drawn = still(figure_json(learning_curves(condition, Styles(conditions))))
+    caption = f"Learning curves on {escape(full_title(condition, conditions))}: medians, and the range over the seeds."
+    return [f"<div data-search-exclude>{drawn}</div>", f"<small>{caption}</small>"]
