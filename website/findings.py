@@ -100,8 +100,8 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
         return []
     fitted = [run.horizon for run in runs if run.horizon.fits]
     loses = [horizon for horizon in fitted if horizon.loses]
-    both = sum(horizon.predicted >= horizon.longest and not horizon.loses for horizon in fitted)
-    correlation = log_correlation(fitted)
+    both = sum(not horizon.is_predicted_inside and not horizon.loses for horizon in fitted)
+    correlation = log_correlation([horizon for horizon in loses if horizon.is_predicted_inside])
     sentences = [
         f"{len(runs)} runs have the probe `error_control`, and {len(fitted)} of them fit the lengths of training.",
         f"Of these, {len(loses)} lose the state before the longest test, and {both} keep it as the ratio predicts.",
@@ -114,7 +114,9 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
             f"and within a factor of two for {near} of {len(loses)}."
         )
     if correlation is not None:
-        sentences.append(f"The logarithms of both horizons have a correlation of {correlation:.2f} over these runs.")
+        sentences.append(
+            f"Where both lie within the tests, their logarithms have a correlation of {correlation:.2f} over these runs."
+        )
     rows = [
         [
             escape(run.figure),

@@ -44,6 +44,11 @@ class Horizon:
         """Whether the run fits the training lengths and loses the state at a longer one."""
         return self.fits and math.isfinite(self.measured)
 
+    @property
+    def is_predicted_inside(self) -> bool:
+        """Whether the predicted horizon lies before the longest test."""
+        return math.isfinite(self.predicted)
+
     def shown(self, horizon: float) -> float:
         """Return one of the two horizons, at most the longest test length and at least 1."""
         return max(min(horizon, self.longest), 1.0)

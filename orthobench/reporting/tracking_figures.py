@@ -92,15 +92,16 @@ def _predicted(runs: Sequence[Tracked]) -> Figure:
 
 
 def _predicted_words(runs: Sequence[Tracked]) -> str:
-    fitted = [run.horizon for run in runs if run.horizon.fits]
+    inside = [run.horizon for run in runs if run.horizon.loses and run.horizon.is_predicted_inside]
     words = (
         "Predicted horizon, where the distinguishability ratio crosses the decoder's threshold, against the measured "
         "one, where the decoder reads fewer than 90 % of the states, counted from chance to 1: one point for each run. "
         f"Outermost points: beyond the longest test. {FILLED}"
     )
-    correlation = log_correlation(fitted)
+    correlation = log_correlation(inside)
     if correlation is not None:
-        words += f" Correlation of the logarithms over the {len(fitted)} runs that fit: {correlation:.2f}."
+        words += f" Correlation of the logarithms over the {len(inside)} runs that fit, with both horizons within the "
+        words += f"tests: {correlation:.2f}."
     return words
 
 

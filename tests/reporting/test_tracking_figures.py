@@ -53,6 +53,16 @@ def test_each_run_is_a_point_in_the_colour_of_its_family():
         each.to_plotly()
 
 
+def test_correlation_leaves_out_runs_beyond_the_tests_and_runs_that_do_not_fit():
+    """Points on the edge of the tests agree, whatever the models do."""
+    inside = [(40.0, 30.0), (60.0, 90.0), (100.0, 50.0)]
+    words, _ = drawn(variant("lstm", (math.inf, math.inf), (0.0, 0.0), *inside))["horizons"]
+    logarithms = np.log(np.array(inside)).T
+    assert (
+        f"over the 3 runs that fit, with both horizons within the tests: {np.corrcoef(logarithms)[0, 1]:.2f}." in words
+    )
+
+
 def test_correlation_is_of_logarithms():
     pairs = [Horizon(0, 0, predicted, predicted**2, 1e9, 1) for predicted in (2.0, 30.0, 400.0)]
     assert log_correlation(pairs) == pytest.approx(1)
