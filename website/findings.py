@@ -114,9 +114,7 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
             f"and within a factor of two for {near} of {len(loses)}."
         )
     if correlation is not None:
-        sentences.append(
-            f"Where both lie within the tests, their logarithms have a correlation of {correlation:.2f} over these runs."
-        )
+        sentences.append(f"Where both lie within the tests, their logarithms have a correlation of {correlation:.2f}.")
     rows = [
         [
             escape(run.figure),
