@@ -135,7 +135,7 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
         "stays below this threshold, and the measured one the greatest up to which the decoder reads 90 % of the "
         "states, counted from chance to 1. An affine step "
         "cannot contract errors between states that it keeps "
-        "([arXiv 2605.07755](https://arxiv.org/abs/2605.07755)), so its ratio has to grow.",
+        "([arXiv 2605.07755](https://arxiv.org/abs/2605.07755)), so nothing keeps its ratio from growing.",
         " ".join(sentences),
         *(f"![{FIGURES[name]}](findings-{name}.svg)" for name in pictures),
         table(["task", "model", "family", "seed", "fits", "predicted horizon", "measured horizon"], rows),

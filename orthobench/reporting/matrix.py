@@ -110,13 +110,12 @@ def make_matrix(conditions: Sequence[Condition]) -> Matrix:
 
     Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch.
     Where some tasks have a paper's own experiment, or three seeds of several models, the other ones are left out as
-    well, because they are trials. A variant with a tag counts only if its model has no other variant on the task, and a
-    condition of which all variants have tags only if all conditions are like that.
+    well, because they are trials. A variant with a tag counts only if its model has no other variant on the task. A
+    condition of which all variants have tags is an earlier edition, and left out if there is a later one.
     """
     chosen = [condition for condition in conditions if _members(condition)]
-    chosen = [condition for condition in chosen if any(not each.tags for each in _members(condition))] or chosen
     compared = [condition for condition in chosen if _is_comparison(condition)]
-    chosen = compared or chosen
+    chosen = _without_earlier(compared or chosen)
     order = list(dict.fromkeys(condition.task for condition in chosen))
     chosen.sort(key=lambda condition: order.index(condition.task))
     labels = short_labels(chosen)
@@ -155,6 +154,20 @@ def _members(condition: Condition) -> list[VariantData]:
     scored = [variant for variant in condition.variants if variant.median]
     plain = {variant.run.model for variant in scored if not variant.tags}
     return [variant for variant in scored if not variant.tags or variant.run.model not in plain]
+
+
+def _without_earlier(conditions: Sequence[Condition]) -> list[Condition]:
+    """Leave out a condition in which all variants have tags, if another one has its task and its texts in settings."""
+
+    def names(condition: Condition) -> tuple[str, list[tuple[str, str]]]:
+        texts = [(name, value) for name, value in condition.settings.items() if isinstance(value, str)]
+        return condition.task, sorted(texts)
+
+    def is_tagged(condition: Condition) -> bool:
+        return all(variant.tags for variant in _members(condition))
+
+    later = [names(condition) for condition in conditions if not is_tagged(condition)]
+    return [condition for condition in conditions if not is_tagged(condition) or names(condition) not in later]
 
 
 def _is_comparison(condition: Condition) -> bool:

@@ -135,6 +135,8 @@ def _remark(result: StoredStudy) -> str:
         parts.append("Toy sizes: the times are not meaningful.")
     elif result.is_small:
         parts.append("Here in the small version (preset quick).")
+    if set(results.get("figures", {})) - {group.figure for group in result.study.run}:
+        parts.append("These runs are of an earlier edition, whose protocol differs.")
     finished, total = result.progress
     if finished < total:
         parts.append(f"{finished} of {total} runs are finished.")

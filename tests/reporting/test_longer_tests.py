@@ -31,7 +31,11 @@ def section(tmp_path_factory):
         for run in store.runs():
             for name in ("mse", "mse_2t", "mse_4t", "mse_8t"):
                 values.setdefault((run.model, name), []).append(store.metrics([run.id], "test", name)[-1].value)
-        drawn = draw(result, Styles([condition for _, condition in result.conditions]))
+        styles = Styles([condition for _, condition in result.conditions])
+        drawn = draw(result, styles)
+        store.add_benchmark(study.record, {"preset": "paper", "figures": {"gone": keys}}, facts.digest, facts.facts)
+        earlier = draw(find_result(store, study), styles)
+    assert ("earlier edition" in drawn.remark, "earlier edition" in earlier.remark) == (False, True)
     return drawn, values
 
 
