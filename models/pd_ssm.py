@@ -4,7 +4,7 @@
     M_t = sum_k s_k A_k,   s = softmax(S x_t)
     d_t = sigmoid(f(x_t)) exp(2 pi i sigmoid(g(x_t)))
 
-Row j of P_t has its only 1 where row j of M_t is largest. The gradient of P_t is that of the softmax of each row of M_t.
+Row j of P_t has its only 1 where row j of M_t is largest. Its gradient is that of the softmax of each row of M_t.
 f and g have one hidden layer of 2n features with GELU. The state starts as (1, 0, ..., 0). A product of such matrices
 is one again, so n states of an automaton fit into n units. A. Terzić, N. Menet, M. Hersche, T. Hofmann, A. Rahimi,
 "Structured Sparse Transition Matrices to Enable State Tracking in State-Space Models", NeurIPS 2025.

@@ -163,9 +163,8 @@ class RWKV7(Model):
     def maps(self) -> tuple[Tensor, Tensor]:
         """Return the maps of the input and of the one before it, `[mixed, m]` each."""
         settings, n = self.settings, self.hidden_size
-        sizes = torch.tensor([n, n, n, settings.low_gate, settings.low, settings.low], device=self.shift.device)
-        share = self.shift.repeat_interleave(sizes, dim=0, output_size=settings.mixed)
-        earlier = share * self.input_weight
+        parts = self.input_weight.split((n, n, n, settings.low_gate, settings.low, settings.low))
+        earlier = torch.cat([share * part for share, part in zip(self.shift, parts, strict=True)])
         return self.input_weight - earlier, earlier
 
     def coefficients(self, low: Tensor) -> Tensor:

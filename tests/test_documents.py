@@ -85,6 +85,7 @@ def test_gradient_norms_of_the_examples_loop_match_the_equation(write_example):
     torch.testing.assert_close(trace.norms["h"], norms[:, None].expand(6, 3))
 
 
+@pytest.mark.slow
 def test_examples_train_together(write_example, tiny, tmp_path):
     files = tuple(write_example(name) for name in ("leaky_rnn", "parity", "singular_values"))
     options, db = ob.RunOptions(plugins=files), str(tmp_path / "r.db")

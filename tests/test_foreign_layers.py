@@ -107,6 +107,7 @@ def test_file_module_and_notebook_have_an_identity_that_follows_their_text(write
     assert all(spec(name).model_version != each.model_version for name, each in before.items())
 
 
+@pytest.mark.slow
 def test_a_job_carries_the_text(write, tmp_path, monkeypatch):
     """Another machine, without the files, trains the same run."""
     monkeypatch.chdir(tmp_path)

@@ -155,7 +155,7 @@ def test_each_figure_of_a_task_has_its_models(swept):
         names = {str(trace.name).split()[0].removesuffix(",") for trace in draw().data if trace.name}
         assert names >= {"rnn", "scornn"}
     by_time = swept.plot_ends(against="seconds")
-    assert by_time.layout.xaxis.title.text == "seconds per epoch"
+    assert by_time.layout.xaxis.title.text == "seconds of training"
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,7 @@ def test_damaged_object_is_rebuilt_once(
     assert build.CacheEntry(shared_object).verdict() == "compared"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [lose_the_record, change_the_verdict, replace_with_text])
 def test_object_without_a_valid_record_is_rebuilt_once(
     damage: Callable[[Path], None], cache: Path, filled: tuple[Path, Outcome], caplog: pytest.LogCaptureFixture

@@ -232,6 +232,7 @@ def test_run_page_is_reached_by_keyboard(browser, page):
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_hostile_names_do_nothing_in_a_browser(browser, hostile_page):
     key = table_of_runs(hostile_page)[0]["key"]

@@ -140,7 +140,7 @@ def hungry(training: int, testing: int):
     ("training", "testing", "message"),
     [
         pytest.param(5, 20, "iteration 0 with batch_size=10; 5 fits in the memory", marks=pytest.mark.slow),
-        (4, 20, "iteration 0 with batch_size=10; 2 fits in the memory"),
+        pytest.param(4, 20, "iteration 0 with batch_size=10; 2 fits in the memory", marks=pytest.mark.slow),
         (0, 20, "iteration 0 with batch_size=10, and a batch of 1 does not fit either: CUDA out of memory."),
         (10, 7, "iteration 0 with evaluation_batch_size=15; 7 fits in the memory"),
     ],

@@ -74,6 +74,7 @@ def test_kept_weights_include_statistics_and_test_without_dropout(tiny: dict[str
     assert torch.equal(trained(inputs), trained(inputs))
 
 
+@pytest.mark.slow
 def test_stack_is_exported(tiny: dict[str, str], tmp_path: Path) -> None:
     database, file = str(tmp_path / "r.db"), tmp_path / "stack.pt2"
     run = ob.run("adding", "scornn", db=database, settings=tiny | STACK, options=KEEPING)

@@ -270,6 +270,7 @@ def test_model_that_onnx_cannot_express_is_one_line(database, tiny, tmp_path):
     assert list(tmp_path.glob("m*")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_onnx_file_gives_the_same_outputs(database, tiny, tmp_path):
     onnx = pytest.importorskip("onnx")

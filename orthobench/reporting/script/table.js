@@ -123,8 +123,8 @@ function columnsFor(runs, grouped) {
   });
   const rare = { isUsual: false };
   return [
-    column("model", (run) => run.label, { title: grouped ? "model" : "run", shown: grouped ? groupHeading : runHeading, width: 18 }),
-    column("task", (run) => run.condition.label, { width: 12 }),
+    column("model", (run) => run.label, { title: grouped ? "model" : "run", shown: grouped ? groupHeading : runHeading, width: 15 }),
+    column("task", (run) => run.condition.label, { width: 11 }),
     grouped ? column("seed", (run) => run.runs.length, { title: "seeds", width: 4.5, numeric: true }) : column("seed", (run) => run.seed, { width: 4.5, numeric: true }),
     column("status", (run) => run.status, { shown: statusCell, width: 10 }),
     column("end", (run) => run.end, result("end")),
