@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
 Goal = Literal["min", "max"]
@@ -37,6 +37,11 @@ class Metric:
         """
         if self.goal not in ("min", "max"):
             raise ValueError(f"metric {self.name} has the goal {self.goal!r}: write 'min' or 'max'")
+
+    def at_multiple(self, multiple: int) -> Metric:
+        """Return the metric at a multiple of the trained length T, named as in "mse_2t"."""
+        label = f"{self.label or self.name} at {multiple}T"
+        return replace(self, name=f"{self.name}_{multiple}t", label=label)
 
     @property
     def axis(self) -> str:

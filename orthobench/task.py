@@ -34,6 +34,8 @@ def seeded_generator(seed: int, *purpose: str | int) -> torch.Generator:
 
 
 Size = Annotated[int, Field(ge=1)]
+MULTIPLES = (2, 4, 8)
+"""The multiples of the trained length at which tasks with the setting `longer_tests` test."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,8 @@ class Task(ABC):
             learning rate, and learns enough that other data would change its loss by more than the tolerance.
         carries_state: whether a batch starts from the final state of the previous one, without gradient. Every split
             is a `Stream` then, and no batch has lengths.
+        tracks_states: whether a target is the state that a machine has reached, a class, as the probe `error_control`
+            needs.
         validation: None if the literature uses no validation data.
         epoch: the number of the current epoch, which the trainer sets for tasks that draw new data in every epoch.
     """
@@ -220,6 +224,7 @@ class Task(ABC):
     cites: ClassVar[str] = ""
     exact: ClassVar[Mapping[str, Any]] = {}
     carries_state: ClassVar[bool] = False
+    tracks_states: ClassVar[bool] = False
 
     signature: Signature
     train: Split
@@ -277,6 +282,11 @@ class Task(ABC):
         A task with very many lengths merges some, for example by `(lengths + 9) // 10 * 10`.
         """
         return lengths
+
+    @property
+    def has_final_metrics(self) -> bool:
+        """Whether `final_metrics` measures anything with these settings."""
+        return type(self).final_metrics is not Task.final_metrics
 
     def final_metrics(self, model: Model, report: Callable[[int, int], None]) -> dict[str, float]:
         """Return metrics that are too slow for every evaluation, measured once after the last iteration.

@@ -7,17 +7,19 @@ over blank (0), the eight symbols (1 to 8) and the marker (9); targets are the n
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.model import Signature
+from orthobench.model import Model, Signature
 from orthobench.recurrence import cross_entropy
-from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task, seeded_generator
+from orthobench.task import MULTIPLES, Batch, Metric, Size, SyntheticSettings, Task, seeded_generator
 
 BLANK, SYMBOLS, MARKER, COPIED = 0, 8, 9, 10
+RECALL = Metric("recall", "max", label="accuracy of the copied symbols", is_fraction=True)
 
 
 class CopyingSettings(SyntheticSettings):
@@ -31,6 +33,11 @@ class CopyingSettings(SyntheticSettings):
         description="position of the marker; scornn: one step before the answer; exprnn: at the answer's first step; "
         "two_markers: a second marker directly after the symbols (text of the ENRNN paper)",
     )
+    longer_tests: bool = Field(
+        False,
+        description="whether to test at lengths of 2T, 4T and 8T as well, once after training",
+        json_schema_extra={"neutral": False},
+    )
 
 
 class Copying(Task):
@@ -41,7 +48,8 @@ class Copying(Task):
     metrics = (
         Metric("cross_entropy", "min", "nats", "cross-entropy"),
         Metric("accuracy", "max", is_fraction=True),
-        Metric("recall", "max", label="accuracy of the copied symbols", is_fraction=True),
+        RECALL,
+        *map(RECALL.at_multiple, MULTIPLES),
     )
     protocol = {
         "batch_size": 20,
@@ -77,6 +85,7 @@ class Copying(Task):
     }
 
     def __init__(self, settings: CopyingSettings, seed: int, device: torch.device) -> None:
+        self.settings, self.seed, self.device = settings, seed, device
         self.signature = Signature(input_size=MARKER + 1, output_size=SYMBOLS + 1, readout="all")
         self.train = CopyingSplit(settings, settings.train_size, seeded_generator(seed, "copying", "train"), device)
         self.test = CopyingSplit(settings, settings.test_size, seeded_generator(seed, "copying", "test"), device)
@@ -102,7 +111,25 @@ class Copying(Task):
             "cross_entropy": COPIED * math.log(SYMBOLS) / steps,
             "accuracy": (steps - COPIED + COPIED / SYMBOLS) / steps,
             "recall": 1 / SYMBOLS,
+            **{f"recall_{multiple}t": 1 / SYMBOLS for multiple in MULTIPLES if settings.longer_tests},
         }
+
+    @property
+    def has_final_metrics(self) -> bool:
+        return self.settings.longer_tests
+
+    def final_metrics(self, model: Model, report: Callable[[int, int], None]) -> dict[str, float]:
+        """Return the recall after multiples of T."""
+        if not self.has_final_metrics:
+            return {}
+        from ._longer import measure_longer
+
+        def split(multiple: int) -> CopyingSplit:
+            settings = self.settings.model_copy(update={"sequence_length": multiple * self.settings.sequence_length})
+            generator = seeded_generator(self.seed, "copying", f"test {multiple}")
+            return CopyingSplit(settings, settings.test_size, generator, self.device)
+
+        return measure_longer(self, "recall", split, model, report)
 
 
 class CopyingSplit:

@@ -112,6 +112,7 @@ class FormalLanguage(Task):
     metrics = (Metric("accuracy", "max", is_fraction=True), Metric("cross_entropy", "min", "nats", "cross-entropy"))
     loss_metric = "cross_entropy"
     length_metric = "accuracy"
+    tracks_states = True
     protocol = {
         "batch_size": 256,
         "epochs": 1,

@@ -1,4 +1,7 @@
-"""What README.md shows of the reference results, which `python -m website.readme` renews: the matrix and the papers."""
+"""What documents show of the reference results: the matrix, the papers and the findings.
+
+`python -m website.readme` renews README.md, its pictures, and docs/findings.md.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.paper_tables import TIMES, Cell
 from orthobench.reporting.matrix import make_matrix, picture
+from website.findings import findings
 from website.markdown import table
 from website.results import Decided, decided, everything
 
@@ -68,5 +72,5 @@ def with_table(text: str) -> str:
 
 if __name__ == "__main__":
     README.write_text(with_table(README.read_text("utf-8")), "utf-8")
-    for file, content in pictures().items():
+    for file, content in {**pictures(), **findings(everything())}.items():
         file.write_text(content, "utf-8")

@@ -6,6 +6,8 @@ limit thus decides whether a model holds a length, whether the task has two answ
 
 from __future__ import annotations
 
+from statistics import median
+
 import numpy as np
 import pandas as pd
 
@@ -33,6 +35,19 @@ def trained_range(variant: VariantData) -> tuple[float, float] | None:
     """Return the shortest and the longest length of the training sequences; None if they are not stored."""
     ranges = variant.traces.loc[variant.traces["name"] == TRAINED_LENGTHS, "values"]
     return (float(ranges.iloc[0][0]), float(ranges.iloc[0][1])) if len(ranges) else None
+
+
+def fits(variant: VariantData) -> bool | None:
+    """Tell whether the median seed holds the training lengths; None if no test has them."""
+    trained, curves = trained_range(variant), last_by_length(variant)
+    if trained is None:
+        return None
+    shares = [
+        float(as_scores(own.to_numpy(float), variant).mean())
+        for curve in curves.values()
+        if len(own := curve[(curve.index >= trained[0]) & (curve.index <= trained[1])])
+    ]
+    return median(shares) >= HELD if shares else None
 
 
 def length_curve(variant: VariantData, bin_size: int = 1) -> Curve | None:

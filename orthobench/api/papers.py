@@ -226,7 +226,8 @@ def study(
     refuse_other_kinds(page, "HTML")  # before any training
     with open_session(db, options, display, dry_run, [[run.config for run in runs]]) as session:
         if dry_run:
-            return StudyResult(description, session.sweep(runs, dry_run) if runs else None, None)
+            planned = session.sweep(runs, dry_run, estimate=True) if runs else None
+            return StudyResult(description, planned, None)
         result = train_study(session, description, catalog, preset, runs, figures)
         from orthobench.reporting import write_study
 

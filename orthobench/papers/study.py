@@ -69,9 +69,18 @@ class Study(Record):
     finding: str
     assumptions: str
     drawing: Literal[
-        "orthogonality", "gradient_norms", "heat_maps", "sizes", "jacobians", "over_length", "trajectories", "times"
+        "orthogonality",
+        "gradient_norms",
+        "heat_maps",
+        "sizes",
+        "jacobians",
+        "state_tracking",
+        "longer_tests",
+        "trajectories",
+        "times",
     ]
     has_page: bool = Field(False, description="whether the report shows it on a page of its own")
+    claims: list[dict[str, Any]] = Field([], description="statements of this project about the runs, not of the paper")
     run: list[StudyRuns] = []
     computation: Literal["", "toy_dynamics"] = Field("", description="a function of `orthobench.analysis.dynamics`")
     benchmark: str = Field("", description="the name of a benchmark of `orthobench bench`")

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from orthobench.analysis.conditions import Condition
+from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import Curve
 from orthobench.analysis.over_length import length_curve, length_metric, trained_range
+from orthobench.metric import Metric
 from orthobench.reporting.captions import capitalized, caption
 from orthobench.reporting.drawing import add_baseline, add_curve, empty_figure
 from orthobench.reporting.figure_record import Figure
@@ -36,10 +37,9 @@ def over_length(
     name = length_metric(known[0])
     metric, trained = condition.metric_named(name), trained_range(known[0])
     curves = {variant.run.variant: curve for variant in known if (curve := length_curve(variant)) is not None}
-    best = sorted(curves, key=lambda key: metric.sign * _mean(curves[key], metric.worst))[:most]
+    chosen = best_over_length(condition, most)
     if max((len(curve.x) for curve in curves.values()), default=0) < bin_size**2:
         bin_size = 1
-    chosen = [variant for variant in condition.variants if variant.run.variant in best]
     figure = empty_figure("length of the test sequence", f"test {metric.axis}")
     ends, top = list(trained or ()), 1.0 if metric.is_fraction else 0.0
     for variant, style in styled(replace(condition, variants=chosen), styles, figure):
@@ -63,16 +63,28 @@ def over_length(
     if trained is not None:
         words += f" Shaded, with a grey bar on the axis: the lengths of training, {trained[0]:g} to {trained[1]:g}."
         _shade(figure, trained, top)
-    if len(best) < len(curves):
-        words += f" The {len(best)} variants of {len(curves)} with the best means over all lengths."
+    if len(chosen) < len(curves):
+        words += f" The {len(chosen)} variants of {len(curves)} with the best means over all lengths."
         words += " The tables have all."
     return words, figure
 
 
-def _mean(curve: Curve, without: float) -> float:
-    """Return the mean of the finite medians over all lengths, or `without` if there is none."""
+def best_over_length(condition: Condition, most: int | None) -> list[VariantData]:
+    """Return at most this many variants, those with the best means over all lengths, in the condition's order."""
+    known = [variant for variant in condition.variants if length_metric(variant)]
+    means = {
+        variant.run.variant: _mean(curve, condition.metric_named(length_metric(variant)))
+        for variant in known
+        if (curve := length_curve(variant)) is not None
+    }
+    best = sorted(means, key=lambda key: means[key])[:most]
+    return [variant for variant in condition.variants if variant.run.variant in best]
+
+
+def _mean(curve: Curve, metric: Metric) -> float:
+    """Return the mean of the finite medians over all lengths, or the worst value without one; lower is better."""
     finite = curve.median[np.isfinite(curve.median)]
-    return float(finite.mean()) if len(finite) else without
+    return metric.sign * (float(finite.mean()) if len(finite) else metric.worst)
 
 
 def _shade(figure: Figure, trained: tuple[float, float], top: float) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
-from orthobench.analysis.over_length import HELD, as_scores, last_by_length, trained_range
+from orthobench.analysis.over_length import fits
 from orthobench.errors import shell_command
 from orthobench.planning.index import index
 from orthobench.settings import text
@@ -110,20 +110,19 @@ def make_matrix(conditions: Sequence[Condition]) -> Matrix:
 
     Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch.
     Where some tasks have a paper's own experiment, or three seeds of several models, the other ones are left out as
-    well, because they are trials. A variant with a tag counts only if its model has no other variant on the task.
+    well, because they are trials. A variant with a tag counts only if its model has no other variant on the task. A
+    condition of which all variants have tags is an earlier edition, and left out if there is a later one.
     """
     chosen = [condition for condition in conditions if _members(condition)]
     compared = [condition for condition in chosen if _is_comparison(condition)]
-    chosen = compared or chosen
+    chosen = _without_earlier(compared or chosen)
     order = list(dict.fromkeys(condition.task for condition in chosen))
     chosen.sort(key=lambda condition: order.index(condition.task))
     labels = short_labels(chosen)
     columns = [
         MatrixColumn(condition, label, _command(condition)) for condition, label in zip(chosen, labels, strict=True)
     ]
-    families = {
-        plugin["name"]: plugin.get("family") for plugin in index()["plugins"].values() if plugin["kind"] == "model"
-    }
+    families = families_of_models()
     separating = _separating_settings(chosen)
     names: dict[tuple[str, str], list[MatrixCell | None]] = {}
     for number, condition in enumerate(chosen):
@@ -134,10 +133,16 @@ def make_matrix(conditions: Sequence[Condition]) -> Matrix:
             if other is None or cell.score > other.score:
                 cells[number] = cell
     rows = [
-        MatrixRow(f"{model} {value}".strip(), model, families.get(model) or "other", cells)
+        MatrixRow(f"{model} {value}".strip(), model, families.get(model, "other"), cells)
         for (model, value), cells in names.items()
     ]
     return Matrix(columns, sorted(rows, key=lambda row: (-row.solved, -row.total, row.label)))
+
+
+def families_of_models() -> dict[str, str]:
+    """Return the family of each built-in model that names one."""
+    models = [plugin for plugin in index()["plugins"].values() if plugin["kind"] == "model"]
+    return {model["name"]: model["family"] for model in models if model.get("family")}
 
 
 def _members(condition: Condition) -> list[VariantData]:
@@ -149,6 +154,20 @@ def _members(condition: Condition) -> list[VariantData]:
     scored = [variant for variant in condition.variants if variant.median]
     plain = {variant.run.model for variant in scored if not variant.tags}
     return [variant for variant in scored if not variant.tags or variant.run.model not in plain]
+
+
+def _without_earlier(conditions: Sequence[Condition]) -> list[Condition]:
+    """Leave out a condition in which all variants have tags, if another one has its task and its texts in settings."""
+
+    def names(condition: Condition) -> tuple[str, list[tuple[str, str]]]:
+        texts = [(name, value) for name, value in condition.settings.items() if isinstance(value, str)]
+        return condition.task, sorted(texts)
+
+    def is_tagged(condition: Condition) -> bool:
+        return all(variant.tags for variant in _members(condition))
+
+    later = [names(condition) for condition in conditions if not is_tagged(condition)]
+    return [condition for condition in conditions if not is_tagged(condition) or names(condition) not in later]
 
 
 def _is_comparison(condition: Condition) -> bool:
@@ -169,20 +188,7 @@ def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
         return min(max((value - baseline) / (perfect - baseline), 0.0), 1.0)
 
     scores = [score(value) for value in variant.scores]
-    return MatrixCell(variant, statistics.median(scores), min(scores), max(scores), _fits(variant))
-
-
-def _fits(variant: VariantData) -> bool | None:
-    """Tell whether the median seed holds the training lengths; None if no test has them."""
-    trained, curves = trained_range(variant), last_by_length(variant)
-    if trained is None:
-        return None
-    shares = [
-        float(as_scores(own.to_numpy(float), variant).mean())
-        for curve in curves.values()
-        if len(own := curve[(curve.index >= trained[0]) & (curve.index <= trained[1])])
-    ]
-    return statistics.median(shares) >= HELD if shares else None
+    return MatrixCell(variant, statistics.median(scores), min(scores), max(scores), fits(variant))
 
 
 def _separating_settings(conditions: Sequence[Condition]) -> dict[str, str]:

@@ -10,9 +10,11 @@ from orthobench.analysis.conditions import Condition, collect
 from orthobench.papers import Artifact, Study, studies
 from orthobench.reporting import study_figures
 from orthobench.reporting.figure_record import Figure
+from orthobench.reporting.longer_tests import longer_table
 from orthobench.reporting.study_lengths import length_tables
 from orthobench.reporting.study_table import StudyTable
 from orthobench.reporting.styles import Styles
+from orthobench.reporting.tracking_figures import tracking_figures
 from orthobench.store import Benchmark, Run, Status, Store
 
 
@@ -90,11 +92,15 @@ def draw(result: StoredStudy, styles: Styles) -> Section:
         tables = [_table_3(result.record, names), _lstms(result), _equal_size(result.record, names)]
     else:
         named = [(figure, with_printed_names(condition, result.study.names)) for figure, condition in result.conditions]
+        if result.study.drawing == "state_tracking":
+            drawings |= tracking_figures(named)
         for number, (figure, condition) in enumerate(named):
             for name, drawn in study_figures.DRAWINGS[result.study.drawing](figure, condition, styles).items():
                 drawings[f"{number} {name}"] = drawn
-        if result.study.drawing == "over_length":
+        if result.study.drawing == "state_tracking":
             tables = length_tables(named)
+        if result.study.drawing == "longer_tests":
+            tables = longer_table(named)
     return Section(result.study, _remark(result), drawings, tables)
 
 
@@ -129,6 +135,8 @@ def _remark(result: StoredStudy) -> str:
         parts.append("Toy sizes: the times are not meaningful.")
     elif result.is_small:
         parts.append("Here in the small version (preset quick).")
+    if set(results.get("figures", {})) - {group.figure for group in result.study.run}:
+        parts.append("These runs are of an earlier edition, whose protocol differs.")
     finished, total = result.progress
     if finished < total:
         parts.append(f"{finished} of {total} runs are finished.")

@@ -19,7 +19,8 @@ from orthobench.reporting.colormap import COLOR_SCALE
 from orthobench.reporting.drawing import add_curve, empty_figure, show_gaps
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn, step_matrices, styled
-from orthobench.reporting.length_figures import over_length
+from orthobench.reporting.length_figures import best_over_length, over_length
+from orthobench.reporting.longer_tests import longer_tests
 from orthobench.reporting.study_lengths import BIN
 from orthobench.reporting.styles import GREY, PALETTE, Style, Styles
 
@@ -166,13 +167,25 @@ def lengths(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     return {figure_name: (f"{capitalized(figure_name)}: {words}", figure)}
 
 
+def tracking(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
+    """Draw the metric over the test length, and over the iterations, of the same variants."""
+    drawn = lengths(figure_name, condition, styles)
+    if drawn:
+        best = best_over_length(condition, MOST)
+        figure = figures.learning_curves(replace(condition, variants=best), styles, "iteration")
+        words = f"test {condition.metric.axis} over the iterations, of the same variants"
+        drawn[f"{figure_name} iterations"] = (_caption(figure_name, words, replace(condition, variants=best)), figure)
+    return drawn
+
+
 DRAWINGS: dict[str, Callable[[str, Condition, Styles], Drawn]] = {
     "orthogonality": orthogonality,
     "gradient_norms": gradient_norms,
     "heat_maps": heat_maps,
     "sizes": sizes,
     "jacobians": jacobians,
-    "over_length": lengths,
+    "state_tracking": tracking,
+    "longer_tests": longer_tests,
 }
 
 

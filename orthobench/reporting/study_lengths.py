@@ -8,9 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.over_length import HELD, as_scores, length_curve
+from orthobench.analysis.over_length import HELD, as_scores, fits, length_curve
+from orthobench.reporting.captions import capitalized
 from orthobench.reporting.study_table import StudyTable
 
+UNFITTED = "not fitted"
+"""Stands for the longest held length of a model that does not hold the training lengths."""
 Values = NDArray[np.float64]
 
 BIN = 8
@@ -44,11 +47,12 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTabl
     fewest, most = min(counts), max(counts)
     seeds = f"{most} finished seed{'s' * (most != 1)}" if fewest == most else f"{fewest} to {most} finished seeds"
     results = {cell: result for cell, variant in variants.items() if (result := _result(variant))}
-    lengths_held = {cell: length for cell, variant in variants.items() if (length := _longest_held(variant))}
+    lengths_held = {cell: length for cell, variant in variants.items() if (length := longest_held(variant))}
     return [
         table(
             f"The longest test length up to which the median seed is at least {HELD:.0%} of the way from chance to 1, "
-            f"in means over {BIN} lengths. A plus sign marks the longest test length.",
+            f"in means over {BIN} lengths. A plus sign marks the longest test length. {capitalized(UNFITTED)}: the "
+            "median seed is below that already at the lengths of training.",
             lengths_held,
         ),
         table(
@@ -67,11 +71,13 @@ def _result(variant: VariantData) -> tuple[float, str] | None:
     return middle, f"{middle:.1f}" if len(values) == 1 else f"{middle:.1f} ({low:.1f} to {high:.1f})"
 
 
-def _longest_held(variant: VariantData) -> tuple[float, str] | None:
+def longest_held(variant: VariantData) -> tuple[float, str] | None:
     """Return the longest held length and its text; None without scores by length."""
     curve = length_curve(variant) if variant.finished else None
     if curve is None:
         return None
+    if fits(variant) is False:
+        return 0.0, UNFITTED
     length, is_end = held_length(curve.x, as_scores(curve.median, variant))
     return length, "none" if not length else f"{length:.0f}{'+' if is_end else ''}"
 

@@ -31,7 +31,7 @@ from orthobench.model import State
 from orthobench.probe import Probe, ProbeContext
 from orthobench.recurrence import runtime
 from orthobench.store import MetricRow, Status, TraceRow, WeightsRow
-from orthobench.task import Batch, Split, Task, as_stream
+from orthobench.task import Batch, Split, as_stream
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunProgress, RunStart, Tee
 from orthobench.training.recording import WeightsKeeper
@@ -385,7 +385,7 @@ class TrainingLoop:
         weights = self._storing(lambda: self.keeper.keep(trainer, finished=True))
         metrics: dict[str, float] = {}
         problem = ""
-        if type(trainer.task).final_metrics is not Task.final_metrics:
+        if trainer.task.has_final_metrics:
             self._save()
             with trainer.timer("test"):
                 trainer.timer.phase = "final metrics"

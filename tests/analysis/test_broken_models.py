@@ -20,7 +20,7 @@ from support.configs import with_classes
 from orthobench.analysis.claims import read_claims
 from orthobench.analysis.claims.comparisons import Worst
 from orthobench.analysis.claims.curves import CurveClaim
-from orthobench.analysis.claims.lengths import HoldsLengths, ReachesFarther
+from orthobench.analysis.claims.lengths import HoldsLengths, PredictsHorizon, ReachesFarther, Tracks
 from orthobench.analysis.claims.over_setting import OverSetting
 from orthobench.analysis.claims.reading import Kind
 from orthobench.analysis.claims.record import Comparing, ModelClaim
@@ -28,7 +28,7 @@ from orthobench.analysis.conditions import VariantData, collect
 from orthobench.analysis.paper_tables import TIMES
 from orthobench.model import Model
 from orthobench.options import RunOptions
-from orthobench.papers import Artifact, Paper, find_study, papers
+from orthobench.papers import Artifact, Paper, find_study, papers, studies
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
@@ -182,3 +182,22 @@ def test_claim_that_counts_fails_on_a_broken_model(variant, paper, artifact, cla
     """Those that all broken models pass are marked, and no others are."""
     passes = (outcome(variant, paper, artifact, claim, small, fault) for fault in BREAKS)
     assert all(passes) == claim.cannot_fail
+
+
+OWN = [pytest.param(claim, id=f"{study.name}: {claim.text}") for study in studies() for claim in read_claims(study)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", OWN)
+def test_claim_of_this_project_fails_on_a_broken_model(variant, claim):
+    """None of the horizons of models that did not learn S3 passes."""
+    assert isinstance(claim, Tracks | PredictsHorizon)
+    if isinstance(claim, Tracks):
+        claim = claim.model_copy(
+            update={name: SHORTER if getattr(claim, name) else None for name in ("up_to", "lost_by")}
+        )
+    for fault in ("untrained", "sign of the gradient turned"):
+        subject = variant("group_word", claim.model, fault, study="error_control")
+        share, _ = claim.judge(subject)
+        assert share.seeds
+        assert not share.holds

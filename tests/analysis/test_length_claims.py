@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from support.length_variants import variant
+from support.length_variants import variant, with_horizons
 
-from orthobench.analysis.claims.lengths import HoldsLengths, ReachesFarther
+from orthobench.analysis.claims.lengths import HoldsLengths, PredictsHorizon, ReachesFarther, Tracks
 from orthobench.analysis.claims.record import Verdict
 from orthobench.analysis.over_length import last_by_length, length_metric
 
@@ -144,3 +145,51 @@ def test_runs_without_scores_hold_nothing():
         assert not holds(claim, variant(), variant([1.0, 0.0]))
     assert not holds(FARTHER, variant([1.0, 1.0]), variant())
     assert not holds(lost(3), variant([1.0, 0.0]))
+
+
+def tracks(**limits: int) -> Tracks:
+    return Tracks(text="", model="gru", **limits)
+
+
+@pytest.mark.parametrize(
+    ("limits", "measured", "expected"),
+    [
+        ({}, 20.0, True),  # the longest training length
+        ({}, 19.0, False),
+        ({"up_to": 256}, math.inf, True),
+        ({"up_to": 256}, 250.0, False),
+        ({"up_to": 257}, math.inf, False),  # not tested
+        ({"lost_by": 64}, 50.0, True),
+        ({"lost_by": 64}, 64.0, False),
+        ({"lost_by": 64}, math.inf, False),
+        ({"lost_by": 64}, 12.0, False),  # it never had the state
+        ({"lost_by": 300}, 50.0, False),  # not tested
+    ],
+)
+def test_states_are_read_up_to_a_length(limits, measured, expected):
+    assert holds(tracks(**limits), with_horizons("gru", (0.0, measured))) is expected
+
+
+@pytest.mark.parametrize(
+    ("predicted", "measured", "expected"),
+    [
+        (40.0, 80.0, True),
+        (39.0, 80.0, False),
+        (160.0, 80.0, True),
+        (161.0, 80.0, False),
+        (math.inf, math.inf, True),
+        (100.0, math.inf, False),
+        (200.0, math.inf, True),
+        (10.0, 10.0, False),  # it does not fit the training lengths
+        (0.0, 0.0, False),
+    ],
+)
+def test_horizon_is_predicted_within_a_factor_of_two(predicted, measured, expected):
+    claim = PredictsHorizon(text="", model="gru")
+    assert holds(claim, with_horizons("gru", (predicted, measured))) is expected
+
+
+def test_horizons_are_judged_by_the_share_of_seeds():
+    share, text = tracks(up_to=100).judge(with_horizons("gru", (0.0, math.inf), (0.0, 60.0), (0.0, 120.0)))
+    assert (share.value, share.seeds) == (pytest.approx(2 / 3), 3)
+    assert "60 to beyond the longest test" in text

@@ -6,21 +6,23 @@ import html
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
 
 from orthobench.cli import app
-from orthobench.papers import papers
+from orthobench.papers import find_study, papers
 from orthobench.plugins import Catalog
 from orthobench.settings import describe_settings
 from orthobench.task import TrainingSettings
 
 pytest.importorskip("latex2mathml", reason="the extra orthobench[docs] is not installed")
 
+from support.length_variants import variant
 from support.schemas import add_revision, write_older
 
-from website import api, equations, figures, hooks, links, markdown, pages, plugins, readme, results
+from website import api, equations, figures, findings, hooks, links, markdown, pages, plugins, readme, results
 
 CATALOG = Catalog()
 MODELS = CATALOG.names("model")
@@ -158,7 +160,7 @@ def test_readme_table_equals_the_database():
     text = readme.README.read_text("utf-8")
     assert text == readme.with_table(text), "run `make readme`"
     assert readme.papers_table().count("\n") > 5
-    for file, content in readme.pictures().items():
+    for file, content in {**readme.pictures(), **findings.findings(results.everything())}.items():
         assert file.read_text("utf-8") == content, "run `make readme`"
 
 
@@ -216,6 +218,19 @@ def test_text_is_escaped():
 
 def test_discrepancy_in_a_docstring_links_to_its_entry():
     assert plugins.prose("as in D-01") == "as in [D-01](../discrepancies.md)"
+
+
+def test_findings_tell_fitting_from_keeping_the_state():
+    """A model that keeps every length, one that loses the state, and one that never had it."""
+    runs = [SimpleNamespace(total_iterations=9, spec={"task_settings": {"test_longest": 24}})]
+    models = [variant([1.0] * 24, label="lstm"), variant([1.0] * 8 + [0.0] * 16, label="lru")]
+    condition = SimpleNamespace(variants=[*models, variant([0.1] * 24, label="kru")])
+    conditions = [("S3", condition)]
+    study = SimpleNamespace(study=find_study("state-tracking"), conditions=conditions, progress=(3, 5), runs=runs)
+    text = findings.findings(results.Everything([], [], [study]))[findings.PAGE]
+    assert "| S3 | 3 | 1 | 1 | 1 | lstm |" in text
+    assert "3 of 5 runs of the study are finished. They train for at most 9 iterations" in text
+    assert "Their families: gated." in text
 
 
 def test_pages_of_measured_models_and_tasks_open_with_a_figure(generated):

@@ -350,5 +350,5 @@ def test_state_tracking_study_starts_every_embedding_alike():
     for run in find_study("state-tracking").runs("paper", models):
         settings = resolve(CATALOG, run.task, run.model, run.settings).model_settings.model_dump()
         started = {name: settings[name] for name in ("embedding_start", "output_weight", "output_bias")}
-        assert started == {"embedding_start": "uniform", "output_weight": None, "output_bias": "zeros"}, run.model
+        assert started == {"embedding_start": "normal", "output_weight": None, "output_bias": "zeros"}, run.model
         assert settings.get("bias_start", "zeros") == "zeros"

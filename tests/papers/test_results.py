@@ -17,7 +17,7 @@ from orthobench.analysis.paper_tables import make_table
 from orthobench.assignments import parse_assignments
 from orthobench.errors import UsageError
 from orthobench.model import ModelSettings
-from orthobench.papers import Experiment, Paper, Printed, find_paper, find_study, papers
+from orthobench.papers import Experiment, Paper, Printed, find_paper, find_study, papers, studies
 from orthobench.papers.sizes import Size, sizes
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -132,10 +132,19 @@ def test_study_claims_refer_to_their_runs_or_panels():
                 assert fits, claim.text
 
 
+def test_claims_of_this_project_are_about_runs_of_their_study():
+    models = Catalog().names("model")
+    for study in studies():
+        runs = study.runs("paper", models)
+        for claim in read_claims(study):
+            about = [run for run in runs if run.model == claim.model and claim.where.items() <= run.settings.items()]
+            assert len(about) == 1, claim.text
+
+
 def test_only_the_listed_figures_have_no_claim():
     """Of those without, the printed curves are not at hand, and the text says nothing of them.
 
-    SLiCE's paper prints nothing of the study under this project's reduced protocol.
+    SLiCE's paper prints nothing of the studies under this project's reduced protocol.
     """
     figures = [
         (paper.key, artifact) for paper in papers() for artifact in paper.artifacts() if artifact.shows != "table"
@@ -145,6 +154,7 @@ def test_only_the_listed_figures_have_no_claim():
         ("helfrich2017", "figure 3"),
         ("helfrich2017", "figure 4"),
         ("walker2025", "state tracking"),
+        ("walker2025", "longer sequences"),
     ]
 
 

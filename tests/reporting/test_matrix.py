@@ -52,6 +52,18 @@ def test_tagged_trial_counts_only_if_its_model_has_no_other_run(database):
     assert cells == pytest.approx({"rnn": 0.5, "lstm": 1.0})
 
 
+def test_earlier_edition_makes_way_for_a_later_one(database):
+    """Its runs have a tag; the later ones have other lengths, and the same names in their settings."""
+    first = database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=10)
+    database.store.tag([first.key], ["first"])
+    assert len(matrix_of(database).columns) == 1
+    database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=10, marker_layout="halves")
+    assert len(matrix_of(database).columns) == 2
+    database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=12)
+    lengths = [column.condition.settings["sequence_length"] for column in matrix_of(database).columns]
+    assert sorted(lengths) == [10, 12]
+
+
 def test_probe_runs_of_less_than_an_epoch_have_no_column(database):
     database.run(experiment("rnn", "last", []), 0, test=[0.1], status=Status.DIVERGED)
     assert matrix_of(database).columns == []

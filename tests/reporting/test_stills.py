@@ -153,3 +153,10 @@ def test_line_from_far_outside_enters_the_frame_at_its_place():
     (x, y), (right, down) = (map(int, re.search(rf"{kind}({NUMBER}) ?({NUMBER})", line).groups()) for kind in "Ml")
     at_the_top = x + right * (TOP - y) / down
     assert at_the_top == pytest.approx(LEFT + (WIDTH - LEFT - RIGHT) * 0.85, abs=1)
+
+
+def test_named_ticks_stand_at_their_places():
+    picture = drawn(scatter(x=[0, 2], y=[1, 2]), xaxis={"range": [0, 2], "tickvals": [0, 2], "ticktext": ["T", "4T"]})
+    ticks = re.findall(r'<text x="([\d.]+)" y="\d+" text-anchor="middle">([^<]+)</text>', picture)
+    assert [text for _, text in ticks[:2]] == ["T", "4T"]
+    assert float(ticks[0][0]) == LEFT

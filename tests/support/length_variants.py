@@ -8,6 +8,9 @@ import pandas as pd
 
 from orthobench.store import Status
 
+LONGEST = 256
+"""The longest test length of `with_horizons`."""
+
 
 def variant(
     *seeds: list[float], chance: float | None = 0.0, solved: tuple[int, ...] = (), label: str = "a model"
@@ -34,3 +37,24 @@ def variant(
     traces = pd.DataFrame(rows, columns=["run", "name", "epoch", "iteration", "values"])
     run = SimpleNamespace(baselines={"accuracy": chance})
     return SimpleNamespace(run=run, runs=runs, finished=runs, traces=traces, label=label, cache={})
+
+
+def with_horizons(model: str, *pairs: tuple[float, float], lowest: float | None = None) -> SimpleNamespace:
+    """A variant whose seeds have these predicted and measured horizons, after training at lengths up to 20."""
+    runs = [SimpleNamespace(id=10 * len(model) + seed, seed=seed, model=model) for seed in range(len(pairs))]
+    named = {"predicted": 0, "measured": 1}
+    series = {
+        f"error_control/{name}_horizon": {
+            run.id: pd.Series([0.0, pair[at]], index=[0, 9]) for run, pair in zip(runs, pairs, strict=True)
+        }
+        for name, at in named.items()
+    }
+    rows = [(run.id, "error_control/lengths", 0, 9, [10.0, LONGEST]) for run in runs]
+    rows += [(run.id, "by_length/trained", 0, 9, [1.0, 20.0]) for run in runs]
+    if lowest is not None:
+        rows += [(run.id, "jacobian/eigenvalues/4", 0, 0, [-9.0, 0.0]) for run in runs]  # before training
+        rows += [(run.id, "jacobian/eigenvalues/4", 0, 9, [0.5, 0.1, lowest, -3.0]) for run in runs]
+    traces = pd.DataFrame(rows, columns=["run", "name", "epoch", "iteration", "values"])
+    return SimpleNamespace(
+        run=runs[0], runs=runs, finished=runs, label=model, traces=traces, series_of_runs=lambda _, name: series[name]
+    )

@@ -56,3 +56,30 @@ def test_baseline_is_the_variance_of_the_data():
 def test_another_seed_gives_other_data():
     first, second = (_task(seed).train.batch(torch.arange(5)).inputs for seed in (0, 1))
     assert not torch.equal(first, second)
+
+
+def test_longer_tests_measure_the_error_at_multiples_of_the_length():
+    """A layer that adds what it sees at marked steps is right at every length; one that stops after T steps is not."""
+
+    class Sum(torch.nn.Module):
+        def __init__(self, steps: int) -> None:
+            super().__init__()
+            self.steps, self.unused = steps, torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, inputs, *_, **__):
+            return inputs[: self.steps].prod(-1).sum(0).unsqueeze(-1), ()
+
+    task, done = _task(longer_tests=True, test_size=150), []
+    assert task.final_metrics(Sum(1000), lambda *parts: done.append(parts)) == pytest.approx(
+        {"mse_2t": 0, "mse_4t": 0, "mse_8t": 0}, abs=1e-12
+    )
+    assert done == [(number, 6) for number in range(1, 7)]
+    blind = task.final_metrics(Sum(0), lambda *_: None)
+    assert blind == pytest.approx(dict.fromkeys(blind, 1 + 2 / 12), rel=0.15)  # E(x + y)^2
+    half = task.final_metrics(Sum(19), lambda *_: None)
+    assert half["mse_2t"] == pytest.approx(1 / 3, rel=0.2)  # the second of two values is missed, E(y^2)
+    assert half["mse_8t"] > half["mse_2t"]
+    assert set(blind) | {"mse"} == {metric.name for metric in task.metrics} == set(task.baselines(task.settings))
+    plain = _task()
+    assert plain.final_metrics(Sum(0), lambda *_: None) == {}
+    assert "longer_tests" not in plain.settings.canonical()  # so that runs from before the setting keep their keys

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from orthobench.tasks.copying import Copying, CopyingSettings
+from orthobench.tasks.copying import COPIED, Copying, CopyingSettings
 
 CPU = torch.device("cpu")
 
@@ -51,3 +51,23 @@ def test_predictor_without_memory_scores_the_baseline():
     assert measured["cross_entropy"] == pytest.approx(10 * math.log(8) / 50, rel=1e-3)
     assert measured == pytest.approx(baselines, rel=0.05)
     assert task.loss(logits, batch.targets).item() == pytest.approx(measured["cross_entropy"], rel=1e-5)
+
+
+def test_longer_tests_measure_the_recall_after_multiples_of_the_delay():
+    """A model that holds the symbols for some steps recalls them up to that delay, and then guesses."""
+
+    class Recalls(torch.nn.Module):
+        def __init__(self, longest: int) -> None:
+            super().__init__()
+            self.longest, self.unused = longest, torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, inputs, *_, **__):
+            symbols = inputs[:COPIED, :, :-1]
+            blanks = torch.zeros(len(inputs) - COPIED, *symbols.shape[1:])
+            answer = symbols if len(inputs) <= self.longest + 2 * COPIED else 0 * symbols
+            return torch.cat((blanks, answer)), ()
+
+    task = Copying(CopyingSettings(sequence_length=12, train_size=4, test_size=230, longer_tests=True), 0, CPU)
+    measured = task.final_metrics(Recalls(48), lambda *_: None)
+    assert measured == {"recall_2t": 1, "recall_4t": 1, "recall_8t": 0}
+    assert {name for name in task.baselines(task.settings) if name.endswith("t")} == set(measured)

@@ -19,7 +19,7 @@ from orthobench.analysis.dynamics import COMPUTATIONS
 from orthobench.analysis.paper_tables import TIMES
 from orthobench.analysis.statistics import lowest
 from orthobench.errors import unknown
-from orthobench.papers import Artifact, Paper, find_study
+from orthobench.papers import Artifact, Paper, Study, find_study
 from orthobench.settings import merged_settings
 from orthobench.store import Store
 
@@ -82,8 +82,8 @@ def check_claims(
     return [_check(claim, subjects) for claim in read_claims(artifact)]
 
 
-def check_runs(artifact: Artifact, variants: Sequence[VariantData]) -> list[ClaimResult]:
-    """Check the claims of a figure on the variants that it shows."""
+def check_runs(artifact: Artifact | Study, variants: Sequence[VariantData]) -> list[ClaimResult]:
+    """Check the claims of a figure or study on the variants that it shows."""
     subjects = []
     for variant in variants:
         spec = variant.run.spec

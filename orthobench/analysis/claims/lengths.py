@@ -1,4 +1,4 @@
-"""Claims about the scores over the length of the test sequences, at each run's last evaluation."""
+"""Claims about the scores over the length of the test sequences, and about the horizons of tracking, after training."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from orthobench.analysis.claims.record import Comparing, ModelClaim, Verdict, compare, in_words, listed
 from orthobench.analysis.conditions import VariantData
+from orthobench.analysis.horizons import Horizon, horizons
 from orthobench.analysis.over_length import HELD, as_scores, last_by_length
 from orthobench.analysis.statistics import lower, share_of_seeds
 
@@ -70,10 +71,55 @@ class ReachesFarther(Comparing):
         return share, f"first length with less than half of the score: {listed(everyone, reaches, _range)}"
 
 
+class Tracks(ModelClaim):
+    """A run reads the states at all training lengths, and up to one length, or no longer up to another."""
+
+    check: Literal["tracks"] = "tracks"
+    up_to: int | None = Field(
+        None, ge=1, description="a length up to which the states are read; none: that of training"
+    )
+    lost_by: int | None = Field(None, ge=2, description="a length up to which they are not; none: no such length")
+
+    @property
+    def named(self) -> str:
+        return "the probe error_control"
+
+    def judge(self, variant: VariantData) -> Verdict:
+        """Check the measured horizon; a length beyond the longest test is not reached, nor one by which it is lost."""
+        found = horizons(variant)
+        reached = _range([each.measured for each in found], "beyond the longest test")
+        text = f"greatest length up to which states are read: {reached}"
+        return share_of_seeds(self._holds(each) for each in found), text
+
+    def _holds(self, found: Horizon) -> bool:
+        reaches = found.measured >= (self.up_to or 0) and found.longest >= (self.up_to or 0)
+        loses = self.lost_by is None or (found.measured < self.lost_by and found.longest >= self.lost_by)
+        return found.fits and reaches and loses
+
+
+class PredictsHorizon(ModelClaim):
+    """For a run that fits the training lengths, the predicted horizon is near the measured one."""
+
+    check: Literal["predicts_horizon"] = "predicts_horizon"
+    factor: float = Field(2.0, gt=1, description="the largest ratio of the two horizons")
+
+    @property
+    def named(self) -> str:
+        return "the probe error_control"
+
+    def judge(self, variant: VariantData) -> Verdict:
+        """Check both horizons; beyond the longest test, they count as equal to it."""
+        found = horizons(variant)
+        ratios = [each.shown(each.predicted) / each.shown(each.measured) for each in found]
+        near = [1 / self.factor <= ratio <= self.factor for ratio in ratios]
+        text = f"predicted horizon {_range(ratios)} times the measured one, limit a factor of {self.factor:g}"
+        return share_of_seeds(each.fits and is_near for each, is_near in zip(found, near, strict=True)), text
+
+
 def reach(score: pd.Series) -> float:
     """Return the first length with a score below one half, or infinity if there is none."""
     return float(min(score.index[score < HALF], default=math.inf))
 
 
-def _range(numbers: Sequence[float]) -> str:
-    return in_words(numbers, not_finite="none")
+def _range(numbers: Sequence[float], not_finite: str = "none") -> str:
+    return in_words(numbers, not_finite=not_finite)

@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from orthobench.analysis.claims import comparisons, curves, gradients, lengths, over_setting, trajectories
 from orthobench.analysis.claims.record import Claim
 from orthobench.errors import UsageError, unknown
-from orthobench.papers import Artifact
+from orthobench.papers import Artifact, Study
 
 # fmt: off
 Kind = Annotated[
@@ -21,7 +21,7 @@ Kind = Annotated[
     | over_setting.ImprovesWith | over_setting.NearBest
     | gradients.Remembers | gradients.Forgets | gradients.DecaysTo | gradients.FadesTo | gradients.ForgetsMore
     | gradients.StandsOut | gradients.NearOne
-    | lengths.HoldsLengths | lengths.ReachesFarther
+    | lengths.HoldsLengths | lengths.ReachesFarther | lengths.Tracks | lengths.PredictsHorizon
     | trajectories.EndsAtDistance | trajectories.FixedPoints,
     Field(discriminator="check"),
 ]
@@ -33,8 +33,8 @@ KINDS: dict[str, type[Claim]] = {kind.model_fields["check"].default: kind for ki
 """All kinds of claims by the value of `check` that names them."""
 
 
-def read_claims(artifact: Artifact) -> list[Kind]:
-    """Return the claims of a table or figure.
+def read_claims(artifact: Artifact | Study) -> list[Kind]:
+    """Return the claims of a table or figure, or of this project about a study.
 
     Raises:
         UsageError: a claim has an unknown check or a field that is missing, unknown or wrong.

@@ -1,0 +1,90 @@
+"""The horizons of state tracking that the probe `error_control` stores: the predicted and the measured one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orthobench.analysis.conditions import VariantData
+from orthobench.analysis.over_length import trained_range
+
+PROBE = "error_control"
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """Up to which length a finished run tracks states.
+
+    Attributes:
+        run: the id of the run.
+        seed: its seed.
+        predicted: the greatest length up to which the distinguishability ratio is at most the decoder's threshold.
+        measured: the greatest length up to which the decoder reads the states. Both are infinite if no test is longer.
+        longest: the longest test length.
+        trained: the longest training length.
+    """
+
+    run: int
+    seed: int
+    predicted: float
+    measured: float
+    longest: float
+    trained: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the states are read at all training lengths."""
+        return self.measured >= self.trained
+
+    @property
+    def loses(self) -> bool:
+        """Whether the run fits the training lengths and loses the state at a longer one."""
+        return self.fits and math.isfinite(self.measured)
+
+    @property
+    def is_predicted_inside(self) -> bool:
+        """Whether the predicted horizon lies before the longest test."""
+        return math.isfinite(self.predicted)
+
+    def shown(self, horizon: float) -> float:
+        """Return one of the two horizons, at most the longest test length and at least 1."""
+        return max(min(horizon, self.longest), 1.0)
+
+
+def horizons(variant: VariantData) -> list[Horizon]:
+    """Return the horizons of the finished runs that have them, at the end of training."""
+    predicted, measured = (
+        variant.series_of_runs("probe", f"{PROBE}/{name}_horizon") for name in ("predicted", "measured")
+    )
+    trained = trained_range(variant)
+    if trained is None:
+        return []
+    names = variant.traces["name"].to_numpy(object)
+    lengths = variant.traces[names == f"{PROBE}/lengths"]
+    longest = {int(run): float(max(values)) for run, values in zip(lengths["run"], lengths["values"], strict=True)}
+    return [
+        Horizon(
+            run.id,
+            run.seed,
+            float(predicted[run.id].iloc[-1]),
+            float(measured[run.id].iloc[-1]),
+            longest[run.id],
+            trained[1],
+        )
+        for run in variant.finished
+        if run.id in predicted and run.id in measured and run.id in longest
+    ]
+
+
+def log_correlation(pairs: Sequence[Horizon]) -> float | None:
+    """Return Pearson's correlation of the logarithms of both horizons; None with fewer than three different values."""
+    first, second = (
+        np.log([each.shown(value) for each, value in zip(pairs, values, strict=True)])
+        for values in ([each.predicted for each in pairs], [each.measured for each in pairs])
+    )
+    if len(pairs) < 3 or not (first.std() and second.std()):
+        return None
+    return float(np.corrcoef(first, second)[0, 1])

@@ -1,0 +1,81 @@
+"""The figures of the horizons: which runs are in them, where their points lie, and which of them fit."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.length_variants import LONGEST
+from support.length_variants import with_horizons as variant
+
+from orthobench.analysis.horizons import Horizon, horizons, log_correlation
+from orthobench.reporting.tracking_figures import BEYOND, tracking_figures
+
+
+def drawn(*variants: SimpleNamespace):
+    return tracking_figures([("S3", SimpleNamespace(variants=list(variants)))])
+
+
+def points(figure) -> list[tuple[str, str, float, float]]:
+    """The points of a figure as family, symbol, x and y."""
+    return [
+        (trace["name"], trace["marker"]["symbol"], x, y)
+        for trace in figure.data
+        if trace["mode"] == "markers"
+        for x, y in zip(trace["x"], trace["y"], strict=True)
+    ]
+
+
+def test_horizons_tell_whether_a_run_fits_and_whether_it_loses():
+    whole, loses, unfitted = horizons(variant("lstm", (math.inf, math.inf), (64.0, 60.0), (30.0, 12.0)))
+    assert (whole.fits, loses.fits, unfitted.fits) == (True, True, False)
+    assert (whole.loses, loses.loses, unfitted.loses) == (False, True, False)
+    assert [whole.shown(whole.measured), loses.shown(loses.measured)] == [LONGEST, 60]
+
+
+def test_each_run_is_a_point_in_the_colour_of_its_family():
+    figures = drawn(variant("lstm", (math.inf, math.inf), lowest=-0.5), variant("lru", (64.0, 60.0), (0.0, 0.0)))
+    words, figure = figures["horizons"]
+    far = BEYOND * LONGEST
+    expected = [("gated", "circle", far, far), ("linear", "circle", 64, 60), ("linear", "circle-open", 1, 1)]
+    assert points(figure) == expected
+    assert "Correlation" not in words  # two runs fit
+    assert figure.data[0]["text"] == ["lstm, S3, seed 0"]
+    assert [(family, y) for family, _, _, y in points(figures["families"][1])] == [
+        ("gated", far),
+        ("linear", 60),
+        ("linear", 1),
+    ]
+    assert points(figures["eigenvalues"][1]) == [("gated", "circle", -0.5, far)]  # the smallest after training
+    for _, each in figures.values():
+        each.to_plotly()
+
+
+def test_correlation_leaves_out_runs_beyond_the_tests_and_runs_that_do_not_fit():
+    """Points on the edge of the tests agree, whatever the models do."""
+    inside = [(40.0, 30.0), (60.0, 90.0), (100.0, 50.0)]
+    words, _ = drawn(variant("lstm", (math.inf, math.inf), (0.0, 0.0), *inside))["horizons"]
+    logarithms = np.log(np.array(inside)).T
+    assert (
+        f"over the 3 runs that fit, with both horizons within the tests: {np.corrcoef(logarithms)[0, 1]:.2f}." in words
+    )
+
+
+def test_correlation_is_of_logarithms():
+    pairs = [Horizon(0, 0, predicted, predicted**2, 1e9, 1) for predicted in (2.0, 30.0, 400.0)]
+    assert log_correlation(pairs) == pytest.approx(1)
+    turned = [Horizon(0, 0, p, 1 / p * 1e6, 1e9, 1) for p in (2.0, 30.0, 400.0)]
+    assert log_correlation(turned) == pytest.approx(-1)
+    numbers = np.random.default_rng(0).lognormal(size=(6, 2)) * 100
+    mixed = [Horizon(0, 0, *row, 1e9, 1) for row in numbers]
+    assert log_correlation(mixed) == pytest.approx(np.corrcoef(np.log(numbers).T)[0, 1])
+    assert log_correlation(pairs[:2]) is None
+    assert log_correlation([pairs[0]] * 3) is None
+
+
+def test_no_figure_without_horizons():
+    bare = variant("lstm", (1.0, 1.0))
+    bare.series_of_runs = lambda *_: {}
+    assert drawn(bare) == {}

@@ -1,0 +1,202 @@
+"""The page `docs/findings.md`: what the runs of `results.db` say about state tracking; `make readme` renews it."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from orthobench.analysis.claims.checking import check_runs
+from orthobench.analysis.conditions import VariantData
+from orthobench.analysis.horizons import horizons, log_correlation
+from orthobench.papers import find_study
+from orthobench.reporting.figure_record import Figure
+from orthobench.reporting.longer_tests import longer_table
+from orthobench.reporting.matrix import families_of_models
+from orthobench.reporting.stills import HEIGHT, LEFT, WIDTH, still
+from orthobench.reporting.studies import StoredStudy
+from orthobench.reporting.study_lengths import UNFITTED, longest_held
+from orthobench.reporting.tracking_figures import Tracked, tracked_runs, tracking_figures
+from website.markdown import escape, fenced, page, table
+from website.results import Everything
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "findings.md"
+STUDY, LONGER = "state-tracking", "longer-sequences"
+TASKS = {"group_word": "group", "formal_language": "language"}
+"""The tasks with states, and the setting that names their machine."""
+FIGURES = {"horizons": "Predicted and measured horizon", "families": "Measured horizon by family"}
+STYLE = (
+    "text{font:24px system-ui,sans-serif;fill:#3d4854}.grid{stroke:#dce1e7}.frame{fill:none;stroke:#7b8794;"
+    "stroke-width:2}"
+)
+
+
+def findings(found: Everything) -> dict[Path, str]:
+    """Return the page and its pictures, by their files."""
+    tracked = [
+        (str(condition.settings[TASKS[condition.task]]), condition)
+        for condition in found.conditions
+        if condition.task in TASKS and any(map(horizons, condition.variants))
+    ]
+    drawn = tracking_figures(tracked)
+    pictures = {name: picture(figure) for name, (_, figure) in drawn.items() if name in FIGURES}
+    studies = {result.study.name: result for result in found.studies}
+    text = page(
+        "# State tracking",
+        "<!-- Written by `make readme` from results.db. -->",
+        "Which cells learn a state that each symbol changes, which of them still have it in longer sequences, and what "
+        "decides it? [Track states](state-tracking.md) describes the tasks and the probe. Every number below is "
+        "computed from the runs of `results.db`.",
+        *_fits_and_keeps(studies.get(STUDY)),
+        *_horizons(tracked_runs(tracked), pictures),
+        *_claims([variant for _, condition in tracked for variant in condition.variants if horizons(variant)]),
+        *_longer(studies.get(LONGER)),
+    )
+    return {PAGE: text, **{PAGE.with_name(f"findings-{name}.svg"): drawing for name, drawing in pictures.items()}}
+
+
+def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
+    """Say which models fit, keep and lose the state, in each part of the study."""
+    if result is None:
+        return []
+    rows, kept = [], {}
+    for figure, condition in result.conditions:
+        held = [(variant.label, cell[1]) for variant in condition.variants if (cell := longest_held(variant))]
+        keeps = sorted(label for label, text in held if text.endswith("+"))
+        unfitted = sum(text in (UNFITTED, "none") for _, text in held)
+        kept[figure] = keeps
+        loses = len(held) - len(keeps) - unfitted
+        rows.append([escape(figure), *map(str, (len(held), unfitted, loses, len(keeps))), escape(", ".join(keeps))])
+    finished, total = result.progress
+    families = families_of_models()
+    names = {label.split()[0] for labels in kept.values() for label in labels}
+    by_family = sorted({families.get(name, "other") for name in names})
+    return [
+        "## Failing to fit differs from losing the state",
+        f"{finished} of {total} runs of the study are finished. {_protocol(result)} A model keeps the state if its "
+        "median seed is at least 90 % of the way from chance to 1 up to the longest test. It loses the state if this "
+        "holds only at the lengths of training, and a bit beyond.",
+        table(["task", "models", "do not fit", "fit and lose", "keep the state", "which"], rows),
+        f"Somewhere, {len(names)} models keep the state to the end. Their families: {escape(', '.join(by_family))}."
+        if names
+        else "",
+        fenced(f"orthobench study {STUDY} --seeds 3\northobench report --html --db results.db"),
+    ]
+
+
+def _protocol(result: StoredStudy) -> str:
+    """Describe how long the runs trained and how long their test sequences are, from the runs."""
+    steps = sorted({run.total_iterations for run in result.runs})
+    longest = sorted({run.spec["task_settings"]["test_longest"] for run in result.runs})
+    return f"They train for at most {_listed(steps)} iterations, with tests at lengths up to {_listed(longest)}."
+
+
+def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
+    """Say how well the distinguishability ratio predicts the horizon."""
+    if not runs:
+        return []
+    fitted = [run.horizon for run in runs if run.horizon.fits]
+    loses = [horizon for horizon in fitted if horizon.loses]
+    both = sum(not horizon.is_predicted_inside and not horizon.loses for horizon in fitted)
+    correlation = log_correlation([horizon for horizon in loses if horizon.is_predicted_inside])
+    sentences = [
+        f"{len(runs)} runs have the probe `error_control`, and {len(fitted)} of them fit the lengths of training.",
+        f"Of these, {len(loses)} lose the state before the longest test, and {both} keep it as the ratio predicts.",
+    ]
+    if loses:
+        ratios = [horizon.shown(horizon.predicted) / horizon.shown(horizon.measured) for horizon in loses]
+        near = sum(0.5 <= ratio <= 2 for ratio in ratios)
+        sentences.append(
+            f"Where a run loses it, the predicted horizon is {median(ratios):.2g} times the measured one (median), "
+            f"and within a factor of two for {near} of {len(loses)}."
+        )
+    if correlation is not None:
+        sentences.append(f"Where both lie within the tests, their logarithms have a correlation of {correlation:.2f}.")
+    rows = [
+        [
+            escape(run.figure),
+            escape(run.variant.label),
+            escape(run.family),
+            str(run.horizon.seed),
+            "yes" if run.horizon.fits else "no",
+            _length(run.horizon.predicted),
+            _length(run.horizon.measured),
+        ]
+        for run in sorted(runs, key=lambda run: (run.figure, -run.horizon.measured, run.variant.label))
+    ]
+    return [
+        "## Predicted and measured horizons",
+        "A margin is the output of the true state less the largest other one. The distinguishability ratio is the "
+        "spread of the margins within a state over their mean. The probe finds on the training sequences alone up to "
+        "which ratio the decoder reads the states. The predicted horizon is the greatest length up to which the ratio "
+        "stays below this threshold, and the measured one the greatest up to which the decoder reads 90 % of the "
+        "states, counted from chance to 1. An affine step "
+        "cannot contract errors between states that it keeps "
+        "([arXiv 2605.07755](https://arxiv.org/abs/2605.07755)), so nothing keeps its ratio from growing.",
+        " ".join(sentences),
+        *(f"![{FIGURES[name]}](findings-{name}.svg)" for name in pictures),
+        table(["task", "model", "family", "seed", "fits", "predicted horizon", "measured horizon"], rows),
+        fenced("orthobench run group_word gru -s group=S3 -s probes=error_control"),
+    ]
+
+
+def _claims(variants: Sequence[VariantData]) -> list[str]:
+    """List the checked statements."""
+    results = [result for result in check_runs(find_study(STUDY), variants) if result.is_decided]
+    if not results:
+        return []
+    rows = [[escape(each.claim.text), escape(each.reason), escape(str(each.verdict))] for each in results]
+    return [
+        "## Statements and their checks",
+        "A test tries each check on models that were never trained, or with the sign of the gradient turned.",
+        table(["statement", "measured", "verdict"], rows),
+        fenced(f"orthobench study {STUDY} --seeds 3"),
+    ]
+
+
+def _longer(result: StoredStudy | None) -> list[str]:
+    """Show the scores on adding and copying at multiples of the trained length."""
+    tables = longer_table(result.conditions) if result else []
+    if not result or not tables:
+        return []
+    (scores,) = tables
+    rows = [[escape(cell) for cell in row] for row in scores.rows]
+    return [
+        "## Adding and copying at longer lengths",
+        f"{escape(scores.caption)} {result.progress[0]} of {result.progress[1]} runs are finished.",
+        table(scores.headings, rows),
+        fenced(f"orthobench study {LONGER} --seeds 3"),
+    ]
+
+
+def _length(horizon: float) -> str:
+    return "beyond" if horizon == float("inf") else f"{horizon:.0f}"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " or ".join(f"{number:,}" for number in numbers)
+
+
+def picture(figure: Figure) -> str:
+    """Return a figure as an SVG file, with the names of its traces at the top."""
+    drawn = re.search(r"<svg[^>]*>(.*?)</svg>", still({"data": figure.data, "layout": figure.layout}), re.DOTALL)
+    assert drawn is not None
+    names = [
+        (str(trace["name"]), (trace.get("marker") or trace["line"])["color"])
+        for trace in figure.data
+        if trace.get("name") and trace.get("showlegend") is not False
+    ]
+    top, place, legend = 44, float(LEFT), []
+    for name, color in names:
+        text = html.escape(html.unescape(name))
+        legend.append(f'<circle cx="{place:.0f}" cy="22" r="9" fill="{color}"/>')
+        legend.append(f'<text x="{place + 18:.0f}" y="30">{text}</text>')
+        place += 50 + 14 * len(text)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {-top} {WIDTH} {HEIGHT + top}"><style>{STYLE}</style>'
+        f'<rect y="{-top}" width="{WIDTH}" height="{HEIGHT + top}" fill="#ffffff"/>'
+        f'<g transform="translate(0 {-top})">{"".join(legend)}</g>{drawn[1]}</svg>\n'
+    )
