@@ -184,6 +184,22 @@ class SyntheticSettings(Settings):
     test_size: Size = Field(10_000, description="test sequences")
 
 
+class ScalableSettings(SyntheticSettings):
+    """Settings of generated data whose `sequence_length` can be that of longer tests."""
+
+    longer_tests: bool = Field(
+        False,
+        description="whether to test at lengths of 2T, 4T and 8T as well, once after training",
+        json_schema_extra={"neutral": False},
+    )
+
+    def longer(self) -> dict[int, Self]:
+        """Return the settings at multiples of the length, by multiple, if longer tests are asked for."""
+        length = self.sequence_length  # type: ignore[attr-defined]
+        multiples = MULTIPLES if self.longer_tests else ()
+        return {multiple: self.model_copy(update={"sequence_length": multiple * length}) for multiple in multiples}
+
+
 PROTOCOL_OF_MODELS = ("optimizer", "learning_rate")
 """The settings of models that a task's protocol may have, in addition to those of training."""
 
@@ -207,6 +223,9 @@ class Task(ABC):
             learning rate, and learns enough that other data would change its loss by more than the tolerance.
         carries_state: whether a batch starts from the final state of the previous one, without gradient. Every split
             is a `Stream` then, and no batch has lengths.
+        longer_tests: test sequences at multiples of the trained length, by multiple, which are tested once after
+            training.
+        longer_metric: the metric on `longer_tests`.
         tracks_states: whether a target is the state that a machine has reached, a class, as the probe `error_control`
             needs.
         validation: None if the literature uses no validation data.
@@ -225,6 +244,8 @@ class Task(ABC):
     exact: ClassVar[Mapping[str, Any]] = {}
     carries_state: ClassVar[bool] = False
     tracks_states: ClassVar[bool] = False
+    longer_metric: ClassVar[str] = ""
+    longer_tests: Mapping[int, Split] = {}
 
     signature: Signature
     train: Split
@@ -285,16 +306,28 @@ class Task(ABC):
 
     @property
     def has_final_metrics(self) -> bool:
-        """Whether `final_metrics` measures anything with these settings."""
-        return type(self).final_metrics is not Task.final_metrics
+        """Whether `final_metrics` measures anything."""
+        return type(self).final_metrics is not Task.final_metrics or bool(self.longer_tests)
 
     def final_metrics(self, model: Model, report: Callable[[int, int], None]) -> dict[str, float]:
         """Return metrics that are too slow for every evaluation, measured once after the last iteration.
 
+        By default these are the values of `longer_metric` on `longer_tests`, named as in "mse_2t".
+
         Args:
             report: receives the number of finished parts of the work and the number of all parts.
         """
-        return {}
+        sums = dict.fromkeys(self.longer_tests, (0.0, 0.0))
+        parts = [(n, rows) for n, split in self.longer_tests.items() for rows in torch.arange(len(split)).split(100)]
+        device = next(model.parameters()).device
+        for done, (multiple, rows) in enumerate(parts, 1):
+            batch = self.longer_tests[multiple].batch(rows.to(device))
+            with torch.no_grad():
+                value, weight = self.measure(batch.through(model)[0], batch.targets)[self.longer_metric]
+            before, weights = sums[multiple]
+            sums[multiple] = before + float(value), weights + weight
+            report(done, len(parts))
+        return {f"{self.longer_metric}_{multiple}t": value / weight for multiple, (value, weight) in sums.items()}
 
     @classmethod
     def main_metric(cls) -> Metric:

@@ -7,30 +7,24 @@ differ: D-14, D-36.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.model import Model, Signature
-from orthobench.task import MULTIPLES, Batch, Metric, SyntheticSettings, Task, seeded_generator
+from orthobench.model import Signature
+from orthobench.task import MULTIPLES, Batch, Metric, ScalableSettings, Task, seeded_generator
 
 MSE = Metric("mse", "min", label="MSE")
 
 
-class AddingSettings(SyntheticSettings):
+class AddingSettings(ScalableSettings):
     sequence_length: int = Field(200, ge=4, description="T, number of steps; 200, 400 and 750 in the papers")
     marker_layout: Literal["scornn", "halves", "anywhere"] = Field(
         "scornn",
         description="positions of the two markers; scornn: [0, f) and [f, T) with f = floor((T - 1) / 2); "
         "halves: [0, T / 2) and [T / 2, T) (uRNN programs); anywhere: two distinct steps (oRNN program)",
-    )
-    longer_tests: bool = Field(
-        False,
-        description="whether to test at lengths of 2T, 4T and 8T as well, once after training",
-        json_schema_extra={"neutral": False},
     )
 
 
@@ -40,6 +34,7 @@ class Adding(Task):
     cites = "hochreiter1997"
     Settings = AddingSettings
     metrics = (MSE, *map(MSE.at_multiple, MULTIPLES))
+    longer_metric = "mse"
     protocol = {
         "batch_size": 50,
         "epochs": 10,
@@ -69,10 +64,15 @@ class Adding(Task):
     }
 
     def __init__(self, settings: AddingSettings, seed: int, device: torch.device) -> None:
-        self.settings, self.seed, self.device = settings, seed, device
         self.signature = Signature(input_size=2, output_size=1, readout="last")
         self.train = AddingSplit(settings, settings.train_size, seeded_generator(seed, "adding", "train"), device)
         self.test = AddingSplit(settings, settings.test_size, seeded_generator(seed, "adding", "test"), device)
+        self.longer_tests = {
+            multiple: AddingSplit(
+                longer, settings.test_size, seeded_generator(seed, "adding", f"test {multiple}"), device
+            )
+            for multiple, longer in settings.longer().items()
+        }
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.mse_loss(outputs, targets)
@@ -84,23 +84,6 @@ class Adding(Task):
     def baselines(cls, settings: AddingSettings) -> dict[str, float]:
         names = ["mse", *(f"mse_{multiple}t" for multiple in MULTIPLES if settings.longer_tests)]
         return dict.fromkeys(names, 2 / 12)  # the variance of a sum of two U[0, 1), whose mean is 1
-
-    @property
-    def has_final_metrics(self) -> bool:
-        return self.settings.longer_tests
-
-    def final_metrics(self, model: Model, report: Callable[[int, int], None]) -> dict[str, float]:
-        """Return the error at multiples of T."""
-        if not self.has_final_metrics:
-            return {}
-        from ._longer import measure_longer
-
-        def split(multiple: int) -> AddingSplit:
-            settings = self.settings.model_copy(update={"sequence_length": multiple * self.settings.sequence_length})
-            generator = seeded_generator(self.seed, "adding", f"test {multiple}")
-            return AddingSplit(settings, settings.test_size, generator, self.device)
-
-        return measure_longer(self, "mse", split, model, report)
 
 
 class AddingSplit:

@@ -7,22 +7,21 @@ over blank (0), the eight symbols (1 to 8) and the marker (9); targets are the n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.model import Model, Signature
+from orthobench.model import Signature
 from orthobench.recurrence import cross_entropy
-from orthobench.task import MULTIPLES, Batch, Metric, Size, SyntheticSettings, Task, seeded_generator
+from orthobench.task import MULTIPLES, Batch, Metric, ScalableSettings, Size, Task, seeded_generator
 
 BLANK, SYMBOLS, MARKER, COPIED = 0, 8, 9, 10
 RECALL = Metric("recall", "max", label="accuracy of the copied symbols", is_fraction=True)
 
 
-class CopyingSettings(SyntheticSettings):
+class CopyingSettings(ScalableSettings):
     sequence_length: Size = Field(
         1000, description="T, number of steps between the symbols and the answer; 1000 and 2000 in the papers"
     )
@@ -32,11 +31,6 @@ class CopyingSettings(SyntheticSettings):
         "scornn",
         description="position of the marker; scornn: one step before the answer; exprnn: at the answer's first step; "
         "two_markers: a second marker directly after the symbols (text of the ENRNN paper)",
-    )
-    longer_tests: bool = Field(
-        False,
-        description="whether to test at lengths of 2T, 4T and 8T as well, once after training",
-        json_schema_extra={"neutral": False},
     )
 
 
@@ -51,6 +45,7 @@ class Copying(Task):
         RECALL,
         *map(RECALL.at_multiple, MULTIPLES),
     )
+    longer_metric = "recall"
     protocol = {
         "batch_size": 20,
         "epochs": 10,
@@ -85,10 +80,15 @@ class Copying(Task):
     }
 
     def __init__(self, settings: CopyingSettings, seed: int, device: torch.device) -> None:
-        self.settings, self.seed, self.device = settings, seed, device
         self.signature = Signature(input_size=MARKER + 1, output_size=SYMBOLS + 1, readout="all")
         self.train = CopyingSplit(settings, settings.train_size, seeded_generator(seed, "copying", "train"), device)
         self.test = CopyingSplit(settings, settings.test_size, seeded_generator(seed, "copying", "test"), device)
+        self.longer_tests = {
+            multiple: CopyingSplit(
+                longer, settings.test_size, seeded_generator(seed, "copying", f"test {multiple}"), device
+            )
+            for multiple, longer in settings.longer().items()
+        }
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(outputs, targets)
@@ -113,23 +113,6 @@ class Copying(Task):
             "recall": 1 / SYMBOLS,
             **{f"recall_{multiple}t": 1 / SYMBOLS for multiple in MULTIPLES if settings.longer_tests},
         }
-
-    @property
-    def has_final_metrics(self) -> bool:
-        return self.settings.longer_tests
-
-    def final_metrics(self, model: Model, report: Callable[[int, int], None]) -> dict[str, float]:
-        """Return the recall after multiples of T."""
-        if not self.has_final_metrics:
-            return {}
-        from ._longer import measure_longer
-
-        def split(multiple: int) -> CopyingSplit:
-            settings = self.settings.model_copy(update={"sequence_length": multiple * self.settings.sequence_length})
-            generator = seeded_generator(self.seed, "copying", f"test {multiple}")
-            return CopyingSplit(settings, settings.test_size, generator, self.device)
-
-        return measure_longer(self, "recall", split, model, report)
 
 
 class CopyingSplit:

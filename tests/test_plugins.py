@@ -404,7 +404,7 @@ TASK_FAULTS = [
     ('"adding", "test"', '"adding", "train"', "the_seed_makes_the_data"),
     ('reduction="sum"), targets.shape[0]', 'reduction="mean"), 1', "metrics_add_up"),
     ("dim=-1)\n", "dim=0)\n", "batches_fit_the_signature"),
-    ('return {"mse": 2 / 12}', "return {}", "metrics_add_up"),
+    ("return dict.fromkeys(names, 2 / 12)", "return {}", "metrics_add_up"),
     ("values, marked = self.values[examples]", "values, marked = self.values[: len(examples)]", "batches_fit"),
     ("marker_layout:", "batch_size:", "settings_have_names"),
 ]

@@ -124,12 +124,12 @@ def test_probes_are_listed(orthobench):
 NORM = "float(context.model.output_weight.detach().norm())"
 RESULT = f'ProbeResult({{"weights/V": {NORM}}})'
 FAULTS = [
-    (NORM, "float('nan')", "values_are_finite"),
-    (NORM, "context.model.output_weight", "values_are_finite"),
+    (NORM, "float('nan')", "values_are_numbers"),
+    (NORM, "context.model.output_weight", "values_are_numbers"),
     (
         'ProbeResult({"weights/V": float(context.model.output_weight.detach().norm())})',
         "ProbeResult()",
-        "values_are_fin",
+        "values_are_numbers",
     ),
     (
         "return ProbeResult({",

@@ -67,7 +67,8 @@ def test_longer_tests_measure_the_recall_after_multiples_of_the_delay():
             answer = symbols if len(inputs) <= self.longest + 2 * COPIED else 0 * symbols
             return torch.cat((blanks, answer)), ()
 
-    task = Copying(CopyingSettings(sequence_length=12, train_size=4, test_size=230, longer_tests=True), 0, CPU)
+    settings = CopyingSettings(sequence_length=12, train_size=4, test_size=230, longer_tests=True)
+    task = Copying(settings, 0, CPU)
     measured = task.final_metrics(Recalls(48), lambda *_: None)
     assert measured == {"recall_2t": 1, "recall_4t": 1, "recall_8t": 0}
-    assert {name for name in task.baselines(task.settings) if name.endswith("t")} == set(measured)
+    assert {name for name in task.baselines(settings) if name.endswith("t")} == set(measured)
