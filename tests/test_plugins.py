@@ -12,6 +12,7 @@ import orthobench as ob
 from orthobench import api
 from orthobench.errors import UsageError
 from orthobench.options import RunOptions
+from orthobench.planning.index import index
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.testing import problems
@@ -378,6 +379,7 @@ def test_plugin_check_prints_its_verdict_last(orthobench, write, monkeypatch):
 
 
 def test_task_without_its_data_is_not_checked(orthobench, monkeypatch, tmp_path):
+    index()  # which this process computes once, so not with one plugin alone
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "none"))
     mnist = Catalog().find("task", "mnist")
     monkeypatch.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter([mnist] if kind == "task" else []))
