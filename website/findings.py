@@ -132,9 +132,8 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
         "A margin is the output of the true state less the largest other one. The distinguishability ratio is the "
         "spread of the margins within a state over their mean. The probe finds on the training sequences alone up to "
         "which ratio the decoder reads the states. The predicted horizon is the greatest length up to which the ratio "
-        "stays below this threshold, and the measured one the greatest up to which the decoder reads 90 % of the "
-        "states, counted from chance to 1. An affine step "
-        "cannot contract errors between states that it keeps "
+        "stays below this threshold. The measured horizon is the greatest length up to which the decoder reads 90 % of "
+        "the states, counted from chance to 1. An affine step cannot contract errors between states that it keeps "
         "([arXiv 2605.07755](https://arxiv.org/abs/2605.07755)), so nothing keeps its ratio from growing.",
         " ".join(sentences),
         *(f"![{FIGURES[name]}](findings-{name}.svg)" for name in pictures),
