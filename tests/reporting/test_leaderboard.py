@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from support.databases import LUCKY, experiment
 
 from orthobench.analysis.conditions import collect
 from orthobench.reporting.export import condition_sheet
+from orthobench.reporting.html import write_html
 from orthobench.reporting.pages import headline, leaderboard
+from orthobench.reporting.scope import Scope
 from orthobench.store import Status
 
 
@@ -74,3 +78,14 @@ def test_diverged_runs_rank_worst(database):
         "0 of 1, 1 diverged",
     ]
     assert [row[sheet.header.index("mse, end: median [95 %]")] for row in sheet.rows] == ["0.1", "diverged", "diverged"]
+
+
+def test_further_variants_of_a_model_are_folded(database, tmp_path):
+    for rate, value in ((0.1, 0.1), (0.2, 0.05)):
+        database.run(experiment("lstm", "last", []), 0, test=[0.5, value], learning_rate=rate)
+    database.run(experiment("rnn", "last", []), 0, test=[0.5, 0.15])
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    board, _, further = page.partition('<details class="further"><summary>1 further variant of these models</summary>')
+    ranks = r'<span class="rank">(\d)</span>.*?<bdi>(.*?)</bdi>'
+    assert re.findall(ranks, board) == [("1", "lstm learning_rate=0.2"), ("3", "rnn")]
+    assert re.findall(ranks, further.partition("</details>")[0]) == [("2", "lstm learning_rate=0.1")]

@@ -141,7 +141,12 @@ def hungry(training: int, testing: int):
     [
         pytest.param(5, 20, "iteration 0 with batch_size=10; 5 fits in the memory", marks=pytest.mark.slow),
         pytest.param(4, 20, "iteration 0 with batch_size=10; 2 fits in the memory", marks=pytest.mark.slow),
-        (0, 20, "iteration 0 with batch_size=10, and a batch of 1 does not fit either: CUDA out of memory."),
+        pytest.param(
+            0,
+            20,
+            "iteration 0 with batch_size=10, and a batch of 1 does not fit either: CUDA out of memory.",
+            marks=pytest.mark.slow,
+        ),
         (10, 7, "iteration 0 with evaluation_batch_size=15; 7 fits in the memory"),
     ],
 )
