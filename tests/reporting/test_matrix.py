@@ -120,9 +120,10 @@ def test_picture_shows_every_cell(database, dark):
     assert words.count("·") == 2
 
 
-def test_trials_of_a_task_stand_last_on_its_page(database, tmp_path):
+def test_trials_of_a_task_stand_last_on_its_page_without_a_rank(database, tmp_path):
     database.run(experiment("rnn", "last", []), 0, test=[0.1], status=Status.DIVERGED, sequence_length=12)
     database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4)
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     titles = re.findall(r"<h3>(adding.*?)</h3>", page)
     assert [("T = 12" in title, ">trial</span>" in title) for title in titles] == [(False, False), (True, True)]
+    assert page.count('<table class="board">') == 1
