@@ -84,7 +84,7 @@ reproduce: $(INSTALLED)
 	$(MAKE) report
 
 check: $(INSTALLED)
-	$(BIN)/orthobench check $(OPTIONS)
+	$(BIN)/orthobench check
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check

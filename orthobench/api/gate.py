@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orthobench.api.sweeps import with_jobs
 from orthobench.arguments import A_COUNT
 from orthobench.execution.display import Display
 from orthobench.location import Place
-from orthobench.options import RunOptions, checked
+from orthobench.options import RunOptions, SweepOptions, checked
 
 if TYPE_CHECKING:
     from orthobench.gate.check import CheckResult
@@ -28,11 +27,10 @@ def check(
     for_update: bool = False,
     fail_on_speed: bool = False,
     history: Place | None = None,
-    jobs: int = 0,
     options: RunOptions | None = None,
     display: Display | None = None,
 ) -> CheckResult:
-    """Train the runs of a baseline, and compare them with the baseline's values.
+    """Train the runs of a baseline in this process, and compare them with the baseline's values.
 
     Args:
         only: restrict to these runs, such as "adding/lstm".
@@ -43,8 +41,6 @@ def check(
         for_update: also train runs that the baseline cannot judge, for `CheckResult.update_baseline`.
         fail_on_speed: count slower steps as failures.
         history: add the verdicts, with the commit, to this database, whose page draws them over the checks.
-        jobs: number of runs at the same time, each in its own process; then no speeds are compared. With 0, runs train
-            one by one in this process.
 
     Raises:
         UsageError: the baseline is invalid, or a run cannot start.
@@ -62,6 +58,6 @@ def check(
         for_update,
         fail_on_speed,
         history,
-        with_jobs(options, jobs),
+        SweepOptions.of(options),
         display,
     )

@@ -55,12 +55,6 @@ def command(
         str | None,
         typer.Option("--history", metavar="DB", help="Add the verdicts to this database, whose page draws them."),
     ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", min=0, help="Runs at once, each in a process of its own, without speeds; 0: one by one."
-        ),
-    ] = 0,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Also write the result as JUnit XML.")
     ] = None,
@@ -116,7 +110,6 @@ def command(
             for_update=update,
             fail_on_speed=fail_on_speed,
             history=history,
-            jobs=jobs,
             options=options,
             display=display,
         )

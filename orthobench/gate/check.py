@@ -91,21 +91,14 @@ def check_baseline(
     options: SweepOptions,
     display: Display | None,
 ) -> CheckResult:
-    """Train the runs of a baseline, and compare them with its values; see `orthobench.check`."""
+    """Train the runs of a baseline in this process, and compare them with its values; see `orthobench.check`."""
     if history is not None and db_only:
         raise UsageError("`history` is for a check that trains, because it names the commit of the code: leave it out")
-    times_steps = not options.jobs  # next to other runs, neither a step's time nor the product's says anything
-    if fail_on_speed and not times_steps:
-        raise UsageError(
-            f"`fail_on_speed` times steps, so it needs the runs one by one: leave out `jobs={options.jobs}`"
-        )
     content = read_baseline(baseline)
     selected = content.select(only)
-    options = replace(options, keep_weights="none")
+    options = replace(options, jobs=0, keep_weights="none")
     catalog = Catalog(options.plugins)
     checked = [_with_seeds(run, seeds, first_seed) for run in selected]
-    if not times_steps:
-        checked = [run.model_copy(update={"speed": None}) for run in checked]
     configs = {run.name: _resolve(catalog, run) for run in checked}
     for run in checked:
         check_directions(run, configs[run.name][0])
@@ -123,12 +116,7 @@ def check_baseline(
                 refusals |= _without_data(checked, configs, device)
             trained = [config for name, own in configs.items() if for_update or name not in refusals for config in own]
             with stop_on_signals(session.stop):
-                runs = _trained(session, trained)
-                if times_steps:
-                    calibrate(store, device, runs)
-                else:
-                    for _ in runs:
-                        pass
+                calibrate(store, device, _trained(session, trained))
         # An update records that this code produced the runs. In a new database this is true without a comparison.
         compares_code = not ((db_only and not for_update) or (db is None and not db_only))
         seed_results = {

@@ -65,7 +65,7 @@ def change(file, model, by):
 
 @pytest.mark.slow
 def test_unchanged_code_passes_anew_from_the_database_and_with_other_seeds(measured, file):
-    for options in ((), ("--jobs", "2"), ("--db", "runs.db"), ("--db-only", "--db", "runs.db"), ("--first-seed", "50")):
+    for options in ((), ("--db", "runs.db"), ("--db-only", "--db", "runs.db"), ("--first-seed", "50")):
         outcome = measured("check", *options)
         assert outcome.code == 0, outcome.out
         assert "as good as the baseline: 2 same" in outcome.out
@@ -87,11 +87,6 @@ def test_conditions_select_runs_of_the_baseline(measured):
     assert "gru" not in outcome.out
     refused = measured("check", "--db", "runs.db", "--where", "prest=quick")
     assert (refused.code, "unknown column or setting 'prest': did you mean preset?" in refused.err) == (2, True)
-
-
-def test_runs_next_to_others_are_not_timed(measured):
-    refused = measured("check", "--jobs", "2", "--fail-on-speed")
-    assert (refused.code, "leave out -j 2" in refused.err) == (2, True)
 
 
 def test_worse_result_fails(measured, file):
