@@ -327,7 +327,7 @@ def same_with_threads(restored_threads: None) -> Callable[..., None]:
     return check
 
 
-@pytest.fixture(scope="module", params=["avx2", pytest.param("scalar", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in ("avx2", "scalar")])
 def lesser_machine(request: pytest.FixtureRequest) -> Iterator[None]:
     """C kernels that are built for a machine without AVX-512, or without vector instructions."""
     if platform.machine() != "x86_64":
