@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.models import assert_kernels_are_the_definition, make, short_convolved, sigmoid, silu
+from support.models import (
+    assert_kernels_are_the_definition,
+    assert_two_parts_equal_the_whole,
+    make,
+    short_convolved,
+    sigmoid,
+    silu,
+)
 
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
@@ -159,12 +166,7 @@ def test_kernels_match_the_reference(name: str, settings: dict[str, Any]) -> Non
 def test_two_parts_equal_the_whole_sequence(name: str, settings: dict[str, Any], cut: int) -> None:
     """The convolution's last inputs are in the state, also after parts that are shorter than it."""
     model = make(name, inputs=3, hidden_size=12, readout="all", **settings).double()
-    inputs = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    whole, (final,) = model(inputs)
-    first, state = model(inputs[:cut])
-    second, (end,) = model(inputs[cut:], state)
-    torch.testing.assert_close(torch.cat((first, second)), whole)
-    torch.testing.assert_close(end, final)
+    assert_two_parts_equal_the_whole(model, cut)
 
 
 @pytest.mark.parametrize("name", NAMES)

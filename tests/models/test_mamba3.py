@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.models import assert_kernels_are_the_definition, make
+from support.models import assert_kernels_are_the_definition, assert_matches, assert_two_parts_equal_the_whole, make
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
@@ -76,13 +76,7 @@ def test_matches_a_literal_transcription(settings: dict[str, Any], readout: str,
     model = randomised(readout, **settings)
     inputs = torch.randn(steps, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = transcribed(model, inputs) if readout == "all" else transcribed(model, inputs)[-1]
-    outputs, _ = model(inputs)
-    torch.testing.assert_close(outputs, expected, rtol=1e-9, atol=1e-12)
-    names, parameters = zip(*model.named_parameters(), strict=True)
-    way = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    actual, wanted = (torch.autograd.grad((y * way).sum(), parameters) for y in (outputs, expected))
-    for name, one, other in zip(names, actual, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-11, msg=lambda text, name=name: f"{name}: {text}")
+    assert_matches(model, inputs, expected)
 
 
 def test_without_rotation_and_trapezoid_it_is_mamba_2() -> None:
@@ -144,12 +138,7 @@ def test_kernels_match_the_reference(settings: dict[str, Any]) -> None:
 def test_two_parts_equal_the_whole_sequence(settings: dict[str, Any], cut: int) -> None:
     """The angles and what the next step writes of the last input are in the state."""
     model = randomised("all", **settings)
-    inputs = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    whole, (final,) = model(inputs)
-    first, state = model(inputs[:cut])
-    second, (end,) = model(inputs[cut:], state)
-    torch.testing.assert_close(torch.cat((first, second)), whole)
-    torch.testing.assert_close(end, final)
+    assert_two_parts_equal_the_whole(model, cut)
 
 
 def test_starts_match_the_program() -> None:

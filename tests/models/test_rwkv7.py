@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.models import assert_kernels_are_the_definition, make
+from support.models import assert_kernels_are_the_definition, assert_matches, make
 from torch import Tensor
 
 from orthobench.recurrence import delta_rule, rwkv7, use_backend
@@ -66,13 +66,7 @@ def test_matches_a_literal_transcription(settings: dict[str, Any], readout: str,
     model = randomised(readout, **settings)
     inputs = torch.randn(steps, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = transcribed(model, inputs) if readout == "all" else transcribed(model, inputs)[-1]
-    outputs, _ = model(inputs)
-    torch.testing.assert_close(outputs, expected, rtol=1e-9, atol=1e-12)
-    names, parameters = zip(*model.named_parameters(), strict=True)
-    way = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    actual, wanted = (torch.autograd.grad((y * way).sum(), parameters) for y in (outputs, expected))
-    for name, one, other in zip(names, actual, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-11, msg=lambda text, name=name: f"{name}: {text}")
+    assert_matches(model, inputs, expected)
 
 
 def delta_rule_and_rwkv7(dtype: torch.dtype) -> tuple[list[Tensor], list[Tensor]]:

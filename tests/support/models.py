@@ -170,3 +170,24 @@ def trained(name: str, iterations: int = 200, prepare=lambda model: None, **sett
         with torch.no_grad():
             model.after_step()
     return model
+
+
+def assert_matches(model: Model, inputs: torch.Tensor, expected: torch.Tensor) -> None:
+    """Assert that a model of float64 has these outputs, and the same gradient of them in every parameter."""
+    outputs, _ = model(inputs)
+    torch.testing.assert_close(outputs, expected, rtol=1e-9, atol=1e-12)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    way = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    actual, wanted = (torch.autograd.grad((y * way).sum(), parameters) for y in (outputs, expected))
+    for name, one, other in zip(names, actual, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-11, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def assert_two_parts_equal_the_whole(model: Model, cut: int) -> None:
+    """Assert that a model of float64 with one state and three inputs continues nine steps that are cut in two."""
+    inputs = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    whole, (final,) = model(inputs)
+    first, state = model(inputs[:cut])
+    second, (end,) = model(inputs[cut:], state)
+    torch.testing.assert_close(torch.cat((first, second)), whole)
+    torch.testing.assert_close(end, final)
