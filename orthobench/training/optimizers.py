@@ -39,7 +39,7 @@ class InC(Optimizer):
     _ready: list[_Ready] = []  # the groups that C can step; empty if one of them has changed
 
     @staticmethod
-    def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:  # type: ignore[override]
+    def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
         return step
 
     def averages(self, group: dict[str, Any]) -> tuple[str, str]:

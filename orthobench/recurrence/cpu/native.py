@@ -405,7 +405,7 @@ class Weights:
             TypeError: a tensor is not contiguous float32 on the CPU.
         """
         entry = signatures.structure("weight")
-        rows = [(w.numel(), pointer(w), None, pointer(m), pointer(v)) for w, m, v in tensors]
+        rows = [entry(w.numel(), pointer(w), None, pointer(m), pointer(v)) for w, m, v in tensors]
         self.tensors, self._passed = tensors, (entry * len(rows))(*rows)
         self._entries = list(self._passed)  # so that setting a field creates no object
         self._averages, self._roots = any(m is not None for _, m, _ in tensors), None
