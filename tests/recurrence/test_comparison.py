@@ -71,7 +71,7 @@ def test_wrong_kernel_fails_no_other_comparison(name: str, part: str, monkeypatc
 
 def test_comparison_covers_every_c_kernel() -> None:
     others = {"project", "readout", "cross_entropy", "head_norm", "layer_norm", "optimiser", "pointwise"}
-    assert comparison.comparisons().keys() == KERNELS.keys() | others | {"short_convolution"}
+    assert comparison.comparisons().keys() == KERNELS.keys() | others | {"scaled_cayley", "short_convolution"}
 
 
 def test_comparison_detects_wrong_gradients_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +94,7 @@ def test_comparison_detects_a_wrong_weight_product(monkeypatch: pytest.MonkeyPat
         "one_hot_recurrence",
         "optimiser",
         "pointwise",
+        "scaled_cayley",
         "selective_scan",
         "short_convolution",
     }

@@ -45,6 +45,7 @@ def comparisons() -> dict[str, Callable[[], bool]]:
         "head_norm": _head_norm_agrees,
         "cross_entropy": _entropy_agrees,
         "optimiser": _steps_agree,
+        "scaled_cayley": _cayley_agrees,
     }
     return {name: functools.partial(_with_gradients, function) for name, function in functions.items()}
 
@@ -183,6 +184,29 @@ def _step_agrees(has_first: bool, has_second: bool, adds: bool, first: float, se
         weight.add_(top, alpha=scale)
     pairs = zip(actual, (weight, average, squares), strict=True)
     return all(mine is None or torch.equal(mine, expected) for mine, expected in pairs)
+
+
+def _cayley_agrees() -> bool:
+    """Return whether W and the gradient of A agree, for an inverse in either order."""
+    n = FEATURES
+    entries, gradient = normal(n * (n - 1) // 2, seed=0) / 8, normal(n, n, seed=1)
+    signs = torch.ones(n, dtype=torch.float64, device="cpu")
+    signs[n // 3 :] = -1
+    skew = torch.zeros(n, n, dtype=torch.float64, device="cpu")
+    skew[tuple(torch.triu_indices(n, n, 1, device="cpu"))] = entries
+    identity = torch.eye(n, dtype=torch.float64, device="cpu")
+    shifted = identity + skew - skew.T
+    inverse = torch.linalg.inv_ex(shifted).inverse
+    v = 2 * inverse.T @ (gradient * signs) @ inverse.T
+    expected = (v.T - v)[tuple(torch.triu_indices(n, n, 1, device="cpu"))]
+    by_column, by_row = inverse.T.contiguous().T, inverse.contiguous()
+    weights = [native.cayley_weight(each, signs.float()) for each in (by_column, by_row)]
+    return torch.equal(native.shifted_skew(entries.float(), n), identity + skew.float() - skew.float().T) and all(
+        is_close(weight, (2 * inverse - identity) * signs)
+        and is_close(kept, inverse.T)
+        and is_close(native.cayley_gradient(gradient.float(), kept, signs.float()), expected)
+        for weight, kept in weights
+    )
 
 
 def _convolution_agrees() -> bool:

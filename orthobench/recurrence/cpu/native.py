@@ -392,6 +392,40 @@ def total(per_row: Tensor) -> Tensor:
     return total
 
 
+def shifted_skew(upper: Tensor, n: int) -> Tensor:
+    """Return I + A `[n, n]` in float64, from the entries `[n (n - 1) / 2]` of A above its diagonal; A is skew."""
+    upper, shifted = upper.contiguous(), torch.empty(n, n, dtype=torch.float64, device="cpu")
+    kernels().shifted_skew(n, pointer(upper), pointer(shifted, torch.float64))
+    return shifted
+
+
+def cayley_weight(inverse: Tensor, signs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return W = (2 M - I) D and M^T, `[n, n]` in float32, from M in float64 and the signs of D `[n]`."""
+    n = len(inverse)
+    weight, kept = runtime.take(n, n), runtime.take(n, n)
+    address = pointer(inverse, torch.float64, strided=True)
+    kernels().cayley_weight(n, *inverse.stride(), address, pointer(signs), pointer(weight), pointer(kept))
+    return weight, kept
+
+
+def cayley_gradient(gradient: Tensor, kept: Tensor, signs: Tensor) -> Tensor:
+    """Return the entries of dL/dA = V^T - V above the diagonal, V = 2 M^T G D M^T, from G = dL/dW `[n, n]` and M^T."""
+    library, n = kernels(), len(kept)
+    packed_size = padded(n) * n
+    between, v, packed_g, packed_m = (runtime.take(size) for size in (n * n, n * n, packed_size, packed_size))
+    upper, product = (
+        kept.new_empty(n * (n - 1) // 2),
+        (pointer(each) for each in (kept, packed_g, packed_m, between, v)),
+    )
+    library.pack_scaled(n, pointer(gradient, strided=True), *gradient.stride(), pointer(signs), pointer(packed_g))
+    library.pack(pointer(packed_m), pointer(kept), n, n, 1, n, 1)
+    arguments = n, *product
+    parts = runtime.ranges(n, torch.get_num_threads() if n**3 > _SMALL else 1)
+    runtime.run_all([functools.partial(library.two_products, *part, *arguments) for part in parts])
+    library.skew_entries(n, pointer(v), pointer(upper))
+    return upper
+
+
 class Weights:
     """Weights and the averages of their gradients, which an optimiser steps with the same rounding as torch's."""
 
