@@ -3,9 +3,9 @@
     python benchmarks/versions.py BASE . --rounds 10
 
 BASE and . are folders of checkouts. Each has a process of its own, and the processes take turns at every sample, so
-that a change of the machine's speed meets all of them. The table has a step's milliseconds, the median of the rounds and
-the least, and its share of the peak of fused multiply-adds in the same round. The last column compares two threads with
-twice the speed of one. On two cores and with seven shapes, ten rounds of two checkouts take about six minutes.
+that a change of the machine's speed meets all of them. The table has a step's milliseconds, the median of the rounds
+and the least, and its share of the peak of fused multiply-adds in the same round. The last column compares two threads
+with twice the speed of one. On two cores and with seven shapes, ten rounds of two checkouts take about six minutes.
 """
 
 from __future__ import annotations

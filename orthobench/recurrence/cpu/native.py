@@ -186,12 +186,18 @@ def problem(function: str, /, **fields: Any) -> ctypes.Structure:
     Raises:
         TypeError: a field is unknown, or the kernel would read or write other memory than a tensor's.
     """
-    (struct,) = (each.struct for each in signatures.signature(function).parameters.values() if each.struct)
+    struct = _struct_of(function)
     known, result = signatures.fields(struct), signatures.structure(struct)()
     for name, value in fields.items():
         if value is not None or name not in known:
             setattr(result, name, _passed(function, name, value, known))
     return result
+
+
+@functools.cache
+def _struct_of(function: str) -> str:
+    (struct,) = (each.struct for each in signatures.signature(function).parameters.values() if each.struct)
+    return struct
 
 
 def bind(function: str, **arguments: Any) -> Callable[..., Any]:
@@ -411,18 +417,16 @@ def cayley_weight(inverse: Tensor, signs: Tensor) -> tuple[Tensor, Tensor]:
 def cayley_gradient(gradient: Tensor, kept: Tensor, signs: Tensor) -> Tensor:
     """Return the entries of dL/dA = V^T - V above the diagonal, V = 2 M^T G D M^T, from G = dL/dW `[n, n]` and M^T."""
     library, n = kernels(), len(kept)
-    packed_size = padded(n) * n
-    between, v, packed_g, packed_m = (runtime.take(size) for size in (n * n, n * n, packed_size, packed_size))
-    upper, product = (
-        kept.new_empty(n * (n - 1) // 2),
-        (pointer(each) for each in (kept, packed_g, packed_m, between, v)),
-    )
-    library.pack_scaled(n, pointer(gradient, strided=True), *gradient.stride(), pointer(signs), pointer(packed_g))
-    library.pack(pointer(packed_m), pointer(kept), n, n, 1, n, 1)
-    arguments = n, *product
+    size, upper = padded(n) * n, kept.new_empty(n * (n - 1) // 2)
+    memory = runtime.take(4, size)
+    start, left = memory.data_ptr(), pointer(kept)
+    packed_g, packed_m, between, v = (start + 4 * size * part for part in range(4))
+    library.pack_scaled(n, pointer(gradient, strided=True), *gradient.stride(), pointer(signs), packed_g)
+    library.pack(packed_m, left, n, n, 1, n, 1)
+    arguments = n, left, packed_g, packed_m, between, v
     parts = runtime.ranges(n, torch.get_num_threads() if n**3 > _SMALL else 1)
     runtime.run_all([functools.partial(library.two_products, *part, *arguments) for part in parts])
-    library.skew_entries(n, pointer(v), pointer(upper))
+    library.skew_entries(n, v, pointer(upper))
     return upper
 
 
