@@ -23,7 +23,7 @@ WHITE_FROM = 0.79
 REPEATED = 3
 """A setting of a model separates its rows if its values differ within at least this many tasks."""
 MANY, SPARSE = 40, 0.25
-"""In a matrix with more rows than `MANY`, rows with results on a smaller share of the tasks than `SPARSE` are folded."""
+"""Rows with results on a smaller share of the tasks than `SPARSE` are folded in a matrix with more rows than `MANY`."""
 
 
 @dataclass(frozen=True)
