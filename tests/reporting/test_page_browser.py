@@ -493,7 +493,12 @@ def test_matrix_is_sorted_filtered_and_names_the_command_of_an_empty_cell(browse
 @pytest.mark.slow
 def test_model_has_a_page_of_its_tasks(browser, page):
     open_page(browser, page, "#model-lstm")
-    assert browser.title == "lstm – orthobench"
+    assert browser.title == "LSTM – orthobench"
+    wait(browser, "return document.querySelector('#about table')")
+    first, *_ = browser.find_elements("css selector", "#about tbody tr")
+    assert re.fullmatch(r"adding \d+ 1 seed", first.text)
+    assert "hidden_size" in browser.find_element("css selector", "#about details").get_attribute("textContent")
+    assert not browser.find_element("css selector", "[data-figure=seeds]").is_displayed()
     assert set(of_rows(browser, "#view-measured", "model")) == {"lstm"}
     name = "return document.querySelector('#view-measured .plot').dataset.file"
     assert browser.execute_script(name).startswith("adding-")
