@@ -113,7 +113,8 @@ def draw_gate(number: GatedNumber) -> Markup:
         if check.baseline is None:
             continue
         if check.limit is not None:
-            top, bottom = sorted((up(check.baseline), up(check.limit)))
+            best = HEIGHT - MARGIN if check.finding["direction"] == "min" else MARGIN
+            top, bottom = sorted((best, up(check.limit)))
             left = MARGIN + place * step
             parts.append(
                 f'<rect class="band" x="{left:.1f}" y="{top:.1f}" width="{step:.1f}" height="{bottom - top:.1f}"/>'
