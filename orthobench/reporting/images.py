@@ -118,7 +118,7 @@ def missing_commands(views: Sequence[PaperView]) -> list[str]:
         for view in views
         for part in view.artifacts
         if part.table is None
-        for command in ([f"orthobench study {part.study.name}"] if part.study else part.commands)
+        if (command := f"orthobench study {part.study.name}" if part.study else part.command)
     )
     return list(dict.fromkeys(commands))
 

@@ -15,6 +15,7 @@ from orthobench.errors import shell_command
 from orthobench.planning.index import index
 from orthobench.plugins.layers import is_layer
 from orthobench.settings import text
+from orthobench.store import Run
 
 FEW = 3
 """Fewer seeds than this are marked."""
@@ -136,7 +137,7 @@ def make_matrix(conditions: Sequence[Condition]) -> Matrix:
     names: dict[tuple[str, str], list[MatrixCell | None]] = {}
     for number, condition in enumerate(chosen):
         for variant in _members(condition):
-            key = (variant.run.model, _value(variant, separating.get(variant.run.model)))
+            key = (variant.run.model, _value(variant.run, separating.get(variant.run.model)))
             cells = names.setdefault(key, [None] * len(chosen))
             cell, other = _cell(condition, variant), cells[number]
             if other is None or cell.score > other.score:
@@ -212,17 +213,26 @@ def _separating_settings(conditions: Sequence[Condition]) -> dict[str, str]:
         for model, variants in by_model.items():
             settings = [variant.run.spec["model_settings"] for variant in variants]
             for name in {name for each in settings for name in each}:
-                values = tuple(sorted({text(each.get(name)) for each in settings}))
+                values = tuple(sorted({_value(variant.run, name) for variant in variants}))
                 if len(values) > 1:
                     counts[model, name, values] = counts.get((model, name, values), 0) + 1
     return {model: name for (model, name, _), count in counts.items() if count >= REPEATED}
 
 
-def _value(variant: VariantData, setting: str | None) -> str:
-    if setting is None:
+def _value(run: Run, setting: str | None) -> str:
+    """Name the value of a setting of a run's model, in words that are empty for a built-in model's default.
+
+    A run that is older than the setting does not record it, and trained with what became the default.
+    """
+    settings = run.spec["model_settings"]
+    if setting is None or setting not in settings:
         return ""
-    value = variant.run.spec["model_settings"].get(setting)
-    return (setting if value else "") if isinstance(value, bool) else f"{setting}={text(value)}"
+    value = settings[setting]
+    plugin = index()["plugins"].get(f"model/{run.model}", {"settings": []})
+    defaults = [each["default"] for each in plugin["settings"] if each["name"] == setting]
+    if value is False or text(value) in defaults:
+        return ""
+    return setting if value is True else f"{setting}={text(value)}"
 
 
 def short_labels(conditions: Sequence[Condition]) -> list[str]:

@@ -95,6 +95,16 @@ def test_setting_separates_rows_where_its_values_repeat_over_tasks(database):
     assert [row.label for row in matrix_of(database).rows] == ["gru", "gru reset_after"]
 
 
+def test_rows_of_a_setting_leave_out_its_default(database):
+    """A run that is older than a setting has not recorded it."""
+    for length, activation in itertools.product((10, 11, 12), ("tanh", "relu")):
+        run = database.run(experiment("rnn", "last", []), 0, [0.1] * 4, sequence_length=length, activation=activation)
+        if (length, activation) == (12, "tanh"):
+            settings = {name: value for name, value in run.spec["model_settings"].items() if name != "activation"}
+            database.store.update(run.id, {"spec": run.spec | {"model_settings": settings}})
+    assert [row.label for row in matrix_of(database).rows] == ["rnn", "rnn activation=relu"]
+
+
 def test_labels_name_the_fewest_settings(database):
     for length in (10, 12):
         database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=length)
