@@ -87,8 +87,8 @@ def _artifact(view: PaperView, part: ArtifactView) -> list[str]:
         else part.artifact.notes
     )
     parts.append("\n".join(f"* {prose(note)}" for note in notes))
-    if part.commands:
-        parts += ["Not measured yet:", fenced("\n".join(part.commands))]
+    if part.command:
+        parts += ["Not measured yet:", fenced(part.command)]
     return parts
 
 

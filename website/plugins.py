@@ -172,7 +172,7 @@ def _task(name: str, cls: Any) -> str:
         f"# {escape(cls.title[:1].upper() + cls.title[1:])}",
         first,
         *figures.matrix_figure(task=name),
-        *figures.curves_of(name),
+        *(figures.curves_of(name) or ["The reference results have no run of this task yet."]),
         *others,
         fenced(f"orthobench run {name} scornn --preset quick"),
         *(["## Data", "`orthobench data` [gets or imports](../data.md) the files.", "\n".join(data)] if data else []),

@@ -227,12 +227,21 @@ def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantD
     return PaperTable(paper, artifact, artifact.columns, ordered)
 
 
-def fill_command(artifact: Artifact, experiment: Experiment) -> str:
-    """Return the command that runs an experiment, and its model's other experiments in the table or figure."""
+def fill_command(artifact: Artifact, wanted: Sequence[Experiment], among: Sequence[Experiment] = ()) -> str:
+    """Return the command that runs the models of these experiments in a table or figure; empty without experiments.
+
+    Args:
+        among: all experiments of the table or figure, if they are known; a command for all models names none.
+    """
+    if not wanted:
+        return ""
     kind, _, number = artifact.name.partition(" ")
     option, name = (f"--{kind}", number) if kind in ("table", "figure") else ("--table", artifact.name)
-    seeds = max(3, experiment.aggregation.upon(artifact.aggregation).seeds or 0)
-    return shell_command("reproduce", experiment.paper, option, name, "--models", experiment.model, "--seeds", seeds)
+    seeds = max(3, *(experiment.aggregation.upon(artifact.aggregation).seeds or 0 for experiment in wanted))
+    models = dict.fromkeys(experiment.model for experiment in wanted)
+    is_whole = models.keys() >= {experiment.model for experiment in among} and bool(among)
+    named = [] if is_whole else ["--models", ",".join(models)]
+    return shell_command("reproduce", wanted[0].paper, option, name, *named, "--seeds", seeds)
 
 
 def values(variant: VariantData, selection: str, metric: str, split: str) -> list[float]:
@@ -278,7 +287,7 @@ def _at_best(curve: pd.Series, ranking: pd.Series | None, goal: str) -> float:
 
 
 def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant: VariantData | None) -> Cell:
-    how, command = experiment.aggregation_of(printed, artifact), fill_command(artifact, experiment)
+    how, command = experiment.aggregation_of(printed, artifact), fill_command(artifact, [experiment])
     chance = _chance(how, printed, variant)
 
     def selected(rule: str | None) -> dict[int, float]:

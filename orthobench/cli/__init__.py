@@ -223,6 +223,8 @@ def _message(error: typer.TyperException) -> str:
     """Return the message for an error in the arguments."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     message = error.format_message().replace("Value error, ", "")
+    message = re.sub(r"Input should be a valid integer, .* as an integer", "should be a whole number", message)
+    message = message.replace("Input should", "should")
     if option and context is not None and not getattr(error, "possibilities", None) and _takes(context, "--set"):
         message = f"{message.rstrip('.')}: a setting is written -s {option.lstrip('-').replace('-', '_')}=VALUE"
     if context is not None and (hint := _hint(context, message)):

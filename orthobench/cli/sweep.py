@@ -87,7 +87,11 @@ def command(
     With --json the result has the form of `orthobench ls --json`; with --dry-run it has the planned runs.
     Exit code 1: runs failed; 3: another process trains runs of the sweep and has not finished them.
     """
+    from orthobench.errors import UsageError
+
     names = split_names(models) if models else []
+    if task is not None and task.endswith(".toml"):
+        raise UsageError(f"'{task}' is a file: write --file {task}")
     check_names(task, names, options.plugins)
 
     from orthobench.assignments import parse_assignments
@@ -98,7 +102,6 @@ def command(
     from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
     from orthobench.cli.records import listed, print_json, print_summary
     from orthobench.cli.serve import live_page
-    from orthobench.errors import UsageError
 
     with (
         resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display,

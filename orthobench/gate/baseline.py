@@ -180,6 +180,8 @@ def read_baseline(file: Path) -> Baseline:
     Raises:
         UsageError: a file cannot be read, or an entry is invalid; the message names the entry.
     """
+    if not file.exists():
+        raise UsageError(f"there is no baseline {file}: run in a clone of orthobench, or name a baseline of yours")
     content = read_toml(file, f"baseline {file}")
     shared = content.pop("task", {})
     runs = content.get("run", [])

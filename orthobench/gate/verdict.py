@@ -212,7 +212,9 @@ def _other_machine(origin: Update | None, results: Mapping[int, SeedResult]) -> 
 def _judge_speed(name: str, speed: SpeedBaseline, results: Mapping[int, SeedResult], counts: bool) -> Finding:
     """Return the verdict on the time of a training step, which may grow by an allowed factor."""
     ratios = tuple(result.speed for result in results.values() if result.speed is not None)
-    facts: dict[str, Any] = {"before": (speed.ratio,), "now": ratios, "counts": counts}
+    allowed = (speed.allowed_factor - 1) * speed.ratio
+    facts: dict[str, Any] = {"before": (speed.ratio,), "now": ratios, "allowed": allowed, "direction": "min"}
+    facts["counts"] = counts
     if not ratios:
         return Finding(name, SPEED, Verdict.MISSING, "these runs have no calibration", **facts)
     times, factor = statistics.median(ratios) / speed.ratio, speed.allowed_factor

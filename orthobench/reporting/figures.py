@@ -328,7 +328,8 @@ def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | No
         return None
     low, high = np.log10(min(prices)), np.log10(max(prices))
     reach = max(0.55 * (high - low), np.log10(LEAST_RATIO) / 2)  # else equal sizes would fill the whole axis
-    figure.update_xaxes(type="log", range=[(low + high) / 2 - reach, (low + high) / 2 + reach])
+    whole = {"tickformat": "~r"} if cost != "parameters" else {}  # else Plotly writes 2 for 200
+    figure.update_xaxes(type="log", range=[(low + high) / 2 - reach, (low + high) / 2 + reach], **whole)
     if _decades(values):
         figure.update_yaxes(type="log", rangemode="normal")
     figure.update_layout(hovermode="closest")

@@ -22,6 +22,7 @@ from orthobench.analysis.searches import SearchData, collect_searches
 from orthobench.errors import UsageError
 from orthobench.files import refuse_other_kinds, write_bytes
 from orthobench.papers import Study, papers
+from orthobench.planning.index import index
 from orthobench.reporting import sparks, verdicts
 from orthobench.reporting.blocks import block, json_block, plotly_script, policy
 from orthobench.reporting.captions import capitalized
@@ -31,12 +32,11 @@ from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.drawing import remarks
 from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.length_figures import over_length
-from orthobench.reporting.matrix import make_matrix, short_labels
+from orthobench.reporting.matrix import Matrix, make_matrix, short_labels
 from orthobench.reporting.packed import figure_json, packed_figures
 from orthobench.reporting.pages import (
     GROUPS,
     PaperView,
-    distinguishing_settings,
     full_title,
     group_of,
     headline,
@@ -160,8 +160,9 @@ def _render(
         key: {name: figure_json(figure) for name, (_, figure) in drawings.items()}
         for key, drawings in everything.items()
     }
-    labels = dict(zip((condition.key for condition in conditions), short_labels(conditions), strict=True))
     matrix = make_matrix(conditions)
+    labels = _labels(conditions, matrix)
+    about = _about(conditions)
     by_task = {column.condition.task for column in matrix.columns}
     trials = {c.key for c in conditions if c.task in by_task} - {column.condition.key for column in matrix.columns}
     script, style = _script(SCRIPTS if sweeps is None else LIVE_SCRIPTS), _resource("page.css")
@@ -173,6 +174,7 @@ def _render(
             matrix=matrix,
             trials=trials,
             labels=labels,
+            about=about,
             file_names=_file_names(conditions, views, labels),
             tasks=tasks(conditions, trials),
             leaderboards={condition.key: leaderboard(condition) for condition in conditions},
@@ -182,7 +184,6 @@ def _render(
             infinity=math.inf,
             tolerance=TOLERANCE,
             solved_part=SOLVED,
-            distinguishing_settings=distinguishing_settings,
             full_title=full_title,
             views=views,
             figures=drawn,
@@ -219,7 +220,10 @@ def _render(
             policy=policy([plotly_script(), script], fetches=sweeps is not None),
             css=Markup(style),
             js=Markup(script),
-            blocks=_blocks(conditions, views, plain, styles, searches, list(counted.values()), labels, sweeps or ()),
+            blocks=[
+                *_blocks(conditions, views, plain, styles, searches, list(counted.values()), labels, sweeps or ()),
+                json_block("about", about),
+            ],
             created_at=datetime.now(UTC),
             version=__version__,
             runs=len(counted),
@@ -242,6 +246,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["number"] = shown_number
+    environment.filters["signed"] = signed
     environment.filters["capitalized"] = capitalized
     environment.filters["cited"] = cited
     return environment
@@ -276,6 +281,31 @@ def _blocks(
     ]
 
 
+def _labels(conditions: Sequence[Condition], matrix: Matrix) -> dict[str, str]:
+    """Return a short name of each condition by its key: in the matrix that of its column, which suits fewer names."""
+    named = dict(zip((condition.key for condition in conditions), short_labels(conditions), strict=True))
+    columns = {column.condition.key: column.label for column in matrix.columns}
+    others = {label for key, label in named.items() if key not in columns}
+    return named | {key: label for key, label in columns.items() if label not in others}
+
+
+def _about(conditions: Sequence[Condition]) -> dict[str, dict[str, Any]]:
+    """Return what the built-in tasks and models of these conditions are, and their settings, by "kind/name"."""
+    models = {variant.run.model for condition in conditions for variant in condition.variants}
+    known = [f"task/{task}" for task in sorted({condition.task for condition in conditions})]
+    known += [f"model/{model}" for model in sorted(models)]
+    return {
+        name: {
+            "title": capitalized(plugin["title"]) if plugin["kind"] == "task" else plugin["title"],
+            "paper": plugin["paper"],
+            "family": plugin.get("family"),
+            "settings": [[each["name"], each["default"], each["meaning"]] for each in plugin["settings"]],
+        }
+        for name in known
+        if (plugin := index()["plugins"].get(name))
+    }
+
+
 def _appearances(views: Sequence[PaperView]) -> dict[str, list[tuple[str, str]]]:
     """Return the tables and figures that show each run, by key: their part of the page, and their names."""
     appearances: dict[str, dict[str, str]] = {}
@@ -305,8 +335,7 @@ def _commands(views: Sequence[PaperView], sections: Sequence[Any]) -> dict[str, 
     for view in views:
         for part in view.artifacts:
             for panel in part.panels:
-                texts = dict.fromkeys(fill_command(part.artifact, experiment) for experiment in part.printed)
-                commands[panel.key] = "\n".join(texts)
+                commands[panel.key] = fill_command(part.artifact, part.printed, part.printed)
     return commands
 
 
@@ -364,6 +393,11 @@ def _statuses(conditions: Sequence[Condition]) -> list[tuple[str, int]]:
 def shown_number(value: float | None, digits: int = 4) -> str:
     """Return a number as the report shows it."""
     return "–" if value is None else f"{value:.{digits}g}"
+
+
+def signed(value: float) -> str:
+    """Return a difference with its sign, in two digits; zero has none."""
+    return f"{value:+.2g}".replace("-", "−") if value else "0"
 
 
 def cited(text: str) -> Markup:

@@ -118,7 +118,7 @@ def missing_commands(views: Sequence[PaperView]) -> list[str]:
         for view in views
         for part in view.artifacts
         if part.table is None
-        for command in ([f"orthobench study {part.study.name}"] if part.study else part.commands)
+        if (command := f"orthobench study {part.study.name}" if part.study else part.command)
     )
     return list(dict.fromkeys(commands))
 
@@ -237,7 +237,7 @@ def _lines(names: Sequence[str], inches: float) -> int:
 
 
 def _shrink(trace: go.Scatter) -> None:
-    """Make symbols and lines small enough for print."""
+    """Shrink symbols and lines for print."""
     for part, name, factor in (
         (trace.marker, "size", 0.6),
         (trace.marker.line, "width", 0.5),

@@ -70,9 +70,9 @@ class ArtifactView:
         return drawn - missing, drawn
 
     @property
-    def commands(self) -> list[str]:
-        """The commands that train the missing runs."""
-        return list(dict.fromkeys(fill_command(self.artifact, experiment) for experiment in self.missing))
+    def command(self) -> str:
+        """The command that trains the missing runs; empty if none is missing."""
+        return fill_command(self.artifact, self.missing, self.printed)
 
 
 GROUPS = ("agree", "better", "worse", "undecided", "at_limit", "other")

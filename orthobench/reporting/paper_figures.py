@@ -20,13 +20,13 @@ from orthobench.reporting.styles import GREY, Styles
 
 @dataclass(frozen=True)
 class PrintedPanel:
-    """A panel of a published figure: its measured conditions, the curves that are not measured, and their commands."""
+    """A panel of a published figure: its measured conditions, the curves that are not measured, and their command."""
 
     title: str
     conditions: list[Condition]
     printed: list[Experiment]
     missing: list[Experiment]
-    commands: list[str]
+    command: str
 
     @property
     def missing_names(self) -> str:
@@ -43,9 +43,9 @@ def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
     identities = {experiment.identity for experiment in part.missing}
     for title, experiments in by_title.items():
         missing = [experiment for experiment in experiments if experiment.identity in identities]
-        commands = dict.fromkeys(fill_command(part.artifact, experiment) for experiment in missing)
+        command = fill_command(part.artifact, missing, part.printed)
         conditions = [panel for panel in part.panels if _holds(experiments, panel)]
-        result.append(PrintedPanel(title, conditions, experiments, missing, list(commands)))
+        result.append(PrintedPanel(title, conditions, experiments, missing, command))
     return result
 
 

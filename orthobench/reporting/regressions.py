@@ -34,8 +34,9 @@ class Check:
 
     @property
     def now(self) -> float | None:
-        """The mean over the seeds."""
-        return statistics.fmean(self.finding["now"]) if self.finding["now"] else None
+        """The mean over the seeds; of a speed the median, which decides its verdict."""
+        average = statistics.median if self.finding["metric"] == "speed" else statistics.fmean
+        return average(self.finding["now"]) if self.finding["now"] else None
 
     @property
     def baseline(self) -> float | None:
@@ -112,7 +113,8 @@ def draw_gate(number: GatedNumber) -> Markup:
         if check.baseline is None:
             continue
         if check.limit is not None:
-            top, bottom = sorted((up(check.baseline), up(check.limit)))
+            best = HEIGHT - MARGIN if check.finding["direction"] == "min" else MARGIN
+            top, bottom = sorted((best, up(check.limit)))
             left = MARGIN + place * step
             parts.append(
                 f'<rect class="band" x="{left:.1f}" y="{top:.1f}" width="{step:.1f}" height="{bottom - top:.1f}"/>'

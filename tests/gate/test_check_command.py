@@ -322,7 +322,7 @@ def test_table_prints_the_power(measured):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("none.toml",), "baseline none.toml cannot be read"),
+        (("none.toml",), "there is no baseline none.toml: run in a clone"),
         (("--update",), "--update needs --reason"),
         (("--update", "--reason", " "), "--update needs --reason"),
         (("--reason", "x"), "--reason belongs to --update"),

@@ -183,6 +183,7 @@ def test_speed_counts_on_request(ratios, expected):
     for counts in (False, True):
         metric, speed = judge(run, ORIGIN, measured, counts)
         assert speed.verdict == expected
+        assert (speed.allowed, speed.direction) == (8.0, "min")  # 4 may become 3 x 4
         assert exit_code([metric, speed]) == (1 if counts and expected == "worse" else 0)
 
 

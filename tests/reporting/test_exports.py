@@ -97,9 +97,9 @@ def test_map_is_exported_with_both_axes():
 
 def test_unmeasured_figure_names_its_command(database, tmp_path):
     lstm = experiment("lstm", "curve", [Printed(metric="mse", outcome="falls")], artifact="figure 2")
-    with pytest.raises(UsageError, match="orthobench reproduce k --figure 2 --models lstm --seeds 3"):
+    with pytest.raises(UsageError, match="orthobench reproduce k --figure 2 --seeds 3"):
         figure_sheets([database.view(paper(lstm, artifacts=CURVES))], Styles([]))
-    with pytest.raises(UsageError, match="orthobench reproduce k --figure 2 --models lstm --seeds 3"):
+    with pytest.raises(UsageError, match="orthobench reproduce k --figure 2 --seeds 3"):
         write_images([], [database.view(paper(lstm, artifacts=CURVES))], "pdf", tmp_path / "images")
     assert not (tmp_path / "images").exists()
 

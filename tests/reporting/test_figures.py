@@ -298,7 +298,8 @@ def test_unmeasured_panel_or_curve_has_its_place_and_command(database):
     first, second = printed_panels(part)
     assert (first.title, len(first.conditions), first.missing_names) == ("T = 10", 1, "rnn, n = 8")
     assert (second.title, second.conditions, second.missing_names) == ("T = 20", [], "lstm, n = 8")
-    assert second.commands == ["orthobench reproduce k --figure 2 --models lstm --seeds 3"]
+    assert second.command == "orthobench reproduce k --figure 2 --models lstm --seeds 3"
+    assert part.command == "orthobench reproduce k --figure 2 --seeds 3"  # rnn and lstm are all its models
     ((words, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
     assert words.startswith("Figure 2, T = 10: test ")
     assert words.endswith("Not measured: rnn, n = 8.")

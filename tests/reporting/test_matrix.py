@@ -64,6 +64,24 @@ def test_earlier_edition_makes_way_for_a_later_one(database):
     assert sorted(lengths) == [10, 12]
 
 
+def test_rows_with_few_results_are_folded_where_there_are_many(database, monkeypatch):
+    monkeypatch.setattr("orthobench.reporting.matrix.MANY", 2)
+    for length in range(10, 18):
+        database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=length)
+    for model, lengths in (("lstm", (10, 11)), ("torch.nn:GRU", (10,))):
+        for length in lengths:
+            database.run(experiment(model, "last", []), 0, test=[0.1] * 4, sequence_length=length)
+    matrix = matrix_of(database)
+    assert {row.label: (row.family, row.is_folded) for row in matrix.rows} == {
+        "rnn": ("plain", False),
+        "lstm": ("gated", False),
+        "torch.nn:GRU": ("torch.nn", True),
+    }
+    assert "torch.nn:GRU" not in picture(matrix)
+    monkeypatch.setattr("orthobench.reporting.matrix.MANY", 3)
+    assert not any(row.is_folded for row in matrix_of(database).rows)
+
+
 def test_probe_runs_of_less_than_an_epoch_have_no_column(database):
     database.run(experiment("rnn", "last", []), 0, test=[0.1], status=Status.DIVERGED)
     assert matrix_of(database).columns == []
@@ -75,6 +93,16 @@ def test_setting_separates_rows_where_its_values_repeat_over_tasks(database):
     for length, gate in itertools.product((10, 11, 12), (False, True)):
         database.run(experiment("gru", "last", []), 0, test=[0.1] * 4, sequence_length=length, reset_after=gate)
     assert [row.label for row in matrix_of(database).rows] == ["gru", "gru reset_after"]
+
+
+def test_rows_of_a_setting_leave_out_its_default(database):
+    """A run that is older than a setting has not recorded it."""
+    for length, activation in itertools.product((10, 11, 12), ("tanh", "relu")):
+        run = database.run(experiment("rnn", "last", []), 0, [0.1] * 4, sequence_length=length, activation=activation)
+        if (length, activation) == (12, "tanh"):
+            settings = {name: value for name, value in run.spec["model_settings"].items() if name != "activation"}
+            database.store.update(run.id, {"spec": run.spec | {"model_settings": settings}})
+    assert [row.label for row in matrix_of(database).rows] == ["rnn", "rnn activation=relu"]
 
 
 def test_labels_name_the_fewest_settings(database):

@@ -18,7 +18,9 @@ from orthobench.reporting.captions import capitalized
 from orthobench.reporting.html import cited
 from orthobench.store import Status, open_store
 
-SCRIPTS_OF_TWO_CONDITIONS = 8  # Plotly, index, environments, twice figures and runs, and the script that executes
+SCRIPTS_OF_TWO_CONDITIONS = (
+    9  # Plotly, index, environments, twice figures and runs, about, and the script that executes
+)
 
 
 class Text(html.parser.HTMLParser):

@@ -415,7 +415,7 @@ def test_print_draws_every_figure_in_light_colours(browser, page):
         "getComputedStyle(figure.querySelector('.plot')).display])"
     )
     assert shown
-    assert all(height > 100 and plot == "none" for height, plot in shown)
+    assert all(height > 100 and plot == "none" for height, plot in shown), shown
     assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert (
         browser.execute_script("return getComputedStyle(document.querySelector('#view-measured .scroll')).overflowX")
@@ -488,12 +488,62 @@ def test_matrix_is_sorted_filtered_and_names_the_command_of_an_empty_cell(browse
         "list.dispatchEvent(new Event('change', { bubbles: true }))"
     )
     assert set(of_rows(browser, "#solves", "family")) == {"gated"}
+    browser.execute_script(
+        "document.querySelectorAll('#solves tbody tr')[1].dataset.folded = '';"
+        "const list = document.querySelector('#matrix-filters select'); list.value = '';"
+        "list.dispatchEvent(new Event('change', { bubbles: true }))"
+    )
+    assert of_rows(browser, "#solves", "model") == [original[0], *original[2:]]
+    browser.find_element("css selector", "#matrix-filters [name=folded]").click()
+    assert of_rows(browser, "#solves", "model") == original
 
 
 @pytest.mark.slow
 def test_model_has_a_page_of_its_tasks(browser, page):
     open_page(browser, page, "#model-lstm")
-    assert browser.title == "lstm – orthobench"
+    assert browser.title == "LSTM – orthobench"
+    wait(browser, "return document.querySelector('#about table')")
+    first, *_ = browser.find_elements("css selector", "#about tbody tr")
+    assert re.fullmatch(r"adding \d+ 1 seed", first.text)
+    assert "hidden_size" in browser.find_element("css selector", "#about details").get_attribute("textContent")
+    assert not browser.find_element("css selector", "[data-figure=seeds]").is_displayed()
     assert set(of_rows(browser, "#view-measured", "model")) == {"lstm"}
     name = "return document.querySelector('#view-measured .plot').dataset.file"
     assert browser.execute_script(name).startswith("adding-")
+
+
+@pytest.mark.slow
+def test_runs_of_a_variant_share_a_colour_where_runs_are_compared(browser, page, keys):
+    open_page(browser, page, f"#compare?runs={keys['other']},{keys['failed']},{keys['good']}")
+    wait(browser, "return document.querySelector('#view-compare .plot').drawn")
+    lines = browser.execute_script("return document.querySelector('#view-compare .plot').data.map(({ line }) => line)")
+    (first, second, other), *_ = [[(line["color"], line["dash"]) for line in lines[:3]]]
+    assert first[0] == second[0] != other[0]
+    assert first[1] != second[1]
+
+
+@pytest.mark.slow
+def test_long_legend_shows_the_rest_on_demand(browser, page):
+    open_page(browser, page, "#task-adding")
+    wait(browser, "return document.querySelector('#view-measured .plot').drawn")
+    shown = (
+        "return [...document.querySelectorAll('#view-measured .legend')[0].children].filter((one) => one.offsetParent)"
+    )
+    assert len(browser.execute_script(shown)) == 13
+    more = browser.find_element("css selector", "#view-measured .legend [aria-expanded]")
+    assert re.fullmatch(r"\d+ more", more.text)
+    more.send_keys("\n")
+    assert len(browser.execute_script(shown)) > 100
+    assert more.get_attribute("aria-expanded") == "true"
+
+
+@pytest.mark.slow
+def test_filtered_figure_of_seeds_has_no_empty_rows(browser, page):
+    open_page(browser, page, "#measured?task=adding&model=scornn")
+    plot = "document.querySelector('#view-measured [data-figure=seeds]')"
+    browser.execute_script(f"{plot}.scrollIntoView()")
+    wait(browser, f"return {plot}.drawn")
+    labels, rows = browser.execute_script(f"return [{plot}.layout.yaxis.ticktext, {plot}.layout.yaxis.tickvals]")
+    assert 2 < len(labels) < 20
+    assert all("scornn" in label for label in labels)
+    assert [-row for row in rows] == list(range(len(labels)))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from orthobench.reporting.html import write_html
-from orthobench.reporting.regressions import gated_numbers, regressions
+from orthobench.reporting.regressions import HEIGHT, MARGIN, gated_numbers, regressions
 from orthobench.reporting.scope import Scope
 from orthobench.store.tables import CHECK
+
+BAND = r'class="band" x="[^"]+" y="([^"]+)" width="[^"]+" height="([^"]+)"'
 
 
 def add_check(store, commit: str, **metrics) -> None:
@@ -46,3 +50,7 @@ def test_page_draws_the_history(store, tmp_path):
     assert page.count('class="worse"') == 3  # the missing value has no mark
     assert page.count('class="dot" cx') == 4
     assert 'href="#regressions"' in page
+    heights = [(float(top), float(top) + float(size)) for top, size in re.findall(BAND, page)]
+    assert len(heights) == 8
+    assert sorted({bottom for _, bottom in heights})[-1] == HEIGHT - MARGIN  # of mse all that is lower passes
+    assert min(top for top, _ in heights) == MARGIN  # and of recall all that is higher

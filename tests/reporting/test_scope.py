@@ -54,7 +54,7 @@ def test_coverage_counts_the_shown_rows(database):
     whole = database.view(paper(RNN, LSTM, GRU))
     (view,) = Scope(parse_conditions(["model=rnn"])).restrict([whole])
     assert (whole.coverage, view.coverage) == ((2, 3), (1, 1))
-    assert view.artifacts[0].commands == []
+    assert view.artifacts[0].command == ""
 
 
 def test_conditions_select_runs(database):

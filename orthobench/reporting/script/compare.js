@@ -2,10 +2,20 @@
 
 const COMPARED = 24; // the most runs, because more lines cannot be told apart
 const BEST = 10; // number of trials in the legend of a search
-const LINE_STYLES = ["solid", "dash", "dot", "dashdot"];
+const LINE_STYLES = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
 
 function lineStyle(number) {
   return { color: palette[number % palette.length], dash: LINE_STYLES[Math.floor(number / palette.length) % LINE_STYLES.length] };
+}
+
+// Return a style for each run: a colour for each variant, and a dash for each of its runs.
+function stylesOf(records) {
+  const seen = new Map();
+  return records.map(({ label, title }) => {
+    const variant = `${label}, ${title}`, [number, runs] = seen.get(variant) ?? [seen.size, 0];
+    seen.set(variant, [number, runs + 1]);
+    return { color: palette[number % palette.length], dash: LINE_STYLES[runs % LINE_STYLES.length] };
+  });
 }
 
 async function fillCompare(state) {
@@ -22,9 +32,10 @@ async function fillCompare(state) {
   const links = records.map((run) => element("li", null, withAttributes(element("a", null, element("bdi", name(run))), { href: `#run-${run.key}` })));
   const curves = [...new Set(records.flatMap((run) => run.curves.map((curve) => curve.name)))];
   const rates = Object.fromEntries(records.map((run) => [name(run), [run.perEpoch, secondsPerEpoch(run)]]));
+  const styles = stylesOf(records);
   const plots = withAttributes(element("div", null), { class: "pair" });
   for (const curve of curves) {
-    const lines = records.flatMap((run, number) => run.curves.filter((own) => own.name === curve).map(({ x, y, of }) => ({ name: name(run), x: run.axes[x], y, of, meta: { label: name(run) }, ...lineStyle(number) })));
+    const lines = records.flatMap((run, number) => run.curves.filter((own) => own.name === curve).map(({ x, y, of }) => ({ name: name(run), x: run.axes[x], y, of, meta: { label: name(run) }, ...styles[number] })));
     const baselines = new Set(records.map((run) => run.baseline));
     const isMain = records.every((run) => curve === `test ${run.metric}`);
     plots.append(plot(curve, lines, { x: "iteration", y: curve, logarithmic: curve.startsWith("probe "), baseline: isMain && baselines.size === 1 ? records[0].baseline : null, small: false, rates, command: records.map((run) => runCommand(run.spec.task, run.spec.model, run.seed, run.settings)).join("\n") }));

@@ -84,7 +84,7 @@ async function draw(container) {
 
 // Draw a figure whose data is loaded, applying its tools and the filters next to it.
 function drawNow(container) {
-  const figure = tooled(container, { ...container.base, data: container.base.data.filter((trace) => passes(container, trace)) });
+  const figure = tooled(container, withoutEmptyRows({ ...container.base, data: container.base.data.filter((trace) => passes(container, trace)) }));
   container.off ??= new Set();
   const data = withFewBands(container, figure.data).map((trace) => withGaps(themed(trace), figure.layout));
   for (const trace of data) if (container.off.has(entryOf(trace))) trace.visible = false;
@@ -98,6 +98,18 @@ function drawNow(container) {
   if (!container.drawn) container.on("plotly_afterplot", () => { if (container.ends !== undefined) placeEnds(container); });
   container.drawn = true;
   placeEnds(container);
+}
+
+// Return the figure of seeds without the rows of the models that the filters hide.
+function withoutEmptyRows(figure) {
+  const { tickvals, ticktext } = figure.layout.yaxis ?? {};
+  const used = new Set(figure.data.filter(({ meta }) => meta?.model).flatMap(({ y }) => Array.from(numbers(y))));
+  const kept = (tickvals ?? []).filter((row) => used.has(row));
+  if (!kept.length || kept.length === tickvals.length) return figure;
+  const moved = new Map(kept.map((row, number) => [row, -number]));
+  const data = figure.data.map((trace) => ({ ...trace, y: trace.meta?.model ? Array.from(numbers(trace.y), (row) => moved.get(row)) : [0.5, 0.5 - kept.length] }));
+  const yaxis = { ...figure.layout.yaxis, tickvals: kept.map((row) => moved.get(row)), ticktext: ticktext.filter((_, at) => used.has(tickvals[at])), range: [0.5 - kept.length, 0.5] };
+  return { ...figure, data, layout: { ...figure.layout, yaxis } };
 }
 
 const BANDS = 4; // the most bands that a figure shows unless asked for all
@@ -151,12 +163,12 @@ const LEAST_WIDTH = 480; // pixels of a figure with labels at the ends of its li
 
 // Return the width of the labels at the ends of the lines; 0 if they do not fit.
 function roomForEnds(container, data) {
-  const { legend } = container, entries = [...legend.children];
+  const { legend } = container, entries = entriesOf(legend);
   const lines = data.filter(({ showlegend }) => showlegend !== false);
   legend.classList.add("ends");
   const width = Math.ceil(Math.max(0, ...entries.map(({ offsetWidth }) => offsetWidth)));
   const height = entries.reduce((sum, { offsetHeight }) => sum + offsetHeight, 0);
-  const fits = !container.crowded && lines.every(({ mode }) => mode?.includes("lines")) && container.clientWidth >= LEAST_WIDTH && width <= 0.36 * container.clientWidth && height <= container.clientHeight - 60;
+  const fits = !container.crowded && entries.length === legend.children.length && lines.every(({ mode }) => mode?.includes("lines")) && container.clientWidth >= LEAST_WIDTH && width <= 0.36 * container.clientWidth && height <= container.clientHeight - 60;
   legend.classList.toggle("ends", fits);
   legend.style.width = fits ? `${width}px` : "";
   return fits ? width : 0;
@@ -178,7 +190,7 @@ function placeEnds(container) {
     }
     return yaxis._length;
   };
-  const places = [...legend.children].map((node) => ({ node, half: node.offsetHeight / 2, wanted: end(node.entry) + yaxis._offset })).sort((first, second) => first.wanted - second.wanted);
+  const places = entriesOf(legend).map((node) => ({ node, half: node.offsetHeight / 2, wanted: end(node.entry) + yaxis._offset })).sort((first, second) => first.wanted - second.wanted);
   let free = 0;
   for (const place of places) {
     place.at = Math.max(place.wanted, free + place.half);
@@ -213,16 +225,33 @@ function showLegend(container, data) {
     legend = container.legend = withAttributes(element("div", null), { class: "legend", role: "group", "aria-label": "Shown in this figure" });
     container.before(legend);
   }
-  if ([...legend.children].map((entry) => entry.entry).join("\n") !== [...shown.keys()].join("\n")) {
-    legend.replaceChildren(...[...shown.keys()].map((entry) => legendButton(container, entry)));
-    legend.classList.toggle("long", shown.size > 12);
+  if (entriesOf(legend).map((entry) => entry.entry).join("\n") !== [...shown.keys()].join("\n")) {
+    const isLong = shown.size > LONG + 1;
+    legend.classList.toggle("long", isLong);
+    legend.replaceChildren(...[...shown.keys()].map((entry) => legendButton(container, entry)), ...(isLong ? [moreButton(legend, shown.size - LONG)] : []));
     container.crowded = false;
   }
-  for (const entry of legend.children) {
+  for (const entry of entriesOf(legend)) {
     entry.setAttribute("aria-pressed", String(!container.off.has(entry.entry)));
     entry.querySelector("svg")?.remove();
     entry.prepend(sample(shown.get(entry.entry)));
   }
+}
+
+const LONG = 12; // the most entries of a legend before the reader asks for the rest, which is grey
+
+function entriesOf(legend) {
+  return [...legend.children].filter(({ entry }) => entry !== undefined);
+}
+
+// Return a button that shows the entries after the first ones, or hides them again.
+function moreButton(legend, count) {
+  const words = () => (legend.matches(".long") ? `${count} more` : `only the first ${LONG}`);
+  const node = button(words(), () => {
+    node.setAttribute("aria-expanded", String(!legend.classList.toggle("long")));
+    node.textContent = words();
+  });
+  return withAttributes(node, { "aria-expanded": "false" });
 }
 
 function legendButton(container, entry) {

@@ -23,12 +23,48 @@ function filterMeasured() {
     const rows = [...section.querySelectorAll("tbody tr[data-model]")];
     for (const row of rows) row.hidden = Boolean((model && row.dataset.model !== model) || (tag && !JSON.parse(row.dataset.tags).includes(tag)));
     section.hidden = Boolean(listed || (task && section.dataset.task !== task) || rows.every((row) => row.hidden));
-    if (!section.hidden) shown += rows.filter((row) => !row.hidden && !row.closest(".board")).length; // the leaderboard repeats rows
+    const variants = rows.filter((row) => !row.hidden && !row.closest(".board")); // the leaderboard repeats rows
+    section.classList.toggle("single", Boolean(model || tag) && variants.length < 2);
+    if (!section.hidden) shown += variants.length;
   }
-  document.querySelector("#view-measured h2").textContent = [task, model].filter(Boolean).join(": ") || "Tasks";
-  measuredForm.querySelector("output").textContent = task || model || tag ? `${shown} variant${shown === 1 ? "" : "s"} fit; means and bands are over all their seeds` : "";
+  const titles = ["task", "model"].filter(measuredChoice).map((name) => measuredForm.elements[name].selectedOptions[0].dataset.title ?? measuredChoice(name));
+  document.querySelector("#view-measured h2").textContent = titles.join(": ") || "Tasks";
+  document.querySelector("#view-measured .lead").hidden = titles.length > 0;
+  measuredForm.querySelector("output").textContent = task || model || tag ? `${shown} variant${shown === 1 ? "" : "s"}` : "";
+  fillAbout(task, model);
   redraw();
   watch(document.getElementById("view-measured"));
+}
+
+// Fill the head of the page of a single task or model: what it is, how far the model gets, its settings, and a command.
+async function fillAbout(task, model) {
+  const place = document.getElementById("about");
+  const name = `${task ? "task" : "model"}/${task || model}`;
+  place.dataset.name = name;
+  if (!task === !model) return place.replaceChildren();
+  const { paper, family, settings } = (await unpack("about"))[name] ?? {};
+  if (place.dataset.name !== name || !place.isConnected) return;
+  const command = task ? `orthobench sweep ${task} --models scornn,lstm --seeds 3` : `orthobench run adding ${model}`;
+  const facts = [paper, family && `${family} family`].filter(Boolean).join(" · ");
+  const scores = model ? scoresOf(model) : [];
+  place.replaceChildren(
+    element("p", null, ...(facts ? [`${facts} · `] : []), element("code", command)),
+    ...(scores.length ? [tableOf("How far the model gets", ["task", "0 to 100", "seeds"], scores)] : []),
+    ...(settings?.length ? [element("details", null, element("summary", `Settings of ${task || model}`), tableOf("Settings", ["setting", "default", "meaning"], settings))] : []),
+  );
+}
+
+// Return the model's cells of the matrix as rows of a table.
+function scoresOf(model) {
+  const table = matrix();
+  const heads = table ? [...table.tHead.rows[0].cells] : [];
+  const rows = table ? [...table.tBodies[0].rows].filter((row) => row.dataset.model === model) : [];
+  return rows.flatMap((row) => [...row.cells].filter((cell) => cell.dataset.score).map((cell) => {
+    const source = cell.querySelector("a"), [, words] = /: (.*)/s.exec(source.title);
+    const variant = row.cells[0].textContent.trim().slice(model.length);
+    const score = withAttributes(element("span", source.firstChild.textContent), { class: cell.matches(".far") ? "score far" : "score", style: cell.getAttribute("style") });
+    return [link(source.getAttribute("href"), heads[cell.cellIndex].textContent.trim() + variant), score, words];
+  }));
 }
 
 function startMeasured() {

@@ -52,8 +52,9 @@ async function fillRun(key) {
   const rates = { [run.label]: [run.perEpoch, secondsPerEpoch(run)] };
   const about = { rates, command };
   const plots = withAttributes(element("div", null), { class: "pair" });
-  for (const { name, x, y, of } of run.curves) {
-    const isMain = name === `test ${run.metric}`;
+  const main = `test ${run.metric}`;
+  for (const { name, x, y, of } of [...run.curves].sort((first, second) => (second.name === main) - (first.name === main))) {
+    const isMain = name === main;
     plots.append(plot(isMain ? `${name}, with the baseline` : name, [{ name, x: run.axes[x], y, of, color, meta: { label: run.label } }], {
       x: "iteration", y: isMain ? run.condition.axis : name, logarithmic: name.startsWith("probe "), baseline: isMain ? run.baseline : null, ...about,
     }));
@@ -76,7 +77,7 @@ async function fillRun(key) {
     ...Object.entries(run.phases).sort(([, first], [, second]) => second - first).map(([phase, seconds]) => [phase === "cpu" ? "processor time, all threads" : `time of ${phase}`, duration(seconds)]),
     ["peak memory", shownBytes(run.memory)], ...Object.entries(facts),
   ];
-  const back = element("p", null, link(`#${run.condition.key}`, run.title), " · ", link(`#runs?condition=${encodeURIComponent(run.condition.key)}&q=${encodeURIComponent(`seed=${run.seed}`)}`, "runs of this task and seed"), " · ", link(`#runs?model=${encodeURIComponent(run.model)}`, "runs of this model"));
+  const back = element("p", null, link(`#${run.condition.key}`, run.condition.label), " · ", link(`#runs?condition=${encodeURIComponent(run.condition.key)}&q=${encodeURIComponent(`seed=${run.seed}`)}`, "runs of this task and seed"), " · ", link(`#runs?model=${encodeURIComponent(run.model)}`, "runs of this model"));
   for (const [place, text] of appearances[key] ?? []) back.append(" · ", link(`#${place}`, text));
   view.replaceChildren(
     element("h2", `${run.label} on ${run.condition.label}, seed ${run.seed}: ${ending(run)}`),
