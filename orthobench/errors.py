@@ -86,6 +86,11 @@ def unknown(kind: str, word: str, known: Iterable[str]) -> UsageError:
     return UsageError(f"unknown {kind} '{word}': {hint}")
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, such as "1 run" or "3 runs"."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def lacks_memory(error: BaseException) -> bool:
     """Return whether an error says that memory could not be allocated, on the CPU or a GPU."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the latter is torch's

@@ -23,7 +23,7 @@ from orthobench.analysis.statistics import (
 )
 from orthobench.analysis.variants import backends, settings_of
 from orthobench.assignments import Conditions, describe, parse_conditions
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, counted
 from orthobench.store import Run, Status, Store
 
 
@@ -226,7 +226,7 @@ def _common_seeds(
                 )
             return []
     if pairing and len(common) < 2:
-        raise UsageError(f"{len(common)} seeds are common to both sides: pairs need two; leave `paired` out")
+        raise UsageError(f"the sides have {counted(len(common), 'common seed')}: pairs need two; leave `paired` out")
     return common if pairing or len(common) >= ENOUGH_PAIRS else []
 
 

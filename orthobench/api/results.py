@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from orthobench.errors import UsageError, unknown
+from orthobench.errors import UsageError, counted, unknown
 from orthobench.location import Location, Place
 from orthobench.options import checked
 from orthobench.settings import merged_settings
@@ -144,7 +144,7 @@ class Results:
         except Exception:  # a closed database
             return f"Results({str(self.db)!r})"
         tasks = len({run.task for run in runs})
-        return f"Results({str(self.db)!r}): {len(runs)} runs of {tasks} task{'s' * (tasks != 1)}"
+        return f"Results({str(self.db)!r}): {counted(len(runs), 'run')} of {counted(tasks, 'task')}"
 
     def _repr_html_(self) -> str:
         table = self.overview.to_html(index=False, float_format="{:.4g}".format, max_rows=40, na_rep="")

@@ -12,6 +12,7 @@ import typer
 from orthobench.cli import Command, Group
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, print_help
+from orthobench.errors import UsageError, counted
 from orthobench.location import Location
 
 app = typer.Typer(
@@ -69,14 +70,13 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         typer.echo(f"runs: {len(content.runs)}" + (f" ({counts})" if counts else ""))
         if weights:
-            typer.echo(
-                f"weights: {len(weights)} files, {decimal(sum(row.bytes for row in weights))}, in {', '.join(folders)}"
-            )
+            size = decimal(sum(row.bytes for row in weights))
+            typer.echo(f"weights: {counted(len(weights), 'file')}, {size}, in {', '.join(folders)}")
         others = ", ".join(f"{count} {name}" for name, count in content.rows.items() if name != "run")
         typer.echo(f"rows: {others}")
         for machine in content.machines:
             parts = [machine["accelerator"], machine["cpu"], f"{machine['cores']} cores", machine["platform"]]
-            typer.echo(f"machine: {', '.join(filter(None, parts))}: {machine['runs']} runs")
+            typer.echo(f"machine: {', '.join(filter(None, parts))}: {counted(machine['runs'], 'run')}")
         typer.echo(f"integrity: {summary(content.problems) or 'ok'}")
     if content.problems:
         raise typer.Exit(1)
@@ -123,7 +123,7 @@ def repair(
     mended = sum(row.changes is not None for row in repaired.rows)
     would = "would be " if dry_run else ""
     copy = f"; {repaired.copy} is the backup" if repaired.copy else ""
-    typer.echo(f"{db}: {would}mended: {mended} rows, {would}removed: {len(repaired.rows) - mended}{copy}")
+    typer.echo(f"{db}: {would}mended: {counted(mended, 'row')}, {would}removed: {len(repaired.rows) - mended}{copy}")
 
 
 @app.command(cls=Command)
@@ -132,7 +132,6 @@ def protect(
     off: Annotated[bool, typer.Option("--off", help="End the protection.")] = False,
 ) -> None:
     """Protect reference results. Commands without --db then add their runs to runs.db and not to results.db."""
-    from orthobench.errors import UsageError
     from orthobench.store import open_store
     from orthobench.store.sqlite import protect as set_protection
 
@@ -168,7 +167,7 @@ def backup(
     with reading(file) as store:
         count = sum(not is_elsewhere(record) for record in store.weights())
     if count:
-        typer.echo(f"{count} files of weights stay in {weights_folder(db).root}: --weights copies them, too")
+        typer.echo(f"{counted(count, 'file')} of weights left in {weights_folder(db).root}: --weights copies them, too")
 
 
 @app.command(cls=Command)
@@ -185,7 +184,6 @@ def merge(
     then diverged ones, then those with more iterations, then the copy in this database. The files of weights next to
     the other databases are copied.
     """
-    from orthobench.errors import UsageError
     from orthobench.store import open_store
     from orthobench.store.damage import refuse
     from orthobench.store.merge import merge as merge_store
@@ -209,8 +207,8 @@ def merge(
             result = merge_store(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
             rows = ", ".join(f"{count} {name}" for name, count in result.rows.items() if count)
             typer.echo(
-                f"{location}: {len(result.added)} runs added, {len(result.replaced)} replaced by one that got "
-                f"further, {len(result.unchanged)} known" + (f"; rows: {rows}" if rows else "")
+                f"{location}: {counted(len(result.added), 'run')} added, {len(result.replaced)} replaced by one that "
+                f"got further, {len(result.unchanged)} known" + (f"; rows: {rows}" if rows else "")
             )
             copied, missing = copy_weights(location, db, store, [*result.added, *result.replaced])
             if copied or missing:
@@ -219,7 +217,7 @@ def merge(
 
 def _copied_weights(copied: int, missing: int) -> str:
     lost = f", {missing} are missing or were changed, and are not copied" if missing else ""
-    return f"{copied} files of weights copied{lost}"
+    return f"{counted(copied, 'file')} of weights copied{lost}"
 
 
 @app.command(cls=Command)
@@ -257,7 +255,7 @@ def drop_weights(
         if chosen:
             rows = [[run.key, row.kind, str(row.iteration), str(row.bytes), str(row.path)] for run, row in chosen]
             records.print_columns(headings, rows)
-        total = f"{len(chosen)} files, {decimal(sum(row.bytes for _, row in chosen))}"
+        total = f"{counted(len(chosen), 'file')}, {decimal(sum(row.bytes for _, row in chosen))}"
         if dry_run or not chosen:
             typer.echo(f"{total} would be removed" if chosen else "there are no such weights: nothing is removed")
             return
@@ -293,7 +291,6 @@ def export(
     A second export with --to adds nothing twice; see docs/sinks.md. `orthobench ls --help` explains the filters.
     """
     from orthobench.analysis.selection import select_runs
-    from orthobench.errors import UsageError
     from orthobench.sinks.export import export as send
     from orthobench.sinks.targets import parse_target
     from orthobench.store.export import export as write
@@ -315,4 +312,4 @@ def export(
         if folder is None:
             raise UsageError("name a folder for the tables, or a destination: orthobench db export --to tensorboard")
         files = write(store, runs, folder, form, vectors)
-    typer.echo(f"{len(runs)} runs in {', '.join(map(str, files))}")
+    typer.echo(f"{counted(len(runs), 'run')} in {', '.join(map(str, files))}")

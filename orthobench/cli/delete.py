@@ -9,6 +9,7 @@ import typer
 from orthobench.cli import completion
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, WeightsPlace
+from orthobench.errors import UsageError, counted
 
 
 @filtered()
@@ -32,7 +33,6 @@ def command(
     from orthobench.api import open_results
     from orthobench.assignments import NoMatchError
     from orthobench.cli import records
-    from orthobench.errors import UsageError
     from orthobench.training.checkpoint import status_in
 
     selected = filters.conditions()
@@ -52,9 +52,9 @@ def command(
         headings = ("run", "task", "model", "seed", "status", "epochs", "metric", "final")
         records.print_columns(headings, [[records.cell(row[name]) for name in headings] for row in rows])
         if dry_run:
-            typer.echo(f"{len(chosen)} runs would be deleted")
+            typer.echo(f"{counted(len(chosen), 'run')} would be deleted")
             return
         if not yes:
-            typer.confirm(f"Delete these {len(chosen)} runs?", abort=True)
+            typer.confirm(f"Delete {counted(len(chosen), 'run')}?", abort=True)
         copy = results.delete(chosen, weights_at=weights_at)
-    typer.echo(f"{len(chosen)} runs deleted" + (f"; {copy} is the backup" if copy else ""))
+    typer.echo(f"{counted(len(chosen), 'run')} deleted" + (f"; {copy} is the backup" if copy else ""))

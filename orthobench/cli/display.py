@@ -10,6 +10,7 @@ import typer
 
 from orthobench.cli.options import spelled
 from orthobench.cli.records import RunState, cell, console, print_columns, print_states
+from orthobench.errors import counted
 from orthobench.execution.progress import ProgressDisplay
 from orthobench.process import lasting_output
 
@@ -62,7 +63,8 @@ class TerminalDisplay(ProgressDisplay):
         typer.echo(f"objective: {objective}, on the validation split, or else the test split")
         states = [trial.state for trial in trials]
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
-        typer.echo(", ".join([f"{tuning.trial_count} trials", *counts, f"{tuning.trial_count - len(states)} to come"]))
+        counts.append(f"{tuning.trial_count - len(states)} to come")
+        typer.echo(", ".join([counted(tuning.trial_count, "trial"), *counts]))
         if plan is not None:
             typer.echo(f"to train: {_in_words(plan.totals())}")
 
@@ -91,7 +93,7 @@ def report_failures(failed: int, total: int) -> None:
         typer.Exit: runs failed.
     """
     if failed:
-        typer.echo(f"{failed} of {total} runs failed: `orthobench ls --status failed` lists them", err=True)
+        typer.echo(f"{failed} of {counted(total, 'run')} failed: `orthobench ls --status failed` lists them", err=True)
         raise typer.Exit(1)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orthobench.data.registry import datasets
 from orthobench.diagnosis.findings import Finding, Level
-from orthobench.errors import OrthobenchError
+from orthobench.errors import OrthobenchError, counted
 from orthobench.location import Location, Place
 from orthobench.options import data_folder
 from orthobench.store.describe import describe
@@ -48,7 +48,7 @@ def database(db: Place | None) -> Iterator[Finding]:
         yield Finding(section, shown, str(error), Level.ACTION, "restore a backup, or name another one with `db`")
         return
     size = "" if description.bytes is None else f", {description.bytes / 1e6:.1f} MB"
-    text = f"{len(description.runs)} runs, {description.kind}, schema {description.schema}{size}"
+    text = f"{counted(len(description.runs), 'run')}, {description.kind}, schema {description.schema}{size}"
     if file is not None and is_protected(file):
         text += ", protected: new runs go to another file"
     yield Finding(section, shown, text)
@@ -69,7 +69,7 @@ def _weights(location: Location) -> Iterator[Finding]:
         return
     folder = weights_folder(location).root
     megabytes = sum(row.bytes for row in rows) / 1e6
-    yield Finding("database", "weights", f"{len(rows)} files, {megabytes:.1f} MB, by default in {folder}")
+    yield Finding("database", "weights", f"{counted(len(rows), 'file')}, {megabytes:.1f} MB, by default in {folder}")
     missing = [row.path for row in rows if exists(location, keys[row.run_id], row) is False]
     if missing:
         text = f"missing files: {len(missing)}, such as {missing[0]}"

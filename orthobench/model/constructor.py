@@ -258,7 +258,7 @@ def settings_class(layer: type[nn.Module], name: str, constructor: Constructor) 
     def has_required(settings: Any) -> Any:
         if missing := [name for name in required if getattr(settings, name) is None]:
             given = ", ".join(f"{each}=VALUE" for each in missing)
-            raise ValueError(f"the constructor of {name} needs {', '.join(missing)}: give {given}")
+            raise ValueError(f"the constructor of {name} needs {', '.join(missing)}: set {given}")
         return settings
 
     validators: dict[str, Any] = {"has_required": model_validator(mode="after")(has_required)} if required else {}

@@ -237,7 +237,7 @@ def _lines(names: Sequence[str], inches: float) -> int:
 
 
 def _shrink(trace: go.Scatter) -> None:
-    """Make symbols and lines small enough for print."""
+    """Shrink symbols and lines for print."""
     for part, name, factor in (
         (trace.marker, "size", 0.6),
         (trace.marker.line, "width", 0.5),

@@ -13,6 +13,7 @@ from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.over_length import fits
 from orthobench.errors import shell_command
 from orthobench.planning.index import index
+from orthobench.plugins.layers import is_layer
 from orthobench.settings import text
 from orthobench.store import Run
 
@@ -22,6 +23,8 @@ WHITE_FROM = 0.79
 """From here on, a cell of the light page is so dark that white text has the higher contrast, at least 4.5:1."""
 REPEATED = 3
 """A setting of a model separates its rows if its values differ within at least this many tasks."""
+MANY, SPARSE = 40, 0.25
+"""Rows with results on a smaller share of the tasks than `SPARSE` are folded in a matrix with more rows than `MANY`."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,18 @@ class MatrixColumn:
 
 @dataclass(frozen=True)
 class MatrixRow:
-    """A model, or its variants with one value of a setting. The cells are in the order of the columns."""
+    """A model, or its variants with one value of a setting. The cells are in the order of the columns.
+
+    Attributes:
+        family: the family of a built-in model, or where the class of a layer is, such as "torch.nn".
+        is_folded: whether the row is shown on request only.
+    """
 
     label: str
     model: str
     family: str
     cells: list[MatrixCell | None]
+    is_folded: bool
 
     @property
     def solved(self) -> int:
@@ -118,7 +127,7 @@ def make_matrix(conditions: Sequence[Condition]) -> Matrix:
     compared = [condition for condition in chosen if _is_comparison(condition)]
     chosen = _without_earlier(compared or chosen)
     order = list(dict.fromkeys(condition.task for condition in chosen))
-    chosen.sort(key=lambda condition: order.index(condition.task))
+    chosen.sort(key=lambda condition: (order.index(condition.task), condition.settings.get("sequence_length") or 0))
     labels = short_labels(chosen)
     columns = [
         MatrixColumn(condition, label, _command(condition)) for condition, label in zip(chosen, labels, strict=True)
@@ -133,10 +142,12 @@ def make_matrix(conditions: Sequence[Condition]) -> Matrix:
             cell, other = _cell(condition, variant), cells[number]
             if other is None or cell.score > other.score:
                 cells[number] = cell
-    rows = [
-        MatrixRow(f"{model} {value}".strip(), model, families.get(model, "other"), cells)
-        for (model, value), cells in names.items()
-    ]
+    rows = []
+    for (model, value), cells in names.items():
+        where = model.partition(":")[0] if is_layer(model) else "other"
+        is_sparse = len(cells) - cells.count(None) < SPARSE * len(cells)
+        family = families.get(model, where)
+        rows.append(MatrixRow(f"{model} {value}".strip(), model, family, cells, is_sparse and len(names) > MANY))
     return Matrix(columns, sorted(rows, key=lambda row: (-row.solved, -row.total, row.label)))
 
 
@@ -268,11 +279,12 @@ CELL, ROW, TOP, LETTER = 44, 22, 150, 6.8
 
 
 def picture(matrix: Matrix, dark: bool = False) -> str:
-    """Draw the matrix as an SVG picture, for documents in which nothing can be clicked."""
+    """Draw the matrix as an SVG picture, for documents in which nothing can be clicked. Folded rows are left out."""
     colors = DARK if dark else LIGHT
-    left = round(LETTER * max((len(row.label) for row in matrix.rows), default=0)) + 16
+    rows = [row for row in matrix.rows if not row.is_folded]
+    left = round(LETTER * max((len(row.label) for row in rows), default=0)) + 16
     slanted = 0.75 * LETTER * max((len(column.label) for column in matrix.columns[-3:]), default=0)
-    width, height = left + CELL * len(matrix.columns) + round(slanted), TOP + ROW * len(matrix.rows) + 10
+    width, height = left + CELL * len(matrix.columns) + round(slanted), TOP + ROW * len(rows) + 10
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -280,7 +292,7 @@ def picture(matrix: Matrix, dark: bool = False) -> str:
             'aria-label="Which model solves which task, from 0 to 100">',
             f'<rect width="{width}" height="{height}" fill="{colors["ground"]}"/>',
             *_heads(matrix, colors, left),
-            *(line for number, row in enumerate(matrix.rows) for line in _drawn_row(number, row, colors, left, dark)),
+            *(line for number, row in enumerate(rows) for line in _drawn_row(number, row, colors, left, dark)),
             "</svg>\n",
         ]
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from orthobench.errors import StorageError, one_line
+from orthobench.errors import StorageError, counted, one_line
 from orthobench.sinks.destination import Change
 from orthobench.sinks.record import RunRecord, read_points
 from orthobench.sinks.targets import Target
@@ -23,7 +23,7 @@ class Exported:
     def __str__(self) -> str:
         total = sum(self.counts.values())
         parts = ", ".join(f"{self.counts[change]} {change}" for change in Change if self.counts[change])
-        return f"{total} runs in {self.target}: {parts}"
+        return f"{counted(total, 'run')} in {self.target}: {parts}"
 
 
 def export(

@@ -20,7 +20,7 @@ from sqlalchemy import Column, Connection, Table, bindparam, delete, func, inser
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import NullType
 
-from orthobench.errors import DamagedError, UsageError, shell_command
+from orthobench.errors import DamagedError, UsageError, counted, shell_command
 from orthobench.files import load_json
 from orthobench.location import Location
 from orthobench.metric import Metric
@@ -60,7 +60,7 @@ class RepairedRow:
 
     def __str__(self) -> str:
         if self.changes is None:
-            rows = f", with {self.followers} rows that follow it" if self.followers else ""
+            rows = f", with {counted(self.followers, 'row')} below it" if self.followers else ""
             return f"{self.name}: {self.reason}: removed{rows}"
         return f"{self.name}: {self.reason}: mended, {', '.join(f'{n} = {v!r:.60}' for n, v in self.changes.items())}"
 

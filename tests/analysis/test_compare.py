@@ -200,7 +200,7 @@ def test_end_of_the_curve_is_compared_and_not_one_lucky_test(swept, tmp_path):
 
 def test_unpairable_runs_are_reported(swept, tiny_options):
     outcome = swept("compare", "model=rnn,seed=0", "model=lstm,seed=0", "--paired")
-    assert (outcome.code, "1 seeds are common" in outcome.err) == (2, True)
+    assert (outcome.code, "1 common seed:" in outcome.err) == (2, True)
     swept("run", "adding", "rnn", *tiny_options, "-s", "learning_rate=0.0007")
     outcome = swept("compare", "model=rnn", "model=lstm", "--paired")
     assert (outcome.code, "'model=rnn' has several runs of seed 0" in outcome.err) == (2, True)

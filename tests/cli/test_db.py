@@ -117,7 +117,7 @@ def test_merge_adds_the_other_runs(orthobench, database, old, tmp_path):
     shown = orthobench("db", "merge", "old.db", "again.db")
     assert shown.code == 0
     assert shown.out.splitlines() == [
-        "old.db: 1 runs added, 0 replaced by one that got further, 0 known; rows: 1 environment, 2 series, "
+        "old.db: 1 run added, 0 replaced by one that got further, 0 known; rows: 1 environment, 2 series, "
         "33 metric, 2 trace",
         "again.db: 0 runs added, 1 replaced by one that got further, 1 known; rows: 2 metric",
     ]

@@ -30,13 +30,13 @@ def test_ls_filters_by_preset(option, two_presets, orthobench):
 
 
 def test_delete_filters_by_preset(two_presets, orthobench):
-    assert "1 runs deleted" in orthobench("delete", "--preset", "paper", "--yes").out
+    assert "1 run deleted" in orthobench("delete", "--preset", "paper", "--yes").out
     (left,) = json.loads(orthobench("ls", "--json").out)
     assert left["run"] == two_presets["quick"]
 
 
 def test_export_compare_and_report_filter_by_preset(two_presets, orthobench, tmp_path):
-    assert orthobench("db", "export", "tables", "--preset", "quick").out.startswith("1 runs in ")
+    assert orthobench("db", "export", "tables", "--preset", "quick").out.startswith("1 run in ")
     assert two_presets["quick"] in (tmp_path / "tables" / "runs.csv").read_text()
     compared = orthobench("compare", "preset=paper", "preset=quick", "--json")
     assert compared.code == 0, compared.err

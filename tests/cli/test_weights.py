@@ -73,7 +73,7 @@ def test_merge_copies_the_files(orthobench, key):
 
 def test_backup_names_the_location_of_the_weights(orthobench, key):
     done = orthobench("db", "backup", "copy.db")
-    assert f"3 files of weights stay in {Path('results.db.weights').resolve()}" in done.out
+    assert f"3 files of weights left in {Path('results.db.weights').resolve()}" in done.out
     assert not Path("copy.db.weights").exists()
     assert "3 files of weights copied\n" in orthobench("db", "backup", "whole.db", "--weights").out
     assert files("whole.db.weights") == names(key, "best", "last", "state")
@@ -84,7 +84,7 @@ def test_dropping_weights_keeps_results(orthobench, key):
         "there are no such weights: nothing is removed\n"
     )
     done = orthobench("db", "drop-weights", "--kind", "state", "--dry-run")
-    assert "1 files, " in done.out
+    assert "1 file, " in done.out
     assert "would be removed" in done.out
     assert len(files()) == 3
     orthobench("db", "drop-weights", "--kind", "state", "--kind", "last", "--model", "rnn", "--yes")

@@ -273,7 +273,7 @@ class NoSize(nn.Module):
         (LastOnly, r"returns \[3, 8\] for sequences .*and nothing of shape"),
         (Detached, "no gradient"),
         (Mixes, "influence each other"),
-        (Needs, "the constructor of here:Needs needs heads: give heads=VALUE"),
+        (Needs, "the constructor of here:Needs needs heads: set heads=VALUE"),
         (Raises, "RuntimeError: no licence"),
         (Exits, "SystemExit: 3"),
         (NoSize, r"constructor \(depth\) is a size .*docs/any-layer.md"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -120,6 +121,15 @@ def test_claim_uses_the_baseline_of_its_own_metric(metric, split, expected):
     run = SimpleNamespace(metric="accuracy", baselines={"accuracy": 0.5, "cross_entropy": 0.7})
     claim = EndsBelow(text="", model="rnn", share=0.1, metric=metric, split=split)
     assert claim.baseline(SimpleNamespace(run=run)) == expected
+
+
+def test_no_share_of_a_baseline_of_zero():
+    claim = EndsBelow(text="", model="rnn", share=0.1)
+    shares = [
+        claim.share_of_baseline(0.5, SimpleNamespace(run=SimpleNamespace(metric="mse", baselines={"mse": baseline})))
+        for baseline in (0.25, 0.0)
+    ]
+    assert shares == pytest.approx([2.0, math.nan], nan_ok=True)
 
 
 @pytest.mark.parametrize(

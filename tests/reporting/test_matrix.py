@@ -64,6 +64,24 @@ def test_earlier_edition_makes_way_for_a_later_one(database):
     assert sorted(lengths) == [10, 12]
 
 
+def test_rows_with_few_results_are_folded_where_there_are_many(database, monkeypatch):
+    monkeypatch.setattr("orthobench.reporting.matrix.MANY", 2)
+    for length in range(10, 18):
+        database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=length)
+    for model, lengths in (("lstm", (10, 11)), ("torch.nn:GRU", (10,))):
+        for length in lengths:
+            database.run(experiment(model, "last", []), 0, test=[0.1] * 4, sequence_length=length)
+    matrix = matrix_of(database)
+    assert {row.label: (row.family, row.is_folded) for row in matrix.rows} == {
+        "rnn": ("plain", False),
+        "lstm": ("gated", False),
+        "torch.nn:GRU": ("torch.nn", True),
+    }
+    assert "torch.nn:GRU" not in picture(matrix)
+    monkeypatch.setattr("orthobench.reporting.matrix.MANY", 3)
+    assert not any(row.is_folded for row in matrix_of(database).rows)
+
+
 def test_probe_runs_of_less_than_an_epoch_have_no_column(database):
     database.run(experiment("rnn", "last", []), 0, test=[0.1], status=Status.DIVERGED)
     assert matrix_of(database).columns == []

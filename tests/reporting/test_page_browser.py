@@ -488,6 +488,14 @@ def test_matrix_is_sorted_filtered_and_names_the_command_of_an_empty_cell(browse
         "list.dispatchEvent(new Event('change', { bubbles: true }))"
     )
     assert set(of_rows(browser, "#solves", "family")) == {"gated"}
+    browser.execute_script(
+        "document.querySelectorAll('#solves tbody tr')[1].dataset.folded = '';"
+        "const list = document.querySelector('#matrix-filters select'); list.value = '';"
+        "list.dispatchEvent(new Event('change', { bubbles: true }))"
+    )
+    assert of_rows(browser, "#solves", "model") == [original[0], *original[2:]]
+    browser.find_element("css selector", "#matrix-filters [name=folded]").click()
+    assert of_rows(browser, "#solves", "model") == original
 
 
 @pytest.mark.slow

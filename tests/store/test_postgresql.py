@@ -457,6 +457,6 @@ def test_unreadable_environment_keeps_its_runs(postgres, orthobench):
         done = orthobench(*words, "--db", postgres)
         assert "Traceback" not in done.err
         assert done.err.count("\n") <= 1
-    assert "mended: 1 rows, removed: 0" in orthobench("db", "repair", "--db", postgres).out
+    assert "mended: 1 row, removed: 0" in orthobench("db", "repair", "--db", postgres).out
     shown = orthobench("show", KEYS[0], "--db", postgres)
     assert (shown.code, "unknown" in shown.out) == (0, True)

@@ -92,7 +92,7 @@ def _in_order(
 
 def _lowest_end(claim: CurveComparison, variants: Sequence[VariantData]) -> float:
     """Return the lowest end of these variants' runs, as a share of the baseline, and at least 0."""
-    numbers = [end / claim.baseline(variant) for variant in variants for end in claim.ends(variant)]
+    numbers = [claim.share_of_baseline(end, variant) for variant in variants for end in claim.ends(variant)]
     return max(0.0, min(numbers, default=math.inf))
 
 

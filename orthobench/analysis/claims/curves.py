@@ -41,6 +41,10 @@ class CurveClaim(ModelClaim):
         value = variant.run.baselines.get(self.metric, main) if self.split else main
         return math.nan if value is None else float(value)
 
+    def share_of_baseline(self, value: float, variant: VariantData) -> float:
+        """Return a value divided by the baseline; NaN if there is none, or if it is 0."""
+        return value / (self.baseline(variant) or math.nan)
+
     def sign(self, variant: VariantData) -> float:
         """Return 1 if lower values of the claim's metric are better, or else -1."""
         metric = variant.run.declared(self.metric) if self.metric else variant.run.main_metric

@@ -36,7 +36,7 @@ class OverSetting(CurveClaim):
         for setting, variant in by_setting:
             seeds = {run.id: run.seed for run in variant.finished}
             for run, end in variant.ends_of(split, name).items():
-                by_seed.setdefault(seeds[run], []).append((setting, end.value / self.baseline(variant)))
+                by_seed.setdefault(seeds[run], []).append((setting, self.share_of_baseline(end.value, variant)))
         return [pairs for _, pairs in sorted(by_seed.items()) if len(pairs) == len(by_setting)]
 
     def ends_in_words(self, by_setting: BySetting) -> str:

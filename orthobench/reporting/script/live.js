@@ -140,6 +140,7 @@ function renewView(view, other) {
   for (const details of other.querySelectorAll("details")) if (open.has(summaryOf(details))) details.open = true;
   view.replaceChildren(...other.childNodes);
   if (view.id === "view-measured" && measuredForm) filterMeasured();
+  if (view.id === "view-overview" && matrixForm) filterMatrix();
 }
 
 function figureName(figure) {

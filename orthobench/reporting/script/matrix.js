@@ -5,11 +5,12 @@ const matrixForm = document.getElementById("matrix-filters");
 const matrix = () => document.getElementById("solves");
 
 function filterMatrix() {
-  const { family } = formState(matrixForm);
+  const { family, folded } = formState(matrixForm);
   const rows = [...matrix().tBodies[0].rows];
-  for (const row of rows) row.hidden = Boolean(family && row.dataset.family !== family);
+  for (const row of rows) row.hidden = family ? row.dataset.family !== family : "folded" in row.dataset && !folded;
   const shown = rows.filter((row) => !row.hidden).length;
-  matrixForm.querySelector("output").textContent = family ? `${shown} of ${rows.length} models` : "";
+  matrixForm.elements.folded.closest("label").hidden = !rows.some((row) => "folded" in row.dataset);
+  matrixForm.querySelector("output").textContent = shown < rows.length ? `${shown} of ${rows.length} rows` : "";
 }
 
 // Sort by a column, the best first; the column of names restores the order of the page.
@@ -31,6 +32,7 @@ function startMatrix() {
   if (!matrixForm) return;
   matrixForm.addEventListener("change", filterMatrix);
   matrixForm.addEventListener("reset", () => setTimeout(filterMatrix));
+  filterMatrix();
   document.getElementById("view-overview").addEventListener("click", ({ target }) => {
     const heading = target.closest("#solves thead th"), cell = target.closest("#solves .unrun");
     if (heading) sortMatrix(heading);

@@ -39,7 +39,7 @@ def agrees() -> bool:
 
 
 def _convolved_selective_scan_agrees(taps: int, inputs: int, has_bias: bool, reads: bool) -> bool:
-    """Return whether the kernels agree that make x from its convolution, and with `inputs` also from a projection.
+    """Return whether the kernels agree that compute x from its convolution, and with `inputs` from a projection.
 
     What is read has a skip and a gate.
     """
@@ -79,6 +79,6 @@ def _convolved_selective_scan_agrees(taps: int, inputs: int, has_bias: bool, rea
 
 
 def _with_weights(call: Call) -> Result:
-    """Run the reference; torch makes the weights of a mapped call."""
+    """Run the reference; torch computes the weights of a mapped call."""
     weight = torch.nn.functional.linear(call.x, call.weight) if call.is_mapped else call.weight  # type: ignore[arg-type]
     return reference.run(replace(call, weight=weight))
