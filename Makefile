@@ -20,8 +20,8 @@ demo: $(INSTALLED)
 	cd $(DEMO) && $(abspath $(BIN))/orthobench sweep adding --models scornn,lstm --preset quick
 	cd $(DEMO) && $(abspath $(BIN))/orthobench report --html
 
-# The documentation site: site/index.html opens from the disk. The build reads no network. Where a server shows the site
-# below a path, SITE_URL=https://you.github.io/orthobench/ puts the path into the links of 404.html.
+# The documentation site: site/index.html opens from the disk. The build reads no network. A server shows 404.html at any
+# depth; SITE_URL=https://you.github.io/orthobench/ writes links into it that hold everywhere.
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 

@@ -80,7 +80,8 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
         "median seed is at least 90 % of the way from chance to 1 up to the longest test. It loses the state if this "
         "holds only at the lengths of training, and a bit beyond.",
         table(["task", "models", "do not fit", "fit and lose", "keep the state", "which"], rows),
-        f"Somewhere, {len(names)} models keep the state to the end. Their families: {escape(', '.join(by_family))}."
+        f"On at least one task, {len(names)} models keep the state up to the longest test. "
+        f"Their families: {escape(', '.join(by_family))}."
         if names
         else "",
         fenced(f"orthobench study {STUDY} --seeds 3\northobench report --html --db results.db"),
@@ -150,7 +151,7 @@ def _claims(variants: Sequence[VariantData]) -> list[str]:
     rows = [[escape(each.claim.text), escape(each.reason), escape(str(each.verdict))] for each in results]
     return [
         "## Statements and their checks",
-        "A test tries each check on models that were never trained, or with the sign of the gradient turned.",
+        "A test tries each check on models that were never trained, or trained with the gradient's sign flipped.",
         table(["statement", "measured", "verdict"], rows),
         fenced(f"orthobench study {STUDY} --seeds 3"),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation"]
     return links.for_site(site_escapes(markdown), page.file.src_uri)
+
+
+def on_post_template(output_content: str, template_name: str, config: MkDocsConfig) -> str:
+    """Make the links of 404.html relative if SITE_URL is not known, so that they also work below a path.
+
+    They then hold for missing pages in the folder of the start page, where most documents are.
+    """
+    if template_name != "404.html" or config.site_url:
+        return output_content
+    return re.sub(r'(="|"base": "|"search": "|new URL\(")/', r"\1./", output_content)
 
 
 def _expand(nav: list[Any], generated: dict[str, str]) -> list[Any]:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from functools import partial, wraps
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from orthobench.model import OptimizerName
 from orthobench.recurrence import runtime
@@ -29,18 +30,30 @@ from orthobench.task import TrainingSettings
 Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
-class InC(Optimizer):
+class CompiledOptimizer(Optimizer):
     """An optimiser whose steps C computes where it can, with torch's options as `make_optimizer` sets them.
 
-    No hooks are called before and after a step, and torch's profiles do not name it, because both would take longer
-    than the step of a small model.
+    Without hooks before and after a step, torch's profiles do not name the step, because looking for them in torch's
+    way takes longer than the step of a small model.
     """
 
     _ready: list[_Ready] = []  # the groups that C can step; empty if one of them has changed
 
     @staticmethod
     def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
-        return step
+        hooked = Optimizer.profile_hook_step(step)
+
+        @wraps(step)
+        def short(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            has_hooks = (
+                self._optimizer_step_pre_hooks
+                or self._optimizer_step_post_hooks
+                or _global_optimizer_pre_hooks
+                or _global_optimizer_post_hooks
+            )
+            return (hooked if has_hooks else step)(self, *args, **kwargs)
+
+        return short
 
     def averages(self, group: dict[str, Any]) -> tuple[str, str]:
         """Return the names of the state's averages of the gradient and of its square, or ""."""
@@ -71,7 +84,7 @@ class InC(Optimizer):
             ready = self._ready or [_Ready(self, group) for group in self.param_groups]
         except TypeError:
             return False
-        if not all(each.find_gradients(self) for each in ready):
+        if len(ready) != len(self.param_groups) or not all(each.find_gradients(self) for each in ready):
             return False
         for each, group in zip(ready, self.param_groups, strict=True):
             each.step(self, group)
@@ -86,7 +99,7 @@ class _Ready:
         TypeError: C cannot read them.
     """
 
-    def __init__(self, optimizer: InC, group: dict[str, Any]) -> None:
+    def __init__(self, optimizer: CompiledOptimizer, group: dict[str, Any]) -> None:
         self.parameters, self.names, self.state = [*group["params"]], optimizer.averages(group), optimizer.state
         self.states: list[dict[str, Any]] = [self.state.get(each, {}) for each in self.parameters]
         tensors = [
@@ -98,7 +111,7 @@ class _Ready:
         self.weights = native.Weights(tensors)
         self.gradients: list[Tensor | None] = []
 
-    def find_gradients(self, optimizer: InC) -> bool:
+    def find_gradients(self, optimizer: CompiledOptimizer) -> bool:
         """Return whether C can still read everything, and the gradients too."""
         if self.state is not optimizer.state or not self.weights.are_in_place():
             return False
@@ -112,7 +125,7 @@ class _Ready:
                 return False  # torch creates the averages in the parameter's first step
         return True
 
-    def step(self, optimizer: InC, group: dict[str, Any]) -> None:
+    def step(self, optimizer: CompiledOptimizer, group: dict[str, Any]) -> None:
         """Step the parameters that have a gradient, together if they have the same number of earlier steps."""
         pairs = [*zip(self.states, self.gradients, strict=True)]
         numbers = [0.0 if gradient is None else float(state.get("step", 0)) + 1 for state, gradient in pairs]
@@ -127,7 +140,7 @@ class _Ready:
                 state["step"] += 1
 
 
-class RMSProp(InC):
+class RMSProp(CompiledOptimizer):
     """RMSProp: r <- d r + (1 - d) g^2, then w <- w - lr g / root.
 
     `root` is sqrt(r + epsilon) if `epsilon_inside`, else sqrt(r) + epsilon. r starts at `initial`. TensorFlow 1 starts
@@ -176,7 +189,7 @@ class RMSProp(InC):
             _descend(parameters, gradients, roots, group["lr"])
 
 
-class AdamTF1(InC):
+class AdamTF1(CompiledOptimizer):
     """Adam of TensorFlow 1: epsilon is added to sqrt(v) before the bias correction ("epsilon-hat")."""
 
     def __init__(
@@ -219,7 +232,7 @@ class AdamTF1(InC):
                 _descend(together, list(means), list(their_roots), corrected)
 
 
-class Adagrad(InC, torch.optim.Adagrad):
+class Adagrad(CompiledOptimizer, torch.optim.Adagrad):
     """Torch's Adagrad, which here can also read the learning rate from a tensor without waiting for the device."""
 
     def averages(self, group: dict[str, Any]) -> tuple[str, str]:
@@ -241,7 +254,7 @@ class Adagrad(InC, torch.optim.Adagrad):
         return None
 
 
-class _Adam(InC):
+class _Adam(CompiledOptimizer):
     """Adam of torch, with decoupled weight decay if the group says so."""
 
     def averages(self, group: dict[str, Any]) -> tuple[str, str]:
@@ -269,7 +282,7 @@ class AdamW(_Adam, torch.optim.AdamW):
     pass
 
 
-class TorchRMSprop(InC, torch.optim.RMSprop):
+class TorchRMSprop(CompiledOptimizer, torch.optim.RMSprop):
     def averages(self, group: dict[str, Any]) -> tuple[str, str]:
         return "", "square_avg"
 
@@ -278,7 +291,7 @@ class TorchRMSprop(InC, torch.optim.RMSprop):
         return {"adds_second": 1, "kept": alpha, "second": 1 - alpha, "outside": group["eps"], "scale": -group["lr"]}
 
 
-class SGD(InC, torch.optim.SGD):
+class SGD(CompiledOptimizer, torch.optim.SGD):
     def averages(self, group: dict[str, Any]) -> tuple[str, str]:
         return "momentum_buffer" if group["momentum"] else "", ""
 

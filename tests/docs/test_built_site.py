@@ -76,7 +76,7 @@ def test_internal_links_resolve_to_files_and_anchors(site, pages):
     for path, page in pages.items():
         for link in () if path == (site / REPORT).resolve() else page.links:
             parts = urlsplit(link)
-            if parts.scheme or path.name == "404.html":
+            if parts.scheme:
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             anchors = pages[target].ids if target in pages else set()

@@ -234,6 +234,32 @@ def test_steps_in_float64_and_of_tensors_with_other_strides_stay_in_torch(monkey
     torch.testing.assert_close(parameter.detach(), expected)
 
 
+def test_hooks_and_a_group_that_is_added_work_as_in_torch():
+    first, second = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer, calls = RMSProp([first], lr=0.1), []
+
+    def step() -> None:
+        for parameter in (first, second):
+            parameter.grad = torch.ones(3)
+        optimizer.step()
+
+    step()
+    before = optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
+    after = optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+    step()
+    before.remove()
+    after.remove()
+    step()
+    assert calls == ["before", "after"]
+    assert torch.equal(second, torch.ones(3))
+    optimizer.add_param_group({"params": [second]})
+    moved = first.detach().clone()
+    for _ in range(2):
+        step()
+    assert (first < moved).all()
+    assert (second < 1).all()
+
+
 def test_a_step_in_c_counts_as_a_change_of_the_weights():
     """Otherwise a backward pass through a graph that has saved the weights would go unnoticed."""
     parameter = torch.nn.Parameter(torch.ones(3))
