@@ -38,6 +38,7 @@ SHAPES = {
     shape.name: shape
     for shape in (
         Shape("mnist-170", 128, 784, 1, 170, 10),
+        Shape("adding-64", 50, 100, 2, 64, 1),
         Shape("adding-200", 50, 200, 2, 170, 1),
         Shape("adding-750", 50, 750, 2, 170, 1),
         Shape("copying-2000", 20, 2020, 10, 190, 9, "all"),

@@ -34,8 +34,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.projection import product
-from orthobench.recurrence.runtime import is_transformed, outside_autocast
+from orthobench.recurrence.runtime import in_torch, is_transformed, outside_autocast
 
 Plain = Callable[..., Tensor]
 """A map in plain operations, of the tensors that an autograd function saves first, and of its `ctx.options`."""
@@ -205,20 +206,32 @@ def _plain(upper: Tensor, signs: Tensor) -> Tensor:
     return (2 * inverse * signs - torch.diag(signs)).to(upper.dtype)
 
 
+def _is_in_c(*tensors: Tensor) -> bool:
+    """Return whether C computes all but the inverse, in the same numbers as torch's operations and `product`."""
+    fit = all(each.dtype is torch.float32 and each.is_cpu and each.numel() for each in tensors)
+    return fit and not in_torch() and not native.why_unusable("scaled_cayley")
+
+
 class _ScaledCayley(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, upper: Tensor, signs: Tensor) -> Tensor:
-        inverse = inverse_of_shifted(skew(upper, signs.numel()).double())
+        n = len(signs)
+        if upper.shape == (n * (n - 1) // 2,) and _is_in_c(upper, signs):
+            weight, kept = native.cayley_weight(_inverse(native.shifted_skew(upper, n)), signs.contiguous())
+            ctx.save_for_backward(upper, signs, kept.T, signs.contiguous())
+            return weight
+        inverse = inverse_of_shifted(skew(upper, n).double())
         ctx.save_for_backward(upper, signs, inverse.to(upper.dtype, copy=True), signs.to(upper.dtype))
         inverse *= 2 * signs.double()  # in place: fresh memory would cost more time than the arithmetic
         inverse.diagonal().sub_(signs)
-        weight: Tensor = inverse.to(upper.dtype).contiguous()
-        return weight
+        return inverse.to(upper.dtype).contiguous()
 
     @staticmethod
     @derivative_of(_plain, tensors=2)
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         _, _, inverse, signs = ctx.saved_tensors
+        if _is_in_c(gradient, inverse) and inverse.stride(0) == 1:
+            return native.cayley_gradient(gradient, inverse.T, signs), None
         v = product(product(inverse.T, 2 * gradient * signs), inverse.T)
         return upper_entries(v.T - v), None
 

@@ -166,6 +166,9 @@ class Declaration:
         self.widths, self.output, self.forms = widths, output, forms
         self.kernels: dict[str, Any] = {}
         self._signature = inspect.signature(step)
+        named = list(self._signature.parameters.values())[1:]  # without the weight
+        self._defaults = {each.name: each.default for each in named}
+        self._positional = [each.name for each in named if each.kind is each.POSITIONAL_OR_KEYWORD]
 
     def matrix_shape(self, n: int, parameters: Mapping[str, Any]) -> tuple[int, int]:
         """Return the shape of a weight that is a matrix for all steps, neither diagonal nor one per step."""
@@ -177,6 +180,11 @@ class Declaration:
         Raises:
             TypeError: a parameter is missing or unknown.
         """
+        values = {**self._defaults, **dict(zip(self._positional, args, strict=False)), **kwargs}
+        repeated = kwargs and any(name in kwargs for name in self._positional[: len(args)])
+        is_whole = len(args) <= len(self._positional) and len(values) == len(self._defaults) and not repeated
+        if is_whole and all(value is not inspect.Parameter.empty for value in values.values()):
+            return values  # the usual case, in a tenth of the time
         bound = self._signature.bind(weight, *args, **kwargs)
         bound.apply_defaults()
         return dict(list(bound.arguments.items())[1:])

@@ -47,7 +47,8 @@ def run(call: Call) -> Result:
     if not _is_of_sum(call):
         runtime.record_used(name)
     kernel = kernel_of(call, name)
-    call = replace(call, x=_resolved(call.x, kernel))
+    if (x := _resolved(call.x, kernel)) is not call.x:
+        call = replace(call, x=x)
     if call.is_mapped and not kernel.makes_weights:
         assert isinstance(call.x, Tensor)
         assert isinstance(call.weight, Tensor)

@@ -3,6 +3,9 @@
 The frameworks of the programs differ in where epsilon is added and how averages start. A rate depends only on the
 iteration, so a resumed run has the same rates as an uninterrupted one.
 
+On the CPU, C steps all parameters of a group at once, with the same rounding as torch (`optimiser.c`). Torch takes all
+other steps, such as those of parameters in float64, and the first one, which creates the averages.
+
 On CUDA the learning rate and the step counters are tensors (`set_capturable`), because a CUDA graph would repeat a
 number that it has recorded. Each update of all the parameters in a group is a single launch (`torch._foreach_*`).
 """
@@ -11,20 +14,133 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from functools import partial, wraps
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from orthobench.model import OptimizerName
+from orthobench.recurrence import runtime
+from orthobench.recurrence.cpu import native
 from orthobench.task import TrainingSettings
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
-class RMSProp(Optimizer):
+class CompiledOptimizer(Optimizer):
+    """An optimiser whose steps C computes where it can, with torch's options as `make_optimizer` sets them.
+
+    Without hooks before and after a step, torch's profiles do not name the step, because looking for them in torch's
+    way takes longer than the step of a small model.
+    """
+
+    _ready: list[_Ready] = []  # the groups that C can step; empty if one of them has changed
+
+    @staticmethod
+    def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
+        hooked = Optimizer.profile_hook_step(step)
+
+        @wraps(step)
+        def short(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+            has_hooks = (
+                self._optimizer_step_pre_hooks
+                or self._optimizer_step_post_hooks
+                or _global_optimizer_pre_hooks
+                or _global_optimizer_post_hooks
+            )
+            return (hooked if has_hooks else step)(self, *args, **kwargs)
+
+        return short
+
+    def averages(self, group: dict[str, Any]) -> tuple[str, str]:
+        """Return the names of the state's averages of the gradient and of its square, or ""."""
+        raise NotImplementedError
+
+    def rule(self, group: dict[str, Any], step: float) -> dict[str, float]:
+        """Return the numbers of a step, counted from 1; see `struct rule` in optimiser.c."""
+        raise NotImplementedError
+
+    def step_in_torch(self) -> None:
+        super().step()
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        if not self._step_in_c():
+            self._ready = []
+            with torch.no_grad():
+                self.step_in_torch()
+        return loss
+
+    def _step_in_c(self) -> bool:
+        """Step every parameter, or none if C cannot step all of them; return whether it did."""
+        if any(isinstance(group["lr"], Tensor) for group in self.param_groups):
+            return False
+        if runtime.in_torch() or native.why_unusable("optimiser"):
+            return False
+        try:
+            ready = self._ready or [_Ready(self, group) for group in self.param_groups]
+        except TypeError:
+            return False
+        if len(ready) != len(self.param_groups) or not all(each.find_gradients(self) for each in ready):
+            return False
+        for each, group in zip(ready, self.param_groups, strict=True):
+            each.step(self, group)
+        self._ready = ready
+        return True
+
+
+class _Ready:
+    """A group's parameters with their state, as C steps them.
+
+    Raises:
+        TypeError: C cannot read them.
+    """
+
+    def __init__(self, optimizer: CompiledOptimizer, group: dict[str, Any]) -> None:
+        self.parameters, self.names, self.state = [*group["params"]], optimizer.averages(group), optimizer.state
+        self.states: list[dict[str, Any]] = [self.state.get(each, {}) for each in self.parameters]
+        tensors = [
+            (parameter, *(state.get(name) for name in self.names))
+            for parameter, state in zip(self.parameters, self.states, strict=True)
+        ]
+        if any(each is not None and each.shape != row[0].shape for row in tensors for each in row):
+            raise TypeError("an average has another shape than its parameter")
+        self.weights = native.Weights(tensors)
+        self.gradients: list[Tensor | None] = []
+
+    def find_gradients(self, optimizer: CompiledOptimizer) -> bool:
+        """Return whether C can still read everything, and the gradients too."""
+        if self.state is not optimizer.state or not self.weights.are_in_place():
+            return False
+        self.gradients, first, second = [each.grad for each in self.parameters], *self.names
+        for gradient, state, (_, m, v) in zip(self.gradients, self.states, self.weights.tensors, strict=True):
+            if gradient is None:
+                continue
+            if not _is_plain(gradient) or state.get(first) is not m or state.get(second) is not v:
+                return False
+            if (m is None) is bool(first) or (v is None) is bool(second):
+                return False  # torch creates the averages in the parameter's first step
+        return True
+
+    def step(self, optimizer: CompiledOptimizer, group: dict[str, Any]) -> None:
+        """Step the parameters that have a gradient, together if they have the same number of earlier steps."""
+        pairs = [*zip(self.states, self.gradients, strict=True)]
+        numbers = [0.0 if gradient is None else float(state.get("step", 0)) + 1 for state, gradient in pairs]
+        for step in set(numbers) - {0.0}:
+            gradients = [each if number == step else None for number, (_, each) in zip(numbers, pairs, strict=True)]
+            self.weights.step(gradients, optimizer.rule(group, step))
+        counted = [state for state, gradient in pairs if gradient is not None and "step" in state]
+        if counted and isinstance(counted[0]["step"], Tensor):
+            torch._foreach_add_([state["step"] for state in counted], 1)
+        else:
+            for state in counted:
+                state["step"] += 1
+
+
+class RMSProp(CompiledOptimizer):
     """RMSProp: r <- d r + (1 - d) g^2, then w <- w - lr g / root.
 
     `root` is sqrt(r + epsilon) if `epsilon_inside`, else sqrt(r) + epsilon. r starts at `initial`. TensorFlow 1 starts
@@ -47,9 +163,14 @@ class RMSProp(Optimizer):
             params, {"lr": lr, "decay": decay, "epsilon": epsilon, "epsilon_inside": epsilon_inside, "initial": initial}
         )
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        loss = None if closure is None else torch.enable_grad()(closure)()
+    def averages(self, group: dict[str, Any]) -> tuple[str, str]:
+        return "", "mean_square"
+
+    def rule(self, group: dict[str, Any], step: float) -> dict[str, float]:
+        place = "inside" if group["epsilon_inside"] else "outside"
+        return {"second": 1 - group["decay"], place: group["epsilon"], "scale": -group["lr"]}
+
+    def step_in_torch(self) -> None:
         for group, parameters, gradients in _trained(self.param_groups):
             for parameter in parameters:
                 if not self.state[parameter]:
@@ -66,10 +187,9 @@ class RMSProp(Optimizer):
                 for root in roots:
                     root.masked_fill_(root == 0, torch.inf)
             _descend(parameters, gradients, roots, group["lr"])
-        return loss
 
 
-class AdamTF1(Optimizer):
+class AdamTF1(CompiledOptimizer):
     """Adam of TensorFlow 1: epsilon is added to sqrt(v) before the bias correction ("epsilon-hat")."""
 
     def __init__(
@@ -77,9 +197,15 @@ class AdamTF1(Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "epsilon": epsilon})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        loss = None if closure is None else torch.enable_grad()(closure)()
+    def averages(self, group: dict[str, Any]) -> tuple[str, str]:
+        return "m", "v"
+
+    def rule(self, group: dict[str, Any], step: float) -> dict[str, float]:
+        beta1, beta2 = group["betas"]
+        rate = group["lr"] * (1 - beta2**step) ** 0.5 / (1 - beta1**step)
+        return {"first": 1 - beta1, "second": 1 - beta2, "outside": group["epsilon"], "scale": -rate}
+
+    def step_in_torch(self) -> None:
         for group, parameters, gradients in _trained(self.param_groups):
             (beta1, beta2), rate = group["betas"], group["lr"]
             start: int | Tensor = torch.zeros_like(rate) if isinstance(rate, Tensor) else 0
@@ -104,24 +230,79 @@ class AdamTF1(Optimizer):
                 corrected = rate * (1 - beta2**step) ** 0.5 / (1 - beta1**step)
                 means, their_roots = zip(*(means_and_roots[parameter] for parameter in together), strict=True)
                 _descend(together, list(means), list(their_roots), corrected)
-        return loss
 
 
-class Adagrad(torch.optim.Adagrad):
+class Adagrad(CompiledOptimizer, torch.optim.Adagrad):
     """Torch's Adagrad, which here can also read the learning rate from a tensor without waiting for the device."""
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def averages(self, group: dict[str, Any]) -> tuple[str, str]:
+        return "", "sum"
+
+    def rule(self, group: dict[str, Any], step: float) -> dict[str, float]:
+        rate = group["lr"] / (1 + (step - 1) * group["lr_decay"])
+        return {"adds_second": 1, "second": 1, "outside": group["eps"], "scale": -rate}
+
+    def step_in_torch(self) -> None:
         if not isinstance(self.param_groups[0]["lr"], Tensor):
-            return super().step(closure)
-        loss = None if closure is None else torch.enable_grad()(closure)()
+            return super().step_in_torch()
         for group, parameters, gradients in _trained(self.param_groups):
             sums = [self.state[parameter]["sum"] for parameter in parameters]
             torch._foreach_addcmul_(sums, gradients, gradients, value=1)
             roots = torch._foreach_sqrt(sums)
             torch._foreach_add_(roots, group["eps"])
             _descend(parameters, gradients, roots, group["lr"])
-        return loss
+        return None
+
+
+class _Adam(CompiledOptimizer):
+    """Adam of torch, with decoupled weight decay if the group says so."""
+
+    def averages(self, group: dict[str, Any]) -> tuple[str, str]:
+        return "exp_avg", "exp_avg_sq"
+
+    def rule(self, group: dict[str, Any], step: float) -> dict[str, float]:
+        (beta1, beta2), rate = group["betas"], group["lr"]
+        return {
+            "keep": 1 - rate * group["weight_decay"],
+            "first": 1 - beta1,
+            "adds_second": 1,
+            "kept": beta2,
+            "second": 1 - beta2,
+            "divisor": (1 - beta2**step) ** 0.5,
+            "outside": group["eps"],
+            "scale": -(rate / (1 - beta1**step)),
+        }
+
+
+class Adam(_Adam, torch.optim.Adam):
+    pass
+
+
+class AdamW(_Adam, torch.optim.AdamW):
+    pass
+
+
+class TorchRMSprop(CompiledOptimizer, torch.optim.RMSprop):
+    def averages(self, group: dict[str, Any]) -> tuple[str, str]:
+        return "", "square_avg"
+
+    def rule(self, group: dict[str, Any], step: float) -> dict[str, float]:
+        alpha = group["alpha"]
+        return {"adds_second": 1, "kept": alpha, "second": 1 - alpha, "outside": group["eps"], "scale": -group["lr"]}
+
+
+class SGD(CompiledOptimizer, torch.optim.SGD):
+    def averages(self, group: dict[str, Any]) -> tuple[str, str]:
+        return "momentum_buffer" if group["momentum"] else "", ""
+
+    def rule(self, group: dict[str, Any], step: float) -> dict[str, float]:
+        return {"adds_first": 1, "kept": group["momentum"], "scale": -group["lr"]}
+
+
+def _is_plain(gradient: Tensor) -> bool:
+    """Return whether C can read the gradient."""
+    is_stored = gradient.layout is torch.strided and gradient.is_contiguous() and not gradient.is_neg()
+    return is_stored and gradient.dtype is torch.float32 and gradient.is_cpu
 
 
 def _trained(groups: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[Tensor], list[Tensor]]]:
@@ -189,10 +370,10 @@ OWN = (Adagrad, AdamTF1, CayleyStep, RMSProp)
 
 _MAKERS: dict[str, Callable[..., Optimizer]] = {
     "adagrad_tf1": partial(Adagrad, initial_accumulator_value=0.1, eps=0.0),
-    "adam": torch.optim.Adam,
-    "adam_nnrnn": partial(torch.optim.Adam, betas=(0.0, 0.9)),
+    "adam": Adam,
+    "adam_nnrnn": partial(Adam, betas=(0.0, 0.9)),
     "adam_tf1": AdamTF1,
-    "adamw": partial(torch.optim.AdamW, weight_decay=0.0),
+    "adamw": partial(AdamW, weight_decay=0.0),
     "cayley": CayleyStep,
     "cayley_rmsprop_keras1": partial(CayleyStep, normalise=True),
     "rmsprop_keras1": partial(RMSProp, epsilon=1e-8, epsilon_inside=False, initial=0.0),
@@ -200,9 +381,9 @@ _MAKERS: dict[str, Callable[..., Optimizer]] = {
     "rmsprop_scurnn": partial(RMSProp, epsilon=1e-8, initial=0.0),
     "rmsprop_tf1": RMSProp,
     "rmsprop_theano": partial(RMSProp, epsilon=0.0, initial=1e-3),
-    "rmsprop_torch": torch.optim.RMSprop,
-    "sgd": torch.optim.SGD,
-    "sgd_momentum": partial(torch.optim.SGD, momentum=0.9),
+    "rmsprop_torch": TorchRMSprop,
+    "sgd": SGD,
+    "sgd_momentum": partial(SGD, momentum=0.9),
 }
 assert set(_MAKERS) == set(get_args(OptimizerName))
 

@@ -3,7 +3,16 @@ import pytest
 import torch
 
 from orthobench.matrices.initial import glorot_vector_, half_circle_angles
-from orthobench.matrices.skew import block_rotation_entries, minus_ones_last, scaled_cayley, skew, upper_entries
+from orthobench.matrices.skew import (
+    block_rotation_entries,
+    inverse_of_shifted,
+    minus_ones_last,
+    scaled_cayley,
+    skew,
+    upper_entries,
+)
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.projection import product
 
 SIZES = [(1, 0), (2, 1), (5, 2), (12, 12), (17, 9)]
 
@@ -54,6 +63,32 @@ def test_gradient_in_float32_matches_float64(n):
     (actual,) = torch.autograd.grad(scaled_cayley(upper, signs), upper, gradient)
     (expected,) = torch.autograd.grad(scaled_cayley(exact, signs.double()), exact, gradient.double())
     assert (actual - expected).norm() < 1e-6 * expected.norm()
+
+
+@pytest.mark.parametrize("n", [2, 33, 170, 401])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_c_has_the_numbers_of_torch_and_of_the_packed_product(n, threads, monkeypatch):
+    """Stored runs keep their numbers. Up to 400 rows, the inverse is stored column by column."""
+    assert not native.why_unusable("scaled_cayley")
+    signs, upper = minus_ones_last(n, n // 3), _entries(n, torch.float32).requires_grad_()
+    drawn = torch.randn(n, 2 * n, generator=torch.Generator().manual_seed(1))
+    gradients = drawn[:, :n].contiguous(), drawn[:, :n].T, drawn[:, ::2], torch.ones(()).expand(n, n)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    inverse = inverse_of_shifted(skew(upper.detach(), n).double())
+    double = 2 * inverse * signs - torch.diag(signs)
+    inverse = inverse.float()
+    for gradient in gradients:
+        weight = scaled_cayley(upper, signs)
+        (actual,) = torch.autograd.grad(weight, upper, gradient)
+        v = product(product(inverse.T, 2 * gradient * signs), inverse.T)
+        assert torch.equal(weight, double.float())
+        assert torch.equal(actual, upper_entries(v.T - v))
+    assert weight.is_contiguous()
+
+
+def test_entries_of_another_length_are_an_error():
+    with pytest.raises(RuntimeError):
+        scaled_cayley(torch.zeros(9), torch.ones(5))
 
 
 def test_step_along_the_gradient_lowers_the_loss():

@@ -70,8 +70,8 @@ def test_wrong_kernel_fails_no_other_comparison(name: str, part: str, monkeypatc
 
 
 def test_comparison_covers_every_c_kernel() -> None:
-    others = {"project", "readout", "cross_entropy", "head_norm", "layer_norm", "pointwise", "short_convolution"}
-    assert comparison.comparisons().keys() == KERNELS.keys() | others
+    others = {"project", "readout", "cross_entropy", "head_norm", "layer_norm", "optimiser", "pointwise"}
+    assert comparison.comparisons().keys() == KERNELS.keys() | others | {"scaled_cayley", "short_convolution"}
 
 
 def test_comparison_detects_wrong_gradients_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,9 @@ def test_comparison_detects_a_wrong_weight_product(monkeypatch: pytest.MonkeyPat
         "head_norm",
         "layer_norm",
         "one_hot_recurrence",
+        "optimiser",
         "pointwise",
+        "scaled_cayley",
         "selective_scan",
         "short_convolution",
     }
@@ -115,6 +117,19 @@ def test_comparison_detects_wrong_gradients_of_a_projection(monkeypatch: pytest.
     monkeypatch.setattr(dense, "named", wrong)
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
     assert failed == {"recurrence", "lstm", "gru", "lem", "readout"}
+
+
+@pytest.mark.parametrize("number", ["second", "divisor", "outside", "scale"])
+def test_comparison_detects_steps_of_an_optimiser_that_round_otherwise(
+    number: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = native.Weights.step
+
+    def rounded_otherwise(self: Any, gradients: Any, numbers: Any) -> None:
+        step(self, gradients, {**numbers, number: numbers[number] * (1 + 2**-23)})
+
+    monkeypatch.setattr(native.Weights, "step", rounded_otherwise)
+    assert not comparison.comparisons()["optimiser"]()
 
 
 def test_kernel_that_reports_an_error_fails(monkeypatch: pytest.MonkeyPatch) -> None:

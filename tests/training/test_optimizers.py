@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from orthobench.model import OptimizerName
+from orthobench.recurrence import use_backend
+from orthobench.recurrence.cpu import native
 from orthobench.training.optimizers import RMSProp, make_optimizer, set_capturable, set_learning_rate
 
 GRADIENTS = np.random.default_rng(0).normal(size=(7, 5))
@@ -174,6 +176,97 @@ def _trained(name: str, capturable: bool, reload_at: int | None = None) -> list[
     rates = [group["lr"] for group in optimizer.param_groups]
     assert all(isinstance(rate, torch.Tensor) is capturable for rate in rates)
     return [parameter.detach() for parameter in parameters]
+
+
+IN_C = [name for name in get_args(OptimizerName) if not name.startswith("cayley")]
+
+
+def _two_groups(name: str, in_torch: bool, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    """Forty steps of five parameters in two groups; gradients vanish, are missing, or have other strides."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = (170,), (33, 7), (1,), (4, 16), (2, 3, 5)
+    parameters = [torch.nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for shape in shapes]
+    optimizer = make_optimizer(name, parameters, 3.3e-3, 0.1 if name == "adamw" else 0.0, exempt=parameters[:2])
+    with use_backend("reference" if in_torch else "auto"):
+        for t in range(40):
+            set_learning_rate(optimizer, 3.3e-3 / (1 + t))
+            for i, parameter in enumerate(parameters):
+                drawn = torch.randn(parameter.shape, generator=generator) * 10 ** (-t / 2)
+                drawn = drawn.T.contiguous().T if t == 7 and i == 1 else drawn
+                parameter.grad = None if t % 5 == i else drawn.to(dtype)
+            optimizer.step()
+    state = [value for parameter in parameters for value in optimizer.state[parameter].values()]
+    return [*(parameter.detach() for parameter in parameters), *map(torch.as_tensor, state)]
+
+
+@pytest.mark.parametrize("name", IN_C)
+def test_steps_in_c_have_the_numbers_of_torch(name, monkeypatch):
+    calls = []
+    step = native.Weights.step
+    monkeypatch.setattr(native.Weights, "step", lambda *arguments: calls.append(step(*arguments)))
+    expected, actual = _two_groups(name, in_torch=True), _two_groups(name, in_torch=False)
+    assert len(calls) > 30
+    assert all(map(torch.equal, actual, expected))
+
+
+def test_many_weights_are_stepped_by_several_threads(monkeypatch):
+    """The numbers are those of one thread, and denormal numbers count as 0 only if they do in this thread."""
+    for is_flushed in (False, True):
+        torch.set_flush_denormal(is_flushed)
+        results = []
+        for few in (1, 1 << 20):
+            monkeypatch.setattr(native, "_FEW", few)
+            weight, gradient = torch.full((1001,), 3e-39), torch.linspace(-1e-37, 1e-37, 1001)
+            native.Weights([(weight, None, None)] * 2).step([gradient] * 2, {"scale": 0.01})
+            results.append(weight)
+        torch.set_flush_denormal(False)
+        assert torch.equal(*results)
+        assert bool((results[0].abs() > 1.2e-38).logical_or(results[0] == 0).all()) is is_flushed
+
+
+def test_steps_in_float64_and_of_tensors_with_other_strides_stay_in_torch(monkeypatch):
+    monkeypatch.setattr(native.Weights, "step", None)
+    _two_groups("rmsprop_tf1", in_torch=False, dtype=torch.float64)
+    parameter = torch.nn.Parameter(torch.randn(4, 3).T)
+    optimizer = make_optimizer("sgd", [parameter], 1.0)
+    expected, parameter.grad = parameter.detach() - 1, torch.ones(3, 4)
+    optimizer.step()
+    torch.testing.assert_close(parameter.detach(), expected)
+
+
+def test_hooks_and_a_group_that_is_added_work_as_in_torch():
+    first, second = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer, calls = RMSProp([first], lr=0.1), []
+
+    def step() -> None:
+        for parameter in (first, second):
+            parameter.grad = torch.ones(3)
+        optimizer.step()
+
+    step()
+    before = optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
+    after = optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+    step()
+    before.remove()
+    after.remove()
+    step()
+    assert calls == ["before", "after"]
+    assert torch.equal(second, torch.ones(3))
+    optimizer.add_param_group({"params": [second]})
+    moved = first.detach().clone()
+    for _ in range(2):
+        step()
+    assert (first < moved).all()
+    assert (second < 1).all()
+
+
+def test_a_step_in_c_counts_as_a_change_of_the_weights():
+    """Otherwise a backward pass through a graph that has saved the weights would go unnoticed."""
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.grad, loss = torch.ones(3), parameter.square().sum()
+    make_optimizer("sgd", [parameter], 1.0).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
 
 
 TORCHS = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -43,6 +44,8 @@ def comparisons() -> dict[str, Callable[[], bool]]:
         "pointwise": _pointwise_agrees,
         "head_norm": _head_norm_agrees,
         "cross_entropy": _entropy_agrees,
+        "optimiser": _steps_agree,
+        "scaled_cayley": _cayley_agrees,
     }
     return {name: functools.partial(_with_gradients, function) for name, function in functions.items()}
 
@@ -148,6 +151,62 @@ def _entropy_agrees() -> bool:
     (expected,) = torch.autograd.grad(loss, logits)
     actual = entropy.mean(logits.detach().float(), targets, gradient)
     return abs(actual - loss.item()) <= TOLERANCE and is_close(BATCH * gradient, BATCH * expected)
+
+
+def _steps_agree() -> bool:
+    """Return whether steps of optimisers round as torch's operations, for each rule and both ways to average."""
+    return all(
+        _step_agrees(has_first, has_second, adds, first, second)
+        for has_first, has_second, adds in itertools.product((False, True), repeat=3)
+        for first, second in ((0.1, 0.001), (1.0, 0.75))
+    )
+
+
+@torch.no_grad()
+def _step_agrees(has_first: bool, has_second: bool, adds: bool, first: float, second: float) -> bool:
+    kept, inside, divisor, outside, keep, scale = 0.9, 1e-3, 0.987, 0.1, 0.999, -0.0123
+    weight, gradient, average, squares = (normal(3, 67, seed=seed).float() for seed in range(4))
+    squares.square_()
+    actual = weight.clone(), average.clone() if has_first else None, squares.clone() if has_second else None
+    numbers = {"first": first, "second": second, "kept": kept, "inside": inside, "divisor": divisor}
+    numbers |= {"adds_first": adds, "adds_second": adds, "outside": outside, "keep": keep, "scale": scale}
+    native.Weights([actual]).step([gradient], numbers)
+    average = average.mul_(kept).add_(gradient) if adds else average.lerp_(gradient, first)
+    top = average if has_first else gradient
+    weight.mul_(keep)
+    if has_second and adds:
+        squares.mul_(kept).addcmul_(gradient, gradient, value=second)
+    elif has_second:
+        squares.lerp_(gradient * gradient, second)
+    if has_second:
+        weight.addcdiv_(top, ((squares + inside).sqrt() / divisor).add_(outside), value=scale)
+    else:
+        weight.add_(top, alpha=scale)
+    pairs = zip(actual, (weight, average, squares), strict=True)
+    return all(mine is None or torch.equal(mine, expected) for mine, expected in pairs)
+
+
+def _cayley_agrees() -> bool:
+    """Return whether W and the gradient of A agree, for an inverse in either order."""
+    n = FEATURES
+    entries, gradient = normal(n * (n - 1) // 2, seed=0) / 8, normal(n, n, seed=1)
+    signs = torch.ones(n, dtype=torch.float64, device="cpu")
+    signs[n // 3 :] = -1
+    skew = torch.zeros(n, n, dtype=torch.float64, device="cpu")
+    skew[tuple(torch.triu_indices(n, n, 1, device="cpu"))] = entries
+    identity = torch.eye(n, dtype=torch.float64, device="cpu")
+    shifted = identity + skew - skew.T
+    inverse = torch.linalg.inv_ex(shifted).inverse
+    v = 2 * inverse.T @ (gradient * signs) @ inverse.T
+    expected = (v.T - v)[tuple(torch.triu_indices(n, n, 1, device="cpu"))]
+    by_column, by_row = inverse.T.contiguous().T, inverse.contiguous()
+    weights = [native.cayley_weight(each, signs.float()) for each in (by_column, by_row)]
+    return torch.equal(native.shifted_skew(entries.float(), n), identity + skew.float() - skew.float().T) and all(
+        is_close(weight, (2 * inverse - identity) * signs)
+        and is_close(kept, inverse.T)
+        and is_close(native.cayley_gradient(gradient.float(), kept, signs.float()), expected)
+        for weight, kept in weights
+    )
 
 
 def _convolution_agrees() -> bool:

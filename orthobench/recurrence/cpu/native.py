@@ -22,6 +22,7 @@ from orthobench.recurrence.kernels import find
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
 _CACHED = 1 << 20  # bytes of a packed matrix that stays in a core's cache; a larger one is read once for all batch rows
 _FORWARD_ROWS, _BACKWARD_ROWS = 32, 25  # batch rows whose states of a few steps stay in a core's cache
+_FEW = 1 << 17  # weights, likewise
 _SUMS = 1 << 20  # bytes of all groups' weight gradients; with more, a backward block has half the rows
 
 _comparisons: Callable[[], dict[str, Callable[[], bool]]] = dict
@@ -185,12 +186,18 @@ def problem(function: str, /, **fields: Any) -> ctypes.Structure:
     Raises:
         TypeError: a field is unknown, or the kernel would read or write other memory than a tensor's.
     """
-    (struct,) = (each.struct for each in signatures.signature(function).parameters.values() if each.struct)
+    struct = _struct_of(function)
     known, result = signatures.fields(struct), signatures.structure(struct)()
     for name, value in fields.items():
         if value is not None or name not in known:
             setattr(result, name, _passed(function, name, value, known))
     return result
+
+
+@functools.cache
+def _struct_of(function: str) -> str:
+    (struct,) = (each.struct for each in signatures.signature(function).parameters.values() if each.struct)
+    return struct
 
 
 def bind(function: str, **arguments: Any) -> Callable[..., Any]:
@@ -389,6 +396,95 @@ def total(per_row: Tensor) -> Tensor:
     total = per_row.new_empty(per_row.shape[1:])
     kernels().add_parts(per_row.shape[0], total.numel(), pointer(per_row), pointer(total))
     return total
+
+
+def shifted_skew(upper: Tensor, n: int) -> Tensor:
+    """Return I + A `[n, n]` in float64, from the entries `[n (n - 1) / 2]` of A above its diagonal; A is skew."""
+    upper, shifted = upper.contiguous(), torch.empty(n, n, dtype=torch.float64, device="cpu")
+    kernels().shifted_skew(n, pointer(upper), pointer(shifted, torch.float64))
+    return shifted
+
+
+def cayley_weight(inverse: Tensor, signs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return W = (2 M - I) D and M^T, `[n, n]` in float32, from M in float64 and the signs of D `[n]`."""
+    n = len(inverse)
+    weight, kept = runtime.take(n, n), runtime.take(n, n)
+    address = pointer(inverse, torch.float64, strided=True)
+    kernels().cayley_weight(n, *inverse.stride(), address, pointer(signs), pointer(weight), pointer(kept))
+    return weight, kept
+
+
+def cayley_gradient(gradient: Tensor, kept: Tensor, signs: Tensor) -> Tensor:
+    """Return the entries of dL/dA = V^T - V above the diagonal, V = 2 M^T G D M^T, from G = dL/dW `[n, n]` and M^T."""
+    library, n = kernels(), len(kept)
+    size, upper = padded(n) * n, kept.new_empty(n * (n - 1) // 2)
+    memory = runtime.take(4, size)
+    start, left = memory.data_ptr(), pointer(kept)
+    packed_g, packed_m, between, v = (start + 4 * size * part for part in range(4))
+    library.pack_scaled(n, pointer(gradient, strided=True), *gradient.stride(), pointer(signs), packed_g)
+    library.pack(packed_m, left, n, n, 1, n, 1)
+    arguments = n, left, packed_g, packed_m, between, v
+    parts = runtime.ranges(n, torch.get_num_threads() if n**3 > _SMALL else 1)
+    runtime.run_all([functools.partial(library.two_products, *part, *arguments) for part in parts])
+    library.skew_entries(n, v, pointer(upper))
+    return upper
+
+
+class Weights:
+    """Weights and the averages of their gradients, which an optimiser steps with the same rounding as torch's."""
+
+    def __init__(self, tensors: Sequence[tuple[Tensor, Tensor | None, Tensor | None]]) -> None:
+        """Keep the tensors' addresses.
+
+        Args:
+            tensors: each weight with its m and v, which are equally large; see `struct rule` in optimiser.c.
+
+        Raises:
+            TypeError: a tensor is not contiguous float32 on the CPU.
+        """
+        entry = signatures.structure("weight")
+        rows = [entry(w.numel(), pointer(w), None, pointer(m), pointer(v)) for w, m, v in tensors]
+        self.tensors, self._passed = tensors, (entry * len(rows))(*rows)
+        self._entries = list(self._passed)  # so that setting a field creates no object
+        self._averages, self._roots = any(m is not None for _, m, _ in tensors), None
+        if any(v is not None for _, _, v in tensors):
+            self._roots = torch.empty(sum(w.numel() for w, *_ in tensors), dtype=torch.float32, device="cpu")
+        self._written = [each for row in tensors for each in row if each is not None]
+
+    def are_in_place(self) -> bool:
+        """Return whether the weights still have the addresses that C writes to."""
+        return all(row[0].data_ptr() == entry.w for row, entry in zip(self.tensors, self._entries, strict=True))
+
+    def step(self, gradients: Sequence[Tensor | None], numbers: Mapping[str, float]) -> None:
+        """Step the weights that have a gradient.
+
+        Args:
+            gradients: of each weight, contiguous float32 on the CPU.
+            numbers: the fields of the rule that are not the default.
+        """
+        total = 0
+        for entry, gradient in zip(self._entries, gradients, strict=True):
+            entry.size, entry.g = (0, None) if gradient is None else (gradient.numel(), gradient.data_ptr())
+            total += entry.size
+        library, rule = kernels(), signatures.structure("rule")(kept=1, divisor=1, keep=1)
+        for name, number in numbers.items():
+            setattr(rule, name, number)
+        parts = runtime.ranges(total, torch.get_num_threads() if total > _FEW else 1)
+        flush = library.flushes_denormals() if len(parts) > 1 else 0
+        arguments = flush, self._passed, ctypes.byref(rule), pointer(self._roots)
+
+        def run(function: Callable[..., None]) -> None:
+            if len(parts) == 1:
+                function(0, total, *arguments)
+            else:
+                runtime.run_all([functools.partial(function, *part, *arguments) for part in parts])
+
+        if self._averages or self._roots is not None:
+            run(library.average_gradients)
+        if self._roots is not None:
+            (self._roots if total == self._roots.numel() else self._roots[:total]).sqrt_()
+        run(library.descend)
+        torch.autograd.graph.increment_version(self._written)
 
 
 SLOWER_WITHOUT = "up to seven times slower"

@@ -123,6 +123,7 @@ void pack(float *to, const float *from, int64_t n, int64_t depth, int64_t sj, in
 enum {
     BLOCK = (ROWS + VL - 1) / VL * VL, /* floats of a copied row of at most ROWS columns of dz */
     COPIED = DEPTH * BLOCK + 16, /* floats between copied blocks, with an extra line to avoid a common cache set */
+    FEW = VL / 2, /* columns of inputs that are cheaper without a vector of their own */
     EVERY = 8, /* rows between requests; each is for one row of the next tile's sums */
 };
 
@@ -215,10 +216,63 @@ static void copy_blocks(float *to, const struct rows *dz, int64_t width, int64_t
     }
 }
 
+/* out[i][c] += sum over the rows k of dz[k][i] times input `first + c` of row k, of `count` inputs. A vector holds VL
+ * columns of dz, since it would be nearly empty with the inputs. */
+INLINE void add_inputs(const int count, const struct rows *dz, const struct factor *factors, int64_t width,
+                       int64_t first, float *out, int64_t ldo) {
+    for (int64_t i = 0; i < width; i += 2 * VL) {
+        const int counts[] = {lanes(width - i), width - i > VL ? lanes(width - i - VL) : 0};
+        vf sums[FEW][2];
+#pragma GCC unroll 8
+        for (int c = 0; c < count; c++) sums[c][0] = sums[c][1] = (vf){0};
+        const float *from = dz->first + i;
+        for (int64_t k = 0; k < dz->depth; k++, from += dz->ld) {
+            const float *const input = factors[k].input + first;
+            const vf left = load(from, counts[0]), right = load(from + VL, counts[1]);
+#pragma GCC unroll 8
+            for (int c = 0; c < count; c++) {
+                sums[c][0] += left * splat(input[c]);
+                sums[c][1] += right * splat(input[c]);
+            }
+        }
+        for (int c = 0; c < count; c++)
+            for (int v = 0; v < 2; v++)
+                for (int lane = 0; lane < counts[v]; lane++) out[(i + v * VL + lane) * ldo + c] += sums[c][v][lane];
+    }
+}
+
+#define EACH_FEW(CASE) CASE(1) CASE(2) EACH_FEW_AVX2(CASE)
+#if VL >= 8
+#define EACH_FEW_AVX2(CASE) CASE(3) CASE(4) EACH_FEW_AVX512(CASE)
+#else
+#define EACH_FEW_AVX2(CASE)
+#endif
+#if VL >= 16
+#define EACH_FEW_AVX512(CASE) CASE(5) CASE(6) CASE(7) CASE(8)
+#else
+#define EACH_FEW_AVX512(CASE)
+#endif
+
+static void add_few_inputs(int64_t count, const struct rows *dz, const struct factor *factors, int64_t width,
+                           int64_t first, float *out, int64_t ldo) {
+    switch (count) {
+#define CASE(N)                                                \
+    case N: add_inputs(N, dz, factors, width, first, out, ldo); \
+        return;
+        EACH_FEW(CASE)
+#undef CASE
+    }
+}
+
 void accumulate_outer(const struct rows *dz, const struct factor *factors, int64_t ahead, int64_t width,
                       int64_t from, int64_t to, int64_t n, int64_t m, float *out, float *copy) {
     _Alignas(64) float panel[DEPTH * 2 * VL];
     const int64_t depth = dz->depth, ldo = padded(n + m), blocks = (width + ROWS - 1) / ROWS;
+    const int64_t inputs = to - padded(n); /* of a vector without states */
+    if (inputs > 0 && inputs <= FEW) {
+        to = padded(n);
+        add_few_inputs(inputs, dz, factors, width, to - n, out + to, ldo);
+    }
     const int64_t tiles = blocks * ((to - from + 2 * VL - 1) / (2 * VL));
     struct lines later = {dz, factors, depth, 0, (width + 15) / 16, (width + 15) / 16 + (n + 15) / 16, 0};
     const int64_t lines = ahead * later.of_both;

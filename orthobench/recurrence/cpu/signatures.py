@@ -22,7 +22,7 @@ _NUMBERS: dict[str, Any] = {
     "float": ctypes.c_float,
     "double": ctypes.c_double,
 }
-_ELEMENTS = {"float": torch.float32, "int64_t": torch.int64}
+_ELEMENTS = {"float": torch.float32, "double": torch.float64, "int64_t": torch.int64}
 
 
 @dataclass(frozen=True)
