@@ -1,6 +1,6 @@
-"""What documents show of the reference results: the matrix, the papers and the findings.
+"""What documents show of the reference results: the matrix, the papers, the layers of other packages, the findings.
 
-`python -m website.readme` renews README.md, its pictures, and docs/findings.md.
+`python -m website.readme` renews README.md, its pictures, docs/any-layer.md and docs/findings.md.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orthobench.analysis.claims import ClaimResult
+from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import TIMES, Cell
-from orthobench.reporting.matrix import make_matrix, picture
+from orthobench.plugins.layers import is_layer
+from orthobench.reporting.matrix import FEW, MatrixCell, make_matrix, picture
 from website.findings import findings
 from website.markdown import table
 from website.results import Decided, decided, everything
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+README, LAYERS = ROOT / "README.md", ROOT / "docs" / "any-layer.md"
 BEGIN = "<!-- From results.db, by `make readme`. -->"
 END = "<!-- End of the table. -->"
 
@@ -63,14 +65,35 @@ def in_words(claims: Sequence[ClaimResult]) -> str:
     return ", ".join(f"{count} {words}" for count, words in named)
 
 
-def with_table(text: str) -> str:
-    """Return the text of README.md with the updated table."""
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n\n{papers_table()}\n{END}{tail}"
+def layers_table() -> str:
+    """Build the table of the layers of other packages, and of the models that trained on the same tasks."""
+
+    def is_of_layers(condition: Condition) -> bool:
+        return any(is_layer(variant.run.model) for variant in condition.variants)
+
+    matrix = make_matrix([condition for condition in everything().conditions if is_of_layers(condition)])
+    rows = [[f"`{row.label}`", *map(_score, row.cells)] for row in matrix.rows]
+    return table(["layer or model", *(column.label for column in matrix.columns)], rows)
+
+
+def _score(cell: MatrixCell | None) -> str:
+    if cell is None:
+        return "–"
+    spread = f" ({100 * cell.low:.0f} to {100 * cell.high:.0f})" if cell.is_spread else ""
+    return f"{100 * cell.score:.0f}{spread}" + (f", {cell.seeds} of {FEW} seeds" if cell.has_few_seeds else "")
+
+
+def with_tables() -> dict[Path, str]:
+    """Return the documents with their updated tables, by file."""
+    tables = {README: papers_table(), LAYERS: layers_table()}
+    texts = {}
+    for file, content in tables.items():
+        head, _, rest = file.read_text("utf-8").partition(BEGIN)
+        _, _, tail = rest.partition(END)
+        texts[file] = f"{head}{BEGIN}\n\n{content}\n{END}{tail}"
+    return texts
 
 
 if __name__ == "__main__":
-    README.write_text(with_table(README.read_text("utf-8")), "utf-8")
-    for file, content in {**pictures(), **findings(everything())}.items():
+    for file, content in {**with_tables(), **pictures(), **findings(everything())}.items():
         file.write_text(content, "utf-8")

@@ -141,7 +141,7 @@ def gate_values(model: str) -> list[list[str]]:
 def time_per_step() -> dict[str, tuple[str, str]]:
     """Return each model's measured time of a training step with its unit, and its ratio to the time of scoRNN."""
     section = SPEED.read_text("utf-8").partition("## Every model\n")[2].partition("\n## ")[0]
-    head = re.search(r"\| model \| (m?s) a step \|", section)
+    head = re.search(r"\| model \| (m?s) \|", section)
     if head is None:
         return {}
     table = section[head.start() :].partition("\n\n")[0]

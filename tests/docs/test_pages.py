@@ -156,11 +156,10 @@ def test_measured_speeds_and_baseline_values_are_found():
     assert means["recall"] > 0.99
 
 
-def test_readme_table_equals_the_database():
-    text = readme.README.read_text("utf-8")
-    assert text == readme.with_table(text), "run `make readme`"
+def test_documents_show_what_the_database_holds():
     assert readme.papers_table().count("\n") > 5
-    for file, content in {**readme.pictures(), **findings.findings(results.everything())}.items():
+    generated = {**readme.with_tables(), **readme.pictures(), **findings.findings(results.everything())}
+    for file, content in generated.items():
         assert file.read_text("utf-8") == content, "run `make readme`"
 
 
