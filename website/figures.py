@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from orthobench.plugins.layers import is_layer
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.matrix import Matrix, make_matrix, picture
 from orthobench.reporting.packed import figure_json
@@ -29,7 +30,10 @@ def matrix() -> Matrix:
 
 
 def part_of(task: str = "", model: str = "") -> Matrix | None:
-    """Return the columns of a task, or the rows of a model, without empty ones; None if nothing is left."""
+    """Return the columns of a task, or the rows of a model, without empty ones; None if nothing is left.
+
+    Layers of other packages are folded, because docs/any-layer.md has a table of them.
+    """
     whole = matrix()
     rows = [row for row in whole.rows if not model or row.model == model]
     chosen = [
@@ -37,7 +41,7 @@ def part_of(task: str = "", model: str = "") -> Matrix | None:
         for number, column in enumerate(whole.columns)
         if (not task or column.condition.task == task) and any(row.cells[number] for row in rows)
     ]
-    rows = [replace(row, cells=[row.cells[number] for number in chosen]) for row in rows]
+    rows = [replace(row, cells=[row.cells[number] for number in chosen], is_folded=is_layer(row.model)) for row in rows]
     rows = sorted((row for row in rows if any(row.cells)), key=lambda row: (-row.solved, -row.total))
     return Matrix([whole.columns[number] for number in chosen], rows) if rows else None
 
@@ -56,7 +60,8 @@ def pictures() -> dict[str, str]:
     """Draw the pictures of `matrix_figure` for all tasks and models, by their paths on the site."""
     tasks = {column.condition.task for column in matrix().columns}
     parts = {f"tasks/{name}": part_of(task=name) for name in tasks}
-    parts |= {f"models/{name}": part_of(model=name) for name in {row.model for row in matrix().rows}}
+    models = {row.model for row in matrix().rows if not is_layer(row.model)}
+    parts |= {f"models/{name}": part_of(model=name) for name in models}
     return {
         f"{path}-{kind}.svg": picture(part, kind == "dark")
         for path, part in parts.items()

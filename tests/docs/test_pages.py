@@ -234,7 +234,7 @@ def test_findings_tell_fitting_from_keeping_the_state():
 
 def test_pages_of_measured_models_and_tasks_open_with_a_figure(generated):
     drawn = figures.pictures()
-    measured = {row.model for row in figures.matrix().rows}
+    measured = {row.model for row in figures.matrix().rows if ":" not in row.model}
     assert len(measured) >= 36
     for name in measured:
         head = generated[f"models/{name}.md"].partition("## Settings")[0]
