@@ -177,18 +177,18 @@ def test_impossible_estimate_states_its_reason_once(store, error):
 
 
 def test_accuracy_over_the_shipped_runs_matches_the_documents():
-    """Half of the estimates are within a factor of 1.5: the runs have no CPU seconds, and machines were busy."""
+    """Two in five estimates are within a factor of 1.5, because the machines of most runs were busy."""
     script = runpy.run_path(str(CHECKOUT / "benchmarks" / "estimate_accuracy.py"))
     with reading(str(CHECKOUT / "results.db")) as store:
         measured = script["accuracy"](store.runs(), earlier_only=False)
         repeated = script["repeats"](store.runs())
     assert len(measured.ratios) > 900
-    assert 0.45 < measured.within(1.5) < 0.6
-    assert measured.within(3) > 0.75
-    assert measured.in_range > 0.75 * len(measured.ratios)
+    assert 0.35 < measured.within(1.5) < 0.45
+    assert 0.75 < measured.within(3) < 0.85
+    assert measured.in_range > 0.6 * len(measured.ratios)
     (near, _), (far, _) = repeated.values()
-    assert near > 0.75
-    assert far < 0.45
+    assert 0.6 < near < 0.7
+    assert 0.35 < far < 0.45
 
 
 def test_distance_is_a_metric():
