@@ -408,7 +408,10 @@ def test_print_draws_every_figure_in_light_colours(browser, page):
     open_page(browser, page, "#measured")
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
-    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    browser.execute_script(
+        "window.dispatchEvent(new Event('beforeprint'));"  # a figure that is drawn meanwhile gets its tools after that
+        "document.querySelector('#view-measured .plot').after(document.createElement('div'))"
+    )
     shown = browser.execute_script(
         "return [...document.querySelectorAll('#view-measured figure')].map((figure) => "
         "[figure.querySelector('.still svg')?.getBoundingClientRect().height ?? 0, "
