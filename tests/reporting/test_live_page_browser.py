@@ -93,6 +93,7 @@ def test_new_run_appears_in_the_table_and_the_header(browser, server, database):
     assert_clean(browser)
 
 
+@pytest.mark.slow
 def test_page_of_a_run_is_updated(browser, server, database):
     with open_store(database) as store:
         (run,) = store.runs()

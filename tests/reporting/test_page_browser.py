@@ -120,6 +120,7 @@ def test_skip_link_leads_to_the_content(browser, page):
     assert view(browser) == "runs"
 
 
+@pytest.mark.slow
 def test_back_button_returns_to_the_same_place(browser, page):
     open_page(browser, page, "#measured")
     wait(browser, "window.scrollTo(0, 900); return window.scrollY > 800")
@@ -130,6 +131,7 @@ def test_back_button_returns_to_the_same_place(browser, page):
     wait(browser, "return window.scrollY > 800")
 
 
+@pytest.mark.slow
 def test_long_messages_wrap(browser, page, keys):
     for fragment in ("#overview", "#measured", f"#run-{keys['failed']}", "#runs?status=failed"):
         open_page(browser, page, fragment)
@@ -243,6 +245,7 @@ def test_ticked_runs_are_compared(browser, page, keys):
     assert problems(browser) == []
 
 
+@pytest.mark.slow
 def test_run_is_compared_with_its_baseline_with_links_back(browser, page, keys):
     open_page(browser, page, f"#run-{keys['good']}")
     text = browser.find_element("id", "view-run").text

@@ -148,9 +148,8 @@ def array(value) -> np.ndarray:
     return flat.reshape([int(n) for n in value["shape"].split(",")]) if "shape" in value else flat
 
 
-@pytest.mark.parametrize(
-    "name", [OF_RUNS[0].name, *(pytest.param(study.name, marks=pytest.mark.slow) for study in OF_RUNS[1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [study.name for study in OF_RUNS])
 def test_study_is_trained_once(orthobench, small, tmp_path, name):
     arguments = ("study", name, "--preset", "quick")
     dry = orthobench(*arguments, "--dry-run")
