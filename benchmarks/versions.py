@@ -5,7 +5,7 @@
 BASE and . are folders of checkouts. Each has a process of its own, and the processes take turns at every sample, so
 that a change of the machine's speed meets all of them. The table has a step's milliseconds, the median of the rounds
 and the least, and its share of the peak of fused multiply-adds in the same round. The last column compares two threads
-with twice the speed of one. On two cores and with seven shapes, ten rounds of two checkouts take about six minutes.
+with twice the speed of one. On two cores and with eight shapes, six rounds of two checkouts take about three minutes.
 """
 
 from __future__ import annotations
@@ -16,37 +16,36 @@ import os
 import statistics
 import subprocess
 import sys
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-SMALL = ("adding-64", 50, 100, 2, 64, 1)
-"""A small shape, which older checkouts do not list."""
+from orthobench.bench.shapes import SHAPES, Shape
+
 LEAST = 0.15
 """Seconds of a sample."""
 
 
 def work() -> None:
-    """Answer each line [shape, threads] with the seconds of a step and the peak in GFLOP/s."""
+    """Answer each line [fields of a shape, threads] with the seconds of a step and its share of the peak."""
     import time
 
     import torch
 
     from orthobench.bench.implementations import LSTM, ScoRNN, TrainingStep
-    from orthobench.bench.shapes import SHAPES, Shape
     from orthobench.bench.suite import MultiplyAdd
 
     torch.set_flush_denormal(True)
-    shapes = SHAPES | {SMALL[0]: Shape(*SMALL)}
-    steps: dict[tuple[str, int], Any] = {}
+    steps: dict[tuple[Shape, int], Any] = {}
     for line in sys.stdin:
-        name, threads = json.loads(line)
+        fields, threads = json.loads(line)
         torch.set_num_threads(threads)
-        shape = shapes[name]
-        if (name, threads) not in steps:
+        shape = Shape(*fields)
+        if (shape, threads) not in steps:
             network = (LSTM if shape.cell == "lstm" else ScoRNN)(shape, torch.device("cpu"), "cpu")
-            steps[name, threads] = TrainingStep(network)
-            steps[name, threads]()
-        step, peak, count = steps[name, threads], MultiplyAdd(quick=False), 0
+            steps[shape, threads] = TrainingStep(network)
+            steps[shape, threads]()
+        step, peak, count = steps[shape, threads], MultiplyAdd(quick=False), 0
         peak.repeats //= 10
         step()  # it takes the memory that other shapes have released
         start = time.perf_counter()
@@ -64,14 +63,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--shape", action="append", help="only this shape; may be repeated")
+    parser.add_argument("--shape", action="append", choices=SHAPES, help="only this shape; may be repeated")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
         return work()
-    shapes = arguments.shape or [
-        *("mnist-170", "adding-200", "adding-750", "copying-2000", "mnist-512", "ptb-1030", "lstm-128", SMALL[0])
-    ]
     workers = [
         subprocess.Popen(
             [sys.executable, "-P", __file__, "--worker", "."],
@@ -84,14 +80,14 @@ def main() -> None:
     ]
     print("| shape | checkout | 1 thread, ms | least | of peak | 2 threads, ms | least | of peak | 2 threads / 2 x 1 |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for shape in shapes:
+    for shape in arguments.shape or SHAPES:
         samples: dict[tuple[int, int], list[tuple[float, float]]] = {}
         for _ in range(arguments.rounds):
             for threads in (1, 2):
                 for number, worker in enumerate(workers):
                     assert worker.stdin is not None
                     assert worker.stdout is not None
-                    worker.stdin.write(json.dumps([shape, threads]) + "\n")
+                    worker.stdin.write(json.dumps([astuple(SHAPES[shape]), threads]) + "\n")
                     worker.stdin.flush()
                     samples.setdefault((number, threads), []).append(json.loads(worker.stdout.readline()))
         for number, folder in enumerate(arguments.folders):

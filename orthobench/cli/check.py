@@ -77,7 +77,7 @@ def command(
     from orthobench.assignments import narrow
     from orthobench.cli import records
     from orthobench.cli.display import TerminalDisplay, resumable
-    from orthobench.errors import UsageError
+    from orthobench.errors import UsageError, counted
     from orthobench.files import refuse_other_kinds
     from orthobench.gate import render
     from orthobench.gate.baseline import check_folder, measured_file, read_baseline, write_text
@@ -131,6 +131,6 @@ def command(
     except UpdateRefusedError as error:
         typer.echo(f"{error}; {baseline} is unchanged", err=True)
         raise typer.Exit(3) from None
-    typer.echo(f"{measured_file(baseline)}: {len(result.runs)} run{'s' * (len(result.runs) != 1)} written", err=True)
+    typer.echo(f"{measured_file(baseline)}: {counted(len(result.runs), 'run')} written", err=True)
     for line in lines:
         typer.echo(line, err=True)

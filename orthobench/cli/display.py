@@ -185,7 +185,7 @@ def _in_words(totals: Totals) -> str:
 
     from orthobench.planning.budget import show_duration
 
-    runs = f"{totals.runs} run{'s' if totals.runs != 1 else ''}"
+    runs = counted(totals.runs, "run")
     if totals.seconds is None:
         return runs if not totals.runs else f"{runs} without an estimate"
     parts = [runs, f"about {_range(totals.seconds, totals.slowest)} one after the other"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 import psutil
 import torch
 
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, counted
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.execution.progress import default_display
 from orthobench.execution.single import check_device, check_places, is_new, open_logs
@@ -96,7 +96,7 @@ class SweepResult:
         now = {run.key: run.status for run in self.runs}
         states = Counter(str(now.get(run.key, run.state)) for run in self.plan.runs)
         count = len(self.plan.runs)
-        return f"{count} run{'s' * (count != 1)}: {', '.join(f'{count} {state}' for state, count in states.items())}"
+        return f"{counted(count, 'run')}: {', '.join(f'{count} {state}' for state, count in states.items())}"
 
     def __repr__(self) -> str:
         table = self.table.to_string(index=False, float_format="{:.4g}".format, max_rows=20)
@@ -239,9 +239,9 @@ class Session:
             raise Stopped
         if not_started:
             self.display.on_budget_spent(not_started)
-        refused = [outcome for outcome in outcomes if outcome.ending == Ending.REFUSED]
+        refused = {outcome.job.spec.key: outcome.cause for outcome in outcomes if outcome.ending == Ending.REFUSED}
         if jobs and len(refused) == len(jobs):
-            raise UsageError(refused[0].cause)
+            raise UsageError(refused[jobs[0].spec.key])  # which one ended first is up to the workers
         return outcomes
 
     def outcomes(self, jobs: Sequence[Job], at_once: int | None = None) -> Iterator[Outcome]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.errors import counted
 
 BAND = "Lines: median over seeds; bands: from the lowest to the highest seed."
 MOST_NAMED = 8
@@ -60,7 +61,7 @@ def _described(variant: VariantData) -> str:
     size = _size(variant)
     label = variant.label if size is None or "n = " in variant.label else f"{variant.label}, n = {size}"
     done, runs = len(variant.finished), len(variant.runs)
-    seeds = f"{runs} seed{'' if runs == 1 else 's'}"
+    seeds = counted(runs, "seed")
     return f"{label}: {seeds}" if done == runs else f"{label}: {done} of {seeds} finished"
 
 

@@ -15,6 +15,7 @@ from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import Cell, Row
 from orthobench.analysis.printed_curves import PrintedCurve, printed_curves
+from orthobench.errors import counted
 from orthobench.reporting.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, authors_part
 from orthobench.reporting.export import Sheet, condition_sheet, measured_text, seeds_of, shown_median, spread, write
 from orthobench.reporting.pages import ArtifactView, PaperView, full_title
@@ -220,7 +221,7 @@ def _curves(condition: Condition) -> Sheet:
 
 def _study(result: StoredStudy) -> str:
     runs = result.runs
-    of = f", {len(runs)} run{'s' * (len(runs) != 1)}, {_hours(runs)} hours" if runs else ""
+    of = f", {counted(len(runs), 'run')}, {_hours(runs)} hours" if runs else ""
     small = " In the small version." if result.is_small else ""
     return f"* {result.study.title} ({result.study.figure}){of}.{small} The paper: {result.study.finding}\n"
 
@@ -230,7 +231,7 @@ def _machines(conditions: Sequence[Condition]) -> Sheet:
     for run in _all_runs(conditions):
         facts = run.environment.facts
         threads = facts.get("threads")
-        on = f", {threads} thread{'s' * (threads != 1)}" if threads else ""
+        on = f", {counted(threads, 'thread')}" if threads else ""
         machine = facts.get("accelerator") or f"{facts.get('cpu')}{on}"
         torch = facts.get("packages", {}).get("torch", "")
         by_machine.setdefault((machine, torch, (facts.get("commit") or "")[:10]), []).append(run)

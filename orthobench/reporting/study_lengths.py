@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.over_length import HELD, as_scores, fits, length_curve
+from orthobench.errors import counted
 from orthobench.reporting.captions import capitalized
 from orthobench.reporting.study_table import StudyTable
 
@@ -45,7 +46,7 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTabl
 
     counts = [len(variant.finished) for variant in variants.values()]
     fewest, most = min(counts), max(counts)
-    seeds = f"{most} finished seed{'s' * (most != 1)}" if fewest == most else f"{fewest} to {most} finished seeds"
+    seeds = counted(most, "finished seed") if fewest == most else f"{fewest} to {most} finished seeds"
     results = {cell: result for cell, variant in variants.items() if (result := _result(variant))}
     lengths_held = {cell: length for cell, variant in variants.items() if (length := longest_held(variant))}
     return [

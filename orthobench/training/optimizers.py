@@ -33,8 +33,8 @@ Tensors = list[Tensor] | tuple[Tensor, ...]
 class CompiledOptimizer(Optimizer):
     """An optimiser whose steps C computes where it can, with torch's options as `make_optimizer` sets them.
 
-    Without hooks before and after a step, torch's profiles do not name the step, because looking for them in torch's
-    way takes longer than the step of a small model.
+    A step without hooks has no name in torch's profiles, because torch's wrapper takes longer than the step of a small
+    model.
     """
 
     _ready: list[_Ready] = []  # the groups that C can step; empty if one of them has changed

@@ -10,6 +10,7 @@ from typing import Literal
 from orthobench.analysis.claims.record import Claim
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import FEWEST_SEEDS, Conclusion, Share
+from orthobench.errors import counted
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class ClaimResult:
         if self.share is None or self.claim.is_computed:
             return self.conclusion
         if self.is_hollow:
-            return f"{self.conclusion} ({self.share.seeds} seed{'s' * (self.share.seeds != 1)})"
+            return f"{self.conclusion} ({counted(self.share.seeds, 'seed')})"
         return f"{self.conclusion} ({self.share})"
 
     @property
