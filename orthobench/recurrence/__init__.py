@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from orthobench.recurrence.ops.memories import decaying_memory, rwkv7, written_keys
     from orthobench.recurrence.ops.minimal import min_gru, min_lstm
     from orthobench.recurrence.ops.mlstm import mlstm, read_memories
-    from orthobench.recurrence.ops.one_hot import one_hot_recurrence
+    from orthobench.recurrence.ops.one_hot import distinct_inputs, one_hot_recurrence
     from orthobench.recurrence.ops.oscillators import oscillators
     from orthobench.recurrence.ops.plain import gated_recurrence, lipschitz, recurrence
     from orthobench.recurrence.ops.selective import selective_scan
@@ -75,6 +75,7 @@ __all__ = [
     "decaying_memory",
     "delta_rule",
     "diagonal_recurrence",
+    "distinct_inputs",
     "gated_recurrence",
     "gated_scan",
     "gated_sum",
@@ -124,7 +125,7 @@ MODULES = {
     "ops.memories": ("decaying_memory", "rwkv7", "written_keys"),
     "ops.minimal": ("min_gru", "min_lstm"),
     "ops.mlstm": ("mlstm", "read_memories"),
-    "ops.one_hot": ("one_hot_recurrence",),
+    "ops.one_hot": ("distinct_inputs", "one_hot_recurrence"),
     "ops.oscillators": ("oscillators",),
     "ops.plain": ("gated_recurrence", "lipschitz", "recurrence"),
     "ops.selective": ("selective_scan",),

@@ -26,7 +26,7 @@ PARTS = ["output", "weight", "x", "state"]
 
 
 def plant(kernel: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a kernel return a wrong output, or a wrong gradient of its weight, its inputs or its state."""
+    """Let a kernel return a wrong output, or a wrong gradient of its weight (else its vectors), inputs or state."""
     forward, backward = kernel.forward, kernel.backward
 
     def wrong_forward(x: torch.Tensor, arguments: Any, keep: bool) -> Any:
@@ -35,8 +35,10 @@ def plant(kernel: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def wrong_backward(arguments: Any, tape: Any) -> Gradients:
         gradients = backward(arguments, tape)
-        assert gradients.weight is not None
         match part:
+            case "weight" if gradients.weight is None:
+                wrong = {name: None if each is None else each * 1.001 for name, each in gradients.parameters.items()}
+                return replace(gradients, parameters=wrong)
             case "weight":
                 return replace(gradients, weight=gradients.weight * 1.001)
             case "x":
