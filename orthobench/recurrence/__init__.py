@@ -28,7 +28,7 @@ from orthobench.recurrence.call import (
     State,
 )
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.projection import Read, project, reading, unread
+from orthobench.recurrence.projection import Read, add_to_first, project, reading, unread
 from orthobench.recurrence.runtime import BACKENDS, BackendError, last_used, set_backend, use_backend
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ __all__ = [
     "Projection",
     "Read",
     "State",
+    "add_to_first",
     "cornn",
     "cross_entropy",
     "decaying_memory",

@@ -45,10 +45,10 @@ struct scratch {
     struct rows x, dx;
     float *decay, *rate; /* s(z) and s(p) [GROUP, keys] */
     float *length;       /* 1 / |k o key_scale| [GROUP] */
-    float *s;            /* S, and backward dL/dS [keys, values] */
+    float *s;            /* S, and backward dL/dS, of each unit [units, keys, values] */
     float *slots;        /* S before each step of a group and behind it [GROUP + 1, keys, values] */
     float *found;        /* u^T S [GROUP, values] */
-    float *dy;           /* [values] */
+    float *dy;           /* y of a step, and backward its gradient [values] */
 };
 
 INLINE int64_t width_of(const struct memories *p) { return p->heads * ((p->reads + 1) * p->keys + p->values); }
@@ -65,18 +65,18 @@ static struct rows carve_rows(struct carver *from, int64_t keys, int64_t values)
     return (struct rows){q, k, w, u, b, carve(from, GROUP * values)};
 }
 
-static struct scratch carve_scratch(struct carver *from, const struct memories *p, int backward) {
+static struct scratch carve_scratch(struct carver *from, const struct memories *p, int64_t units, int backward) {
     const int64_t kp = padded(p->keys), vp = padded(p->values), size = p->keys * vp;
     struct scratch m = {.x = carve_rows(from, kp, vp)};
     m.decay = carve(from, GROUP * kp);
     m.rate = carve(from, GROUP * kp);
     m.length = carve(from, GROUP);
-    m.s = carve(from, size);
+    m.s = carve(from, units * size);
+    m.dy = carve(from, vp);
     if (!backward) return m;
     m.dx = carve_rows(from, kp, vp);
     m.slots = carve(from, (GROUP + 1) * size);
     m.found = carve(from, GROUP * vp);
-    m.dy = carve(from, vp);
     return m;
 }
 
@@ -342,64 +342,69 @@ static void store_memory(const struct memories *p, const float *from, float *to)
             store(to + i * p->values + c, *(const vf *)(from + i * vp + c), lanes(p->values - c));
 }
 
-static void forward_unit(const struct memories *p, int64_t row, int64_t head, struct scratch *m, float *y) {
-    const int64_t vp = padded(p->values), unit = row * p->heads + head, size = p->keys * p->values;
-    const int64_t groups = memories_groups(p->steps);
-    load_memory(p, p->start + unit * size, m->s);
-    for (int64_t first = 0; first < p->steps; first += GROUP) {
-        const int64_t stop = first + GROUP < p->steps ? first + GROUP : p->steps;
-        if (p->starts)
-            memcpy(p->starts + (unit * groups + first / GROUP) * p->keys * vp, m->s, (size_t)(4 * p->keys * vp));
-        fill_rows(p, row, head, first, stop, m);
-        for (int64_t t = first; t < stop; t++) {
-            advance(p, t - first, m->s, m->s, p->reads ? y : NULL, m);
-            if (p->reads)
-                for (int64_t c = 0; c < p->values; c += VL)
-                    store(p->y + ((t * p->batch + row) * p->heads + head) * p->values + c, *(const vf *)(y + c),
-                          lanes(p->values - c));
+/* All units advance by a group of steps before any goes on, because the numbers of a step are next to each other. */
+static void forward(const struct memories *p, int64_t from, int64_t to, struct scratch *m) {
+    const int64_t vp = padded(p->values), size = p->keys * vp, groups = memories_groups(p->steps);
+    float *const memories = m->s;
+    for (int64_t unit = from; unit < to; unit++)
+        load_memory(p, p->start + unit * p->keys * p->values, memories + (unit - from) * size);
+    for (int64_t first = 0; first < p->steps; first += GROUP)
+        for (int64_t unit = from; unit < to; unit++) {
+            const int64_t row = unit / p->heads, head = unit % p->heads;
+            const int64_t stop = first + GROUP < p->steps ? first + GROUP : p->steps;
+            float *const s = memories + (unit - from) * size;
+            if (p->starts) memcpy(p->starts + (unit * groups + first / GROUP) * size, s, (size_t)(4 * size));
+            fill_rows(p, row, head, first, stop, m);
+            for (int64_t t = first; t < stop; t++) {
+                advance(p, t - first, s, s, p->reads ? m->dy : NULL, m);
+                if (p->reads)
+                    for (int64_t c = 0; c < p->values; c += VL)
+                        store(p->y + ((t * p->batch + row) * p->heads + head) * p->values + c,
+                              *(const vf *)(m->dy + c), lanes(p->values - c));
+            }
         }
-    }
-    store_memory(p, m->s, p->end + unit * size);
+    for (int64_t unit = from; unit < to; unit++)
+        store_memory(p, memories + (unit - from) * size, p->end + unit * p->keys * p->values);
 }
 
-static void backward_unit(const struct memories *p, int64_t row, int64_t head, struct scratch *m) {
-    const int64_t kp = padded(p->keys), vp = padded(p->values), unit = row * p->heads + head, size = p->keys * vp;
-    const int64_t groups = memories_groups(p->steps);
+static void backward(const struct memories *p, int64_t from, int64_t to, struct scratch *m) {
+    const int64_t kp = padded(p->keys), vp = padded(p->values), size = p->keys * vp, groups = memories_groups(p->steps);
     const int reading = p->reads && p->grad_y;
-    if (p->grad_end) load_memory(p, p->grad_end + unit * p->keys * p->values, m->s);
-    else memset(m->s, 0, (size_t)(4 * size));
-    for (int64_t first = (groups - 1) * GROUP; first >= 0; first -= GROUP) {
-        const int64_t stop = first + GROUP < p->steps ? first + GROUP : p->steps;
-        float *const sums[] = {m->dx.q, m->dx.k, m->dx.w, m->dx.u, m->dx.b};
-        for (int i = 0; i < 5; i++) memset(sums[i], 0, (size_t)(4 * GROUP * kp));
-        fill_rows(p, row, head, first, stop, m);
-        memcpy(m->slots, p->starts + (unit * groups + first / GROUP) * size, (size_t)(4 * size));
-        for (int64_t t = first; t < stop; t++)
-            advance(p, t - first, m->slots + (t - first) * size, m->slots + (t - first + 1) * size, NULL, m);
-        for (int64_t t = stop - 1; t >= first; t--) {
-            const int64_t place = (t * p->batch + row) * p->heads + head;
-            if (reading) copy_row(p->grad_y + place * p->values, m->dy, p->values);
-            const float squares = retreat(p, t - first, reading ? m->dy : NULL, m);
-            if (p->norms) p->norms[place] = squares;
+    float *const gradients = m->s;
+    for (int64_t unit = from; p->grad_end && unit < to; unit++)
+        load_memory(p, p->grad_end + unit * p->keys * p->values, gradients + (unit - from) * size);
+    for (int64_t first = (groups - 1) * GROUP; first >= 0; first -= GROUP)
+        for (int64_t unit = from; unit < to; unit++) {
+            const int64_t row = unit / p->heads, head = unit % p->heads;
+            const int64_t stop = first + GROUP < p->steps ? first + GROUP : p->steps;
+            float *const sums[] = {m->dx.q, m->dx.k, m->dx.w, m->dx.u, m->dx.b};
+            for (int i = 0; i < 5; i++) memset(sums[i], 0, (size_t)(4 * GROUP * kp));
+            m->s = gradients + (unit - from) * size;
+            fill_rows(p, row, head, first, stop, m);
+            memcpy(m->slots, p->starts + (unit * groups + first / GROUP) * size, (size_t)(4 * size));
+            for (int64_t t = first; t < stop; t++)
+                advance(p, t - first, m->slots + (t - first) * size, m->slots + (t - first + 1) * size, NULL, m);
+            for (int64_t t = stop - 1; t >= first; t--) {
+                const int64_t place = (t * p->batch + row) * p->heads + head;
+                if (reading) copy_row(p->grad_y + place * p->values, m->dy, p->values);
+                const float squares = retreat(p, t - first, reading ? m->dy : NULL, m);
+                if (p->norms) p->norms[place] = squares;
+            }
+            gradients_of_rows(p, row, head, first, stop, m);
         }
-        gradients_of_rows(p, row, head, first, stop, m);
-    }
-    store_memory(p, m->s, p->dstart + unit * p->keys * p->values);
+    for (int64_t unit = from; unit < to; unit++)
+        store_memory(p, gradients + (unit - from) * size, p->dstart + unit * p->keys * p->values);
 }
 
-static int run(const struct memories *p, int64_t first, int64_t last, int backward) {
+static int run(const struct memories *p, int64_t first, int64_t last, int is_backward) {
     struct carver size = {NULL, 0};
-    carve_scratch(&size, p, backward);
-    carve(&size, padded(p->values));
+    carve_scratch(&size, p, last - first, is_backward);
     struct carver from = {zeros(size.used), 0};
     if (!from.base) return 1;
-    struct scratch m = carve_scratch(&from, p, backward);
-    float *const y = carve(&from, padded(p->values));
+    struct scratch m = carve_scratch(&from, p, last - first, is_backward);
     const uint64_t denormals = flush_denormals();
-    for (int64_t unit = first; unit < last; unit++) {
-        if (backward) backward_unit(p, unit / p->heads, unit % p->heads, &m);
-        else forward_unit(p, unit / p->heads, unit % p->heads, &m, y);
-    }
+    if (is_backward) backward(p, first, last, &m);
+    else forward(p, first, last, &m);
     restore_denormals(denormals);
     free(from.base);
     return 0;
