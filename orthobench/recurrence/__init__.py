@@ -2,7 +2,7 @@
 
 Each folder of `ops` declares an operation, which is also its definition, and contains its kernels. `cpu` and `cuda`
 hold the code that kernels share, and `operation` chooses between them. Other modules are passes over all steps:
-`projection`, `convolution`, `pointwise`, `normalization`, `head_normalization` and `entropy`.
+`projection`, `convolution`, `pointwise`, `normalization`, `head_normalization`, `rotation` and `entropy`.
 
 An operation is called as `h, state = recurrence(x, weight, state, trace, ...)`; see `Operation.__call__`.
 """
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from orthobench.recurrence.ops.selective.gate import gated_scan
     from orthobench.recurrence.ops.slstm import slstm, spread_heads
     from orthobench.recurrence.pointwise import gated_sum, skip_gelu
+    from orthobench.recurrence.rotation import turned_heads
 
 __all__ = [
     "BACKENDS",
@@ -105,6 +106,7 @@ __all__ = [
     "skip_gelu",
     "slstm",
     "spread_heads",
+    "turned_heads",
     "unit",
     "unread",
     "use_backend",
@@ -133,6 +135,7 @@ MODULES = {
     "ops.selective.gate": ("gated_scan",),
     "ops.slstm": ("slstm", "spread_heads"),
     "pointwise": ("gated_sum", "skip_gelu"),
+    "rotation": ("turned_heads",),
 }
 """The names that are imported on first use, because a model needs few of them, by the module that defines them."""
 

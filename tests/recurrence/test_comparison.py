@@ -72,7 +72,16 @@ def test_wrong_kernel_fails_no_other_comparison(name: str, part: str, monkeypatc
 
 
 def test_comparison_covers_every_c_kernel() -> None:
-    others = {"project", "readout", "cross_entropy", "head_norm", "layer_norm", "optimiser", "pointwise"}
+    others = {
+        "project",
+        "readout",
+        "cross_entropy",
+        "head_norm",
+        "layer_norm",
+        "optimiser",
+        "pointwise",
+        "turned_heads",
+    }
     assert comparison.comparisons().keys() == KERNELS.keys() | others | {"scaled_cayley", "short_convolution"}
 
 
@@ -80,7 +89,7 @@ def test_comparison_detects_wrong_gradients_of_vectors(monkeypatch: pytest.Monke
     total = native.total
     monkeypatch.setattr(native, "total", lambda rows: total(rows) * (1.001 if rows.dim() == 2 else 1))
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
-    others = {"recurrence", "gru", "head_norm", "pointwise", "selective_scan", "short_convolution"}
+    others = {"recurrence", "gru", "head_norm", "pointwise", "selective_scan", "short_convolution", "turned_heads"}
     assert failed == others | MEMORIES | INDEPENDENT
 
 
@@ -99,6 +108,7 @@ def test_comparison_detects_a_wrong_weight_product(monkeypatch: pytest.MonkeyPat
         "scaled_cayley",
         "selective_scan",
         "short_convolution",
+        "turned_heads",
     }
     assert failed == set(comparison.comparisons()) - INDEPENDENT - MEMORIES - others
 

@@ -9,8 +9,8 @@
 
 enum { GROUP = 16, MOST = 4 }; /* steps between stored memories; vectors of columns at once */
 
-/* x_t of a row is the query [heads, keys] if the memory is read, the key [heads, keys] and the value [heads, values].
- * What a pass does not need is NULL. */
+/* x_t of a row is the query [heads, keys] if the memory is read, the key [heads, keys] and the value [heads, values]. Of a
+ * decaying memory, the query and the key are in the weight instead. What a pass does not need is NULL. */
 struct memories {
     int64_t steps, batch, heads; /* T, B and the number of heads */
     int64_t keys, values;        /* the sizes of a key and of a value */
@@ -18,7 +18,7 @@ struct memories {
     int64_t corrects;            /* whether the memories are RWKV-7's */
     float epsilon;               /* added to the squares of the length of u */
     const float *x;              /* [T, B, width] */
-    const float *weight;         /* log w [T, B, heads], or z and p [T, B, 2, heads, keys] */
+    const float *weight;         /* log w [heads], query and key [T, B, sum], or z and p [T, B, 2, heads, keys] */
     const float *key_scale;      /* [heads, keys] */
     const float *key_rate;       /* [heads, keys] */
     const float *start;          /* S before the first step [B, heads, keys, values] */
@@ -51,7 +51,13 @@ struct scratch {
     float *dy;           /* y of a step, and backward its gradient [values] */
 };
 
-INLINE int64_t width_of(const struct memories *p) { return p->heads * ((p->reads + 1) * p->keys + p->values); }
+/* The floats of a row of x and of the weight, of the query and the key, and those before the value in x. */
+INLINE int64_t keys_of(const struct memories *p) { return (p->reads + 1) * p->heads * p->keys; }
+INLINE int64_t before_value(const struct memories *p) { return p->corrects ? keys_of(p) : 0; }
+INLINE int64_t width_of(const struct memories *p) { return before_value(p) + p->heads * p->values; }
+INLINE int64_t weights_of(const struct memories *p) {
+    return p->corrects ? 2 * p->heads * p->keys : p->heads + keys_of(p);
+}
 
 /* The floats of S with its rows in whole vectors. */
 int64_t memories_size(int64_t keys, int64_t values) { return keys * padded(values); }
@@ -91,16 +97,17 @@ static void fill_rows(const struct memories *p, int64_t row, int64_t head, int64
     const float least = -0.60653065971263342f; /* -e^(-1/2) */
     for (int64_t t = first; t < stop; t++) {
         const int64_t i = (t - first) * kp, place = t * p->batch + row;
-        const float *const x = p->x + place * width_of(p), *const key = x + p->reads * all + at_head;
-        if (p->reads) copy_row(x + at_head, m->x.q + i, keys);
-        copy_row(x + (p->reads + 1) * all + head * p->values, m->x.v + (t - first) * vp, p->values);
+        const float *const x = p->x + place * width_of(p), *const weight = p->weight + place * weights_of(p);
+        const float *const query = (p->corrects ? x : weight + p->heads) + at_head, *const key = query + p->reads * all;
+        if (p->reads) copy_row(query, m->x.q + i, keys);
+        copy_row(x + before_value(p) + head * p->values, m->x.v + (t - first) * vp, p->values);
         if (!p->corrects) {
-            const vf decay = exponential(splat(p->weight[place * p->heads + head]));
+            const vf decay = exponential(splat(weight[head]));
             copy_row(key, m->x.k + i, keys);
             for (int64_t c = 0; c < kp; c += VL) *(vf *)(m->x.w + i + c) = decay;
             continue;
         }
-        const float *const z = p->weight + place * 2 * all + at_head;
+        const float *const z = weight + at_head;
         vf squares = {0};
         for (int64_t c = 0; c < keys; c += VL) {
             const int count = lanes(keys - c);
@@ -131,21 +138,22 @@ static void gradients_of_rows(const struct memories *p, int64_t row, int64_t hea
     for (int64_t t = first; t < stop; t++) {
         const int64_t i = (t - first) * kp, place = t * p->batch + row, at = place * width_of(p);
         const float *const key = p->x + at + p->reads * all + at_head;
-        float *const dx = p->dx + at, *const dkey = dx + p->reads * all + at_head;
-        float *const dvalue = dx + (p->reads + 1) * all + head * p->values;
+        float *const dx = p->dx + at, *const dweight = p->dweight + place * weights_of(p);
+        float *const dquery = (p->corrects ? dx : dweight + p->heads) + at_head, *const dkey = dquery + p->reads * all;
+        float *const dvalue = dx + before_value(p) + head * p->values;
         for (int64_t c = 0; c < p->values; c += VL)
             store(dvalue + c, *(const vf *)(m->dx.v + (t - first) * vp + c), lanes(p->values - c));
         if (p->reads)
             for (int64_t c = 0; c < keys; c += VL)
-                store(dx + at_head + c, *(const vf *)(m->dx.q + i + c), lanes(keys - c));
+                store(dquery + c, *(const vf *)(m->dx.q + i + c), lanes(keys - c));
         if (!p->corrects) {
             float total = 0;
             for (int64_t c = 0; c < keys; c++) total += m->dx.w[i + c] * m->x.w[i + c];
-            p->dweight[place * p->heads + head] = total;
+            dweight[head] = total;
             for (int64_t c = 0; c < keys; c += VL) store(dkey + c, *(const vf *)(m->dx.k + i + c), lanes(keys - c));
             continue;
         }
-        float *const dz = p->dweight + place * 2 * all + at_head;
+        float *const dz = dweight + at_head;
         vf along = {0};
         for (int64_t c = 0; c < keys; c += VL) { /* b = a o u */
             const vf u = *(const vf *)(m->x.u + i + c), rate = *(const vf *)(m->rate + i + c);
