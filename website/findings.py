@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from statistics import median, median_low
@@ -41,10 +42,15 @@ STYLE = (
 
 def findings(found: Everything) -> dict[Path, str]:
     """Return the page and its pictures, by their files."""
+    compared = [
+        replace(condition, variants=[variant for variant in condition.variants if not variant.tags])  # no trials
+        for condition in found.conditions
+        if condition.task in TASKS
+    ]
     tracked = [
         (str(condition.settings[TASKS[condition.task]]), condition)
-        for condition in found.conditions
-        if condition.task in TASKS and any(map(horizons, condition.variants))
+        for condition in compared
+        if any(map(horizons, condition.variants))
     ]
     drawn = tracking_figures(tracked)
     pictures = {name: picture(figure) for name, (_, figure) in drawn.items() if name in FIGURES}
