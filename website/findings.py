@@ -13,6 +13,7 @@ from statistics import median, median_low
 from orthobench.analysis.claims.checking import check_runs
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
+from orthobench.errors import counted
 from orthobench.papers import find_study
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.longer_tests import longer_table
@@ -73,30 +74,34 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
     """Say which models fit, keep and lose the state, in each part of the study."""
     if result is None:
         return []
-    rows, kept = [], {}
+    rows, keeping, losing = [], set(), set()
     for figure, condition in result.conditions:
-        held = [(variant.label, cell[1]) for variant in condition.variants if (cell := longest_held(variant))]
-        keeps = sorted(label for label, text in held if text.endswith("+"))
-        unfitted = sum(text in (UNFITTED, "none") for _, text in held)
-        kept[figure] = keeps
-        loses = len(held) - len(keeps) - unfitted
-        rows.append([escape(figure), *map(str, (len(held), unfitted, loses, len(keeps))), escape(", ".join(keeps))])
+        held = [(variant, cell[1]) for variant in condition.variants if (cell := longest_held(variant))]
+        keeps = [variant for variant, text in held if text.endswith("+")]
+        loses = [variant for variant, text in held if not text.endswith("+") and text not in (UNFITTED, "none")]
+        keeping |= {variant.run.model for variant in keeps}
+        losing |= {variant.run.model for variant in loses}
+        counts = (len(held), len(held) - len(keeps) - len(loses), len(loses), len(keeps))
+        labels = sorted(variant.label for variant in keeps)
+        rows.append([escape(figure), *map(str, counts), escape(", ".join(labels))])
     finished, total = result.progress
-    families = families_of_models()
-    names = {label.split()[0] for labels in kept.values() for label in labels}
-    by_family = sorted({families.get(name, "other") for name in names})
     return [
         "## Failing to fit differs from losing the state",
         f"{finished} of {total} runs of the study are finished. {_protocol(result)} A model keeps the state if its "
         "median seed is at least 90 % of the way from chance to 1 up to the longest test. It loses the state if this "
         "holds only at the lengths of training, and a bit beyond.",
         table(["task", "models", "do not fit", "fit and lose", "keep the state", "which"], rows),
-        f"On at least one task, {len(names)} models keep the state up to the longest test. "
-        f"Their families: {escape(', '.join(by_family))}."
-        if names
-        else "",
+        f"On at least one task, the state is kept up to the longest test by {_families(keeping)}. "
+        f"On at least one task, it is lost beyond the lengths of training by {_families(losing)}.",
         fenced(f"orthobench study {STUDY} --seeds 3\northobench report --html --db results.db"),
     ]
+
+
+def _families(models: set[str]) -> str:
+    """Count models, with the names of their families: "5 models (gated, plain)"."""
+    known = families_of_models()
+    names = sorted({known.get(model, "other") for model in models})
+    return counted(len(models), "model") + (f" ({escape(', '.join(names))})" if names else "")
 
 
 def _protocol(result: StoredStudy) -> str:
