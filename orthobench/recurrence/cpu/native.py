@@ -23,6 +23,7 @@ _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than 
 _CACHED = 1 << 20  # bytes of a packed matrix that stays in a core's cache; a larger one is read once for all batch rows
 _FORWARD_ROWS, _BACKWARD_ROWS = 32, 25  # batch rows whose states of a few steps stay in a core's cache
 _FEW = 1 << 17  # weights, likewise
+_NUMBERS = frozenset({int, float, bool, type(None)})  # the types of most arguments that are no tensor
 _SUMS = 1 << 20  # bytes of all groups' weight gradients; with more, a backward block has half the rows
 
 _comparisons: Callable[[], dict[str, Callable[[], bool]]] = dict
@@ -186,18 +187,16 @@ def problem(function: str, /, **fields: Any) -> ctypes.Structure:
     Raises:
         TypeError: a field is unknown, or the kernel would read or write other memory than a tensor's.
     """
-    struct = _struct_of(function)
-    known, result = signatures.fields(struct), signatures.structure(struct)()
-    for name, value in fields.items():
-        if value is not None or name not in known:
-            setattr(result, name, _passed(function, name, value, known))
-    return result
+    structure, known = _problem_of(function)
+    return structure(**_passed(function, known, fields))
 
 
 @functools.cache
-def _struct_of(function: str) -> str:
+def _problem_of(function: str) -> tuple[type[ctypes.Structure], dict[str, torch.dtype | None]]:
+    """Return the structure that a kernel takes, and the types of the tensors of its fields; None for a number."""
     (struct,) = (each.struct for each in signatures.signature(function).parameters.values() if each.struct)
-    return struct
+    known = {name: value.dtype for name, value in signatures.fields(struct).items()}
+    return signatures.structure(struct), known
 
 
 def bind(function: str, **arguments: Any) -> Callable[..., Any]:
@@ -206,16 +205,22 @@ def bind(function: str, **arguments: Any) -> Callable[..., Any]:
     Raises:
         TypeError: an argument is unknown, or the kernel would read or write other memory than a tensor's.
     """
-    known, kernel = signatures.signature(function).parameters, getattr(kernels(), function)
-    passed = {name: _passed(function, name, value, known) for name, value in arguments.items()}
-    names = [*known][2:]  # those after first and last
+    known, names = _parameters_of(function)
+    kernel, passed = getattr(kernels(), function), _passed(function, known, arguments)
 
     def run(first: int, last: int, **own: Any) -> Any:
-        values = passed | {name: _passed(function, name, value, known) for name, value in own.items()}
+        values = passed | _passed(function, known, own) if own else passed
         return kernel(first, last, *[values[name] for name in names])
 
     run.arguments = arguments  # type: ignore[attr-defined]  # keeps them alive while their addresses are used
     return run
+
+
+@functools.cache
+def _parameters_of(function: str) -> tuple[dict[str, torch.dtype | None], list[str]]:
+    """Return the types of the tensors of a function's parameters, and the names of those after first and last."""
+    known = {name: value.dtype for name, value in signatures.signature(function).parameters.items()}
+    return known, [*known][2:]
 
 
 def _ordered(function: str, **arguments: int | None) -> list[int | None]:
@@ -223,17 +228,24 @@ def _ordered(function: str, **arguments: int | None) -> list[int | None]:
     return [arguments[name] for name in signatures.signature(function).parameters]
 
 
-def _passed(function: str, name: str, value: Any, known: Mapping[str, signatures.Value]) -> Any:
-    """Convert a value to the type that the C function or structure takes."""
-    if name not in known:
-        raise TypeError(f"{function} has no {name}")
-    dtype = known[name].dtype
-    if isinstance(value, Tensor):
-        if dtype is not None:
-            return pointer(value, dtype)
-    elif dtype is None or value is None:
-        return value
-    raise TypeError(f"{function} takes {'a tensor' if dtype else 'a number'} as {name}, not {type(value).__name__}")
+def _passed(function: str, known: Mapping[str, torch.dtype | None], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert values to the types that the C function or structure takes: numbers, addresses or None."""
+    passed = {}
+    for name, value in given.items():
+        dtype = known.get(name)
+        if value is None or dtype is None:
+            if name not in known:
+                raise TypeError(f"{function} has no {name}")
+            if type(value) not in _NUMBERS and isinstance(value, Tensor):
+                raise TypeError(f"{function} takes a number as {name}, not {type(value).__name__}")
+        elif not isinstance(value, Tensor):
+            raise TypeError(f"{function} takes a tensor as {name}, not {type(value).__name__}")
+        elif value.dtype is dtype and value.is_cpu and value.is_contiguous():
+            value = value.data_ptr()
+        else:
+            value = pointer(value, dtype)
+        passed[name] = value
+    return passed
 
 
 def loop(function: str, settings: Mapping[str, int | float] | None = None, /, **fields: Any) -> None:
@@ -273,20 +285,17 @@ def run_parts(function: str, parts: Sequence[tuple[int, int]], /, **fields: Any)
     Raises:
         MemoryError: the kernel does not have enough memory.
     """
-    kernel, passed = getattr(kernels(), function), problem(function, **fields)
+    kernel, passed = getattr(kernels(), function), ctypes.byref(problem(function, **fields))
     times: Any = fields.get("weight_time")
 
-    def task(first: int, last: int) -> Callable[[], None]:
-        def run() -> None:
-            if kernel(ctypes.byref(passed), first, last):
-                raise MemoryError(function)
-
-        return run
+    def run(first: int, last: int) -> None:
+        if kernel(passed, first, last):
+            raise MemoryError(function)
 
     name = runtime.FORWARD if function.endswith("_forward") else runtime.BACKWARD
     share = runtime.WEIGHT_GRADIENT, lambda: float(times[0] / times[1])
     with runtime.part(name) if times is None else runtime.divided(name, *share):
-        runtime.run_all([task(*part) for part in parts])
+        runtime.run_all([functools.partial(run, *part) for part in parts])
 
 
 def with_bias(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -308,11 +317,9 @@ def pack_transposed(weight: Tensor, gates: int = 1) -> Tensor:
 
 
 def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride: int, gates: int) -> Tensor:
-    library = kernels()
-    width = -(-n // library.vector_length()) * library.vector_length()
-    packed = runtime.take(width * gates * depth)
-    matrix = {"to": pointer(packed), "from": pointer(weight, strided=True), "sj": output_stride, "sk": input_stride}
-    library.pack(*_ordered("pack", n=n, depth=depth, gates=gates, **matrix))
+    packed = runtime.take(padded(n) * gates * depth)
+    address = pointer(weight, strided=True)
+    kernels().pack(packed.data_ptr(), address, n, depth, output_stride, input_stride, gates)
     return packed
 
 
@@ -377,7 +384,7 @@ def fits_cache(width: int, columns: int) -> bool:
 
 def padded(columns: int) -> int:
     """Return the columns rounded up to whole vectors."""
-    lanes: int = kernels().vector_length()
+    lanes = kernels().lanes
     return -(-columns // lanes) * lanes
 
 
