@@ -307,7 +307,7 @@ def test_arguments_are_checked_also_after_others_have_fit() -> None:
         run(bias=None)
     for name in ("u", "U", "b", "W", "h", "bias"):
         for changed in (fitting[name].double(), fitting[name].to("meta"), fitting[name][..., :-1]):
-            with pytest.raises(ValueError):
+            with pytest.raises(ValueError, match=r"fit|should be|float64|meta"):
                 run(**{name: changed})
     with pytest.raises(ValueError, match="bias"):
         run(kind=Activation(Kind.COMPLEX_MODRELU))
