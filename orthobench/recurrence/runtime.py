@@ -81,8 +81,9 @@ def chosen_backend() -> str:
 
 def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Return the context in which `torch.autocast` changes no type on this device."""
-    is_on = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
-    return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
+    kind = device.type
+    is_on = kind != "meta" and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if is_on else nullcontext()
 
 
 def is_transformed() -> bool:
@@ -184,7 +185,7 @@ _RETENTION = 64  # calls of `take` after which an unused buffer is freed
 _LITTLE = 1 << 30  # bytes of unused buffers that need not be freed, because fresh pages would cost more
 
 
-_CPU = torch.device("cpu")
+_EMPTY = torch.empty(0, dtype=torch.float32, device="cpu")
 
 
 class _Loan(weakref.ref[np.ndarray]):
@@ -207,7 +208,7 @@ class Workspace:
         """Return an uninitialised contiguous float32 tensor of this shape, aligned to 64 bytes."""
         size = 4 * math.prod(shape)
         if size < _POOLED_FROM:
-            return torch.empty(shape, dtype=torch.float32, device=_CPU)  # because programs may change the defaults
+            return _EMPTY.new_empty(shape)  # programs may change the defaults of torch.empty
         memory = self._memory(size)
         array = memory[:size].view(np.float32)
         # torch keeps this new array object until the storage dies, which returns the memory.

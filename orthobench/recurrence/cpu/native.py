@@ -473,18 +473,13 @@ class Weights:
         for entry, gradient in zip(self._entries, gradients, strict=True):
             entry.size, entry.g = (0, None) if gradient is None else (gradient.numel(), gradient.data_ptr())
             total += entry.size
-        library, rule = kernels(), signatures.structure("rule")(kept=1, divisor=1, keep=1)
-        for name, number in numbers.items():
-            setattr(rule, name, number)
+        library, rule = kernels(), signatures.structure("rule")(**{"kept": 1, "divisor": 1, "keep": 1, **numbers})
         parts = runtime.ranges(total, torch.get_num_threads() if total > _FEW else 1)
         flush = library.flushes_denormals() if len(parts) > 1 else 0
         arguments = flush, self._passed, ctypes.byref(rule), pointer(self._roots)
 
         def run(function: Callable[..., None]) -> None:
-            if len(parts) == 1:
-                function(0, total, *arguments)
-            else:
-                runtime.run_all([functools.partial(function, *part, *arguments) for part in parts])
+            runtime.run_all([functools.partial(function, *part, *arguments) for part in parts])
 
         if self._averages or self._roots is not None:
             run(library.average_gradients)
