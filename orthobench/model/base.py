@@ -356,7 +356,12 @@ class Model(nn.Module, ABC):
         is_symbols = not inputs.is_floating_point()
         if self.embedding is None:
             return one_hot(inputs, self.signature.input_size, self.output_weight.dtype) if is_symbols else inputs
-        return nn.functional.embedding(inputs, self.embedding.T) if is_symbols else project(inputs, self.embedding)
+        if not is_symbols:
+            return project(inputs, self.embedding)
+        table = self.embedding.T
+        if table.shape[0] <= inputs.numel():  # torch finds contiguous rows ten times as fast
+            table = table.contiguous()
+        return nn.functional.embedding(inputs, table)
 
     def maps_every_output(self) -> bool:
         """Return whether the output map reads the outputs of the last recurrence at all steps as they are."""

@@ -479,7 +479,10 @@ class Weights:
         arguments = flush, self._passed, ctypes.byref(rule), pointer(self._roots)
 
         def run(function: Callable[..., None]) -> None:
-            runtime.run_all([functools.partial(function, *part, *arguments) for part in parts])
+            if len(parts) == 1:
+                function(0, total, *arguments)
+            else:
+                runtime.run_all([functools.partial(function, *part, *arguments) for part in parts])
 
         if self._averages or self._roots is not None:
             run(library.average_gradients)
