@@ -326,7 +326,7 @@ class Model(nn.Module, ABC):
             positions: the steps that readout "positions" reads, `[A, B]`.
         """
         output_map = reading(self.output_weight, self.output_bias, in_loop=self.maps_every_output())
-        with self.padded(lengths, len(inputs)), output_map as read:
+        with self.padded(lengths, inputs.shape[0]), output_map as read:
             outputs, final = self.run(inputs, state, trace)
         return read(self._read(outputs, final, lengths, positions)), final
 

@@ -74,16 +74,18 @@ def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
     """
     present = [each for each in tensors if each is not None]
     fit = all(each.is_cpu and each.dtype is torch.float32 and each.numel() for each in present)
-    return fit and _fits(layout, tensors) and not runtime.in_torch() and not why_unusable(name)
+    if not fit or runtime.in_torch():
+        return False
+    return _fits(layout, *[None if each is None else each.shape for each in tensors]) and not why_unusable(name)
 
 
-def _fits(layout: str, tensors: Sequence[Tensor | None]) -> bool:
-    """Return whether the tensors have the layout's shapes; see `serves`."""
+@functools.lru_cache(maxsize=1000)
+def _fits(layout: str, *shapes: tuple[int, ...] | None) -> bool:
+    """Return whether tensors of these shapes, or None, have the layout; see `serves`."""
     sizes: dict[str, Any] = {}
-    for axes, tensor in zip(_axes(layout), tensors, strict=True):
-        if tensor is None:
+    for axes, shape in zip(_axes(layout), shapes, strict=True):
+        if shape is None:
             continue
-        shape: tuple[int, ...] = tuple(tensor.shape)
         if axes[0][1] == "...":
             axes, leading = axes[1:], shape[: 1 - len(axes)]
             if sizes.setdefault("...", leading) != leading:
@@ -223,11 +225,6 @@ def _parameters_of(function: str) -> tuple[dict[str, torch.dtype | None], list[s
     return known, [*known][2:]
 
 
-def _ordered(function: str, **arguments: int | None) -> list[int | None]:
-    """Put numbers and addresses, given by name, into the order of a C function's parameters."""
-    return [arguments[name] for name in signatures.signature(function).parameters]
-
-
 def _passed(function: str, known: Mapping[str, torch.dtype | None], given: Mapping[str, Any]) -> dict[str, Any]:
     """Convert values to the types that the C function or structure takes: numbers, addresses or None."""
     passed = {}
@@ -327,9 +324,9 @@ def linear(rows: Tensor, packed: Tensor, bias: Tensor | None, out: Tensor) -> Te
     """Fill `out` `[..., n]` with rows W^T + b, for contiguous rows `[..., depth]`; W is packed; b is `[n]` or None."""
     depth, n = rows.shape[-1], out.shape[-1]
     count = rows.numel() // depth
-    kernel = bind("linear", total=count, depth=depth, n=n, a=rows, packed=packed, bias=bias, out=out)
+    arguments = count, depth, n, pointer(rows), pointer(packed), pointer(bias), pointer(out)
     parts = runtime.ranges(count, torch.get_num_threads() if count * depth * n > _SMALL else 1)
-    runtime.run_all([functools.partial(kernel, *part) for part in parts])
+    runtime.run_all([functools.partial(kernels().linear, *part, *arguments) for part in parts])
     return out
 
 
@@ -354,26 +351,22 @@ def outer_sums(dz: Tensor, states: Tensor, initial: Tensor | None, inputs: Tenso
     n, m, rows = states.shape[-1], 0 if inputs is None else inputs.shape[-1], steps * batch
     row_length = dz.stride(1) if batch > 1 else dz.stride(0)  # the stride of an axis of length 1 is arbitrary
     by_columns = not fits_cache(width, n + m)
-    columns = runtime.ranges(width, torch.get_num_threads() if by_columns else 1)
     segments = runtime.ranges(rows, 1 if by_columns else min(16, max(1, rows * width * n // _SMALL)))
-    parts = dz.new_empty(len(segments), width, padded(n + m))
+    columns, length = runtime.ranges(width, torch.get_num_threads() if by_columns else 1), padded(n + m)
+    parts = dz.new_empty(len(segments), width, length)
     shift = 0 if initial is None else batch
+    left, right, out = pointer(dz, strided=True), (pointer(states), pointer(initial), pointer(inputs)), pointer(parts)
+    assert left is not None
+    assert out is not None
 
-    def task(part: Tensor, first: int, last: int, start: int, stop: int) -> Callable[[], None]:
-        source, target = dz[..., start:stop], part[start:stop]
+    def run(part: int, first: int, last: int, start: int, stop: int) -> None:
+        source, target = left + 4 * start, out + 4 * (part * width + start) * length
+        sizes = first, last, shift, stop - start, n, m
+        if library.weight_gradient(*sizes, source, row_length, *right, target):
+            raise MemoryError("weight_gradient")
 
-        def run() -> None:
-            sizes = {"first": first, "last": last, "batch": shift, "width": stop - start, "n": n, "m": m}
-            left = {"dz": pointer(source, strided=True), "ldz": row_length, "out": pointer(target, strided=True)}
-            right = {"states": pointer(states), "initial": pointer(initial), "inputs": pointer(inputs)}
-            if library.weight_gradient(*_ordered("weight_gradient", **sizes, **left, **right)):
-                raise MemoryError("weight_gradient")
-
-        return run
-
-    runtime.run_all(
-        [task(part, *rows_, *cols) for part, rows_ in zip(parts, segments, strict=True) for cols in columns]
-    )
+    tasks = [(part, *segment, *each) for part, segment in enumerate(segments) for each in columns]
+    runtime.run_all([functools.partial(run, *task) for task in tasks])
     return joined_sums(parts)
 
 
@@ -395,7 +388,7 @@ def row_groups(batch: int) -> int:
 
 def joined_sums(parts: Tensor) -> Tensor:
     """Return the sum of the parts' weight gradients `[parts, width, columns]`, always in the same order."""
-    return parts[0] if len(parts) == 1 else total(parts)
+    return parts[0] if parts.shape[0] == 1 else total(parts)
 
 
 def total(per_row: Tensor) -> Tensor:
@@ -414,7 +407,7 @@ def shifted_skew(upper: Tensor, n: int) -> Tensor:
 
 def cayley_weight(inverse: Tensor, signs: Tensor) -> tuple[Tensor, Tensor]:
     """Return W = (2 M - I) D and M^T, `[n, n]` in float32, from M in float64 and the signs of D `[n]`."""
-    n = len(inverse)
+    n = inverse.shape[0]
     weight, kept = runtime.take(n, n), runtime.take(n, n)
     address = pointer(inverse, torch.float64, strided=True)
     kernels().cayley_weight(n, *inverse.stride(), address, pointer(signs), pointer(weight), pointer(kept))
@@ -423,7 +416,7 @@ def cayley_weight(inverse: Tensor, signs: Tensor) -> tuple[Tensor, Tensor]:
 
 def cayley_gradient(gradient: Tensor, kept: Tensor, signs: Tensor) -> Tensor:
     """Return the entries of dL/dA = V^T - V above the diagonal, V = 2 M^T G D M^T, from G = dL/dW `[n, n]` and M^T."""
-    library, n = kernels(), len(kept)
+    library, n = kernels(), kept.shape[0]
     size, upper = padded(n) * n, kept.new_empty(n * (n - 1) // 2)
     memory = runtime.take(4, size)
     start, left = memory.data_ptr(), pointer(kept)
