@@ -5,12 +5,15 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from math import isfinite
 from pathlib import Path
-from statistics import median
+from statistics import median, median_low
 
 from orthobench.analysis.claims.checking import check_runs
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.horizons import horizons, log_correlation
+from orthobench.analysis.horizons import Horizon, horizons, log_correlation
+from orthobench.errors import counted
 from orthobench.papers import find_study
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.longer_tests import longer_table
@@ -27,7 +30,11 @@ PAGE = ROOT / "docs" / "findings.md"
 STUDY, LONGER = "state-tracking", "longer-sequences"
 TASKS = {"group_word": "group", "formal_language": "language"}
 """The tasks with states, and the setting that names their machine."""
-FIGURES = {"horizons": "Predicted and measured horizon", "families": "Measured horizon by family"}
+FIGURES = {
+    "horizons": "Predicted and measured horizon",
+    "families": "Measured horizon by family",
+    "eigenvalues": "Measured horizon and the smallest eigenvalue",
+}
 STYLE = (
     "text{font:24px system-ui,sans-serif;fill:#3d4854}.grid{stroke:#dce1e7}.frame{fill:none;stroke:#7b8794;"
     "stroke-width:2}"
@@ -36,10 +43,15 @@ STYLE = (
 
 def findings(found: Everything) -> dict[Path, str]:
     """Return the page and its pictures, by their files."""
+    compared = [
+        replace(condition, variants=[variant for variant in condition.variants if not variant.tags])  # no trials
+        for condition in found.conditions
+        if condition.task in TASKS
+    ]
     tracked = [
         (str(condition.settings[TASKS[condition.task]]), condition)
-        for condition in found.conditions
-        if condition.task in TASKS and any(map(horizons, condition.variants))
+        for condition in compared
+        if any(map(horizons, condition.variants))
     ]
     drawn = tracking_figures(tracked)
     pictures = {name: picture(figure) for name, (_, figure) in drawn.items() if name in FIGURES}
@@ -62,30 +74,34 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
     """Say which models fit, keep and lose the state, in each part of the study."""
     if result is None:
         return []
-    rows, kept = [], {}
+    rows, keeping, losing = [], set(), set()
     for figure, condition in result.conditions:
-        held = [(variant.label, cell[1]) for variant in condition.variants if (cell := longest_held(variant))]
-        keeps = sorted(label for label, text in held if text.endswith("+"))
-        unfitted = sum(text in (UNFITTED, "none") for _, text in held)
-        kept[figure] = keeps
-        loses = len(held) - len(keeps) - unfitted
-        rows.append([escape(figure), *map(str, (len(held), unfitted, loses, len(keeps))), escape(", ".join(keeps))])
+        held = [(variant, cell[1]) for variant in condition.variants if (cell := longest_held(variant))]
+        keeps = [variant for variant, text in held if text.endswith("+")]
+        loses = [variant for variant, text in held if not text.endswith("+") and text not in (UNFITTED, "none")]
+        keeping |= {variant.run.model for variant in keeps}
+        losing |= {variant.run.model for variant in loses}
+        counts = (len(held), len(held) - len(keeps) - len(loses), len(loses), len(keeps))
+        labels = sorted(variant.label for variant in keeps)
+        rows.append([escape(figure), *map(str, counts), escape(", ".join(labels))])
     finished, total = result.progress
-    families = families_of_models()
-    names = {label.split()[0] for labels in kept.values() for label in labels}
-    by_family = sorted({families.get(name, "other") for name in names})
     return [
         "## Failing to fit differs from losing the state",
         f"{finished} of {total} runs of the study are finished. {_protocol(result)} A model keeps the state if its "
         "median seed is at least 90 % of the way from chance to 1 up to the longest test. It loses the state if this "
         "holds only at the lengths of training, and a bit beyond.",
         table(["task", "models", "do not fit", "fit and lose", "keep the state", "which"], rows),
-        f"On at least one task, {len(names)} models keep the state up to the longest test. "
-        f"Their families: {escape(', '.join(by_family))}."
-        if names
-        else "",
+        f"On at least one task, the state is kept up to the longest test by {_families(keeping)}. "
+        f"On at least one task, it is lost beyond the lengths of training by {_families(losing)}.",
         fenced(f"orthobench study {STUDY} --seeds 3\northobench report --html --db results.db"),
     ]
+
+
+def _families(models: set[str]) -> str:
+    """Count models, with the names of their families: "5 models (gated, plain)"."""
+    known = families_of_models()
+    names = sorted({known.get(model, "other") for model in models})
+    return counted(len(models), "model") + (f" ({escape(', '.join(names))})" if names else "")
 
 
 def _protocol(result: StoredStudy) -> str:
@@ -116,31 +132,56 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
         )
     if correlation is not None:
         sentences.append(f"Where both lie within the tests, their logarithms have a correlation of {correlation:.2f}.")
-    rows = [
-        [
-            escape(run.figure),
-            escape(run.variant.label),
-            escape(run.family),
-            str(run.horizon.seed),
-            "yes" if run.horizon.fits else "no",
-            _length(run.horizon.predicted),
-            _length(run.horizon.measured),
-        ]
-        for run in sorted(runs, key=lambda run: (run.figure, -run.horizon.measured, run.variant.label))
-    ]
+    within = [each for each in (run.horizon for run in runs) if each.is_predicted_inside and isfinite(each.measured)]
+    over_all = log_correlation(within)
+    if over_all is not None:
+        sentences.append(
+            f"Over all {len(within)} runs with both horizons within the tests, also those that do not fit all lengths "
+            f"of training, it is {over_all:.2f}."
+        )
+    longest = max(run.horizon.trained for run in runs)
     return [
         "## Predicted and measured horizons",
         "A margin is the output of the true state less the largest other one. The distinguishability ratio is the "
         "spread of the margins within a state over their mean. The probe finds on the training sequences alone up to "
         "which ratio the decoder reads the states. The predicted horizon is the greatest length up to which the ratio "
-        "stays below this threshold. The measured horizon is the greatest length up to which the decoder reads 90 % of "
-        "the states, counted from chance to 1. An affine step cannot contract errors between states that it keeps "
-        "([arXiv 2605.07755](https://arxiv.org/abs/2605.07755)), so nothing keeps its ratio from growing.",
+        "stays below this threshold. The measured horizon is the greatest length up to which the decoder reads 90 % "
+        "of the states, counted from chance to 1. An affine step cannot contract errors between states that it keeps "
+        "([arXiv 2605.07755](https://arxiv.org/abs/2605.07755)), so nothing keeps its ratio from growing. Both "
+        "horizons come from the margins of the same test sequences: where they agree, the threshold of the training "
+        "sequences carries over to longer ones. The ratio does not forecast the horizon from the training sequences "
+        "alone.",
         " ".join(sentences),
         *(f"![{FIGURES[name]}](findings-{name}.svg)" for name in pictures),
-        table(["task", "model", "family", "seed", "fits", "predicted horizon", "measured horizon"], rows),
+        "Each cell has the predicted and the measured horizon, each of the median seed. *beyond*: the horizon lies "
+        f"beyond the longest test. A model whose measured horizon is below {longest:.0f} does not fit all lengths of "
+        "training.",
+        _horizon_table(runs),
         fenced("orthobench run group_word gru -s group=S3 -s probes=error_control"),
     ]
+
+
+def _horizon_table(runs: Sequence[Tracked]) -> str:
+    """Build the table of both horizons of the median seed: a row for each model, the one that keeps most at the top."""
+    figures = list(dict.fromkeys(run.figure for run in runs))
+    cells: dict[tuple[str, str], dict[str, list[Horizon]]] = {}
+    for run in runs:
+        cells.setdefault((run.variant.label, run.family), {}).setdefault(run.figure, []).append(run.horizon)
+
+    def cell(own: Sequence[Horizon]) -> str:
+        if not own:
+            return "–"
+        middle = (median_low(one.predicted for one in own), median_low(one.measured for one in own))
+        return ", ".join(map(_length, middle))
+
+    def reach(own: dict[str, list[Horizon]]) -> float:
+        return sum(min(median_low(one.measured for one in each), each[0].longest) for each in own.values())
+
+    rows = [
+        [escape(label), escape(family), *(cell(own.get(figure, [])) for figure in figures)]
+        for (label, family), own in sorted(cells.items(), key=lambda item: (-reach(item[1]), item[0]))
+    ]
+    return table(["model", "family", *map(escape, figures)], rows)
 
 
 def _claims(variants: Sequence[VariantData]) -> list[str]:
