@@ -64,6 +64,19 @@ class Batch:
         )
         return result
 
+    def columns(self, first: int, last: int, outputs_by_step: bool) -> Batch:
+        """Return the batch of the sequences first to last - 1.
+
+        Args:
+            outputs_by_step: whether the targets are `[steps, batch]`, not `[batch]`.
+        """
+        return Batch(
+            self.inputs[:, first:last].contiguous(),
+            self.targets[:, first:last] if outputs_by_step else self.targets[first:last],
+            None if self.lengths is None else self.lengths[first:last],
+            None if self.positions is None else self.positions[:, first:last],
+        )
+
 
 class Split(Protocol):
     """A part of the data; the trainer selects batches by example numbers."""
@@ -230,6 +243,8 @@ class Task(ABC):
             needs.
         validation: None if the literature uses no validation data.
         epoch: the number of the current epoch, which the trainer sets for tasks that draw new data in every epoch.
+        draws_ahead: whether several training batches are drawn together, because drawing one costs as much as drawing
+            many. All training sequences then have the same number of steps, with padding.
     """
 
     version: ClassVar[int] = 1
@@ -246,6 +261,7 @@ class Task(ABC):
     tracks_states: ClassVar[bool] = False
     longer_metric: ClassVar[str] = ""
     longer_tests: Mapping[int, Split] = {}
+    draws_ahead: ClassVar[bool] = False
 
     signature: Signature
     train: Split
@@ -345,6 +361,9 @@ class Task(ABC):
         """Return the score of the best predictor without memory, by metric."""
 
 
+_AHEAD = 512  # training sequences that are drawn together
+
+
 class Batches:
     """A task's training set in batches. Examples that do not fill a batch at the end of an epoch are dropped.
 
@@ -361,6 +380,7 @@ class Batches:
         self.size, self.shuffle = training.batch_size, training.shuffle
         self.stream = as_stream(task, task.train)
         self._order: tuple[int, Tensor] | None = None  # an epoch and the order of its examples
+        self._drawn: tuple[int, int, Batch] | None = None  # an epoch, a position in it, and the batches from there on
         if self.stream is None:
             if self.size > len(task.train):
                 raise UsageError(
@@ -378,15 +398,25 @@ class Batches:
         self.task.epoch = epoch
         if self.stream is not None:
             return self.stream.piece(position, self.size)
-        return self.task.train.batch(self._examples(epoch, position * self.size))
+        count = max(1, _AHEAD // self.size) if self.task.draws_ahead else 1
+        first = position - position % count
+        if self._drawn is None or self._drawn[:2] != (epoch, first):
+            last = min(first + count, self.per_epoch)
+            batch = self.task.train.batch(self._examples(epoch, first * self.size, last * self.size))
+            if count == 1:
+                return batch
+            self._drawn = epoch, first, batch
+        start = (position - first) * self.size
+        by_step = self.task.signature.readout in ("all", "positions")
+        return self._drawn[2].columns(start, start + self.size, by_step)
 
-    def _examples(self, epoch: int, start: int) -> Tensor:
+    def _examples(self, epoch: int, start: int, stop: int) -> Tensor:
         if not self.shuffle:
-            return torch.arange(start, start + self.size, device=self.device)
+            return torch.arange(start, stop, device=self.device)
         if self._order is None or self._order[0] != epoch:
             order = torch.randperm(len(self.task.train), generator=seeded_generator(self.seed, "order", epoch))
             self._order = (epoch, order.to(self.device))
-        return self._order[1][start : start + self.size]
+        return self._order[1][start:stop]
 
 
 def as_stream(task: Task, split: Split) -> Stream | None:

@@ -113,6 +113,7 @@ class FormalLanguage(Task):
     loss_metric = "cross_entropy"
     length_metric = "accuracy"
     tracks_states = True
+    draws_ahead = True
     protocol = {
         "batch_size": 256,
         "epochs": 1,

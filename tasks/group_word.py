@@ -97,6 +97,7 @@ class GroupWord(Task):
     loss_metric = "cross_entropy"
     length_metric = "prefix_accuracy"
     tracks_states = True
+    draws_ahead = True
     protocol = {"batch_size": 512, "epochs": 100, "solved_at": 0.99}
     quick = {
         "group": "S3",

@@ -172,6 +172,8 @@ class TrainingStep:
 
     def gradients(self) -> Tensor:
         """Leave the loss's gradients in the parameters and return the loss; cuDNN also computes in float32."""
+        if self.device.type != "cuda":
+            return self._gradients()
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             return self._gradients()
 

@@ -183,7 +183,7 @@ def _inverse(matrix: Tensor) -> Tensor:
         [P^{-1} + P^{-1} B S^{-1} C P^{-1}    -P^{-1} B S^{-1}]
         [-S^{-1} C P^{-1}                      S^{-1}         ]
     """
-    n = len(matrix)
+    n = matrix.shape[0]
     if n <= _LEAST:
         inverse: Tensor = torch.linalg.inv_ex(matrix).inverse
         return inverse
@@ -215,7 +215,7 @@ def _is_in_c(*tensors: Tensor) -> bool:
 class _ScaledCayley(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, upper: Tensor, signs: Tensor) -> Tensor:
-        n = len(signs)
+        n = signs.shape[0]
         if upper.shape == (n * (n - 1) // 2,) and _is_in_c(upper, signs):
             weight, kept = native.cayley_weight(_inverse(native.shifted_skew(upper, n)), signs.contiguous())
             ctx.save_for_backward(upper, signs, kept.T, signs.contiguous())

@@ -326,7 +326,7 @@ class Model(nn.Module, ABC):
             positions: the steps that readout "positions" reads, `[A, B]`.
         """
         output_map = reading(self.output_weight, self.output_bias, in_loop=self.maps_every_output())
-        with self.padded(lengths, len(inputs)), output_map as read:
+        with self.padded(lengths, inputs.shape[0]), output_map as read:
             outputs, final = self.run(inputs, state, trace)
         return read(self._read(outputs, final, lengths, positions)), final
 
@@ -356,7 +356,12 @@ class Model(nn.Module, ABC):
         is_symbols = not inputs.is_floating_point()
         if self.embedding is None:
             return one_hot(inputs, self.signature.input_size, self.output_weight.dtype) if is_symbols else inputs
-        return nn.functional.embedding(inputs, self.embedding.T) if is_symbols else project(inputs, self.embedding)
+        if not is_symbols:
+            return project(inputs, self.embedding)
+        table = self.embedding.T
+        if table.shape[0] <= inputs.numel():  # torch finds contiguous rows ten times as fast
+            table = table.contiguous()
+        return nn.functional.embedding(inputs, table)
 
     def maps_every_output(self) -> bool:
         """Return whether the output map reads the outputs of the last recurrence at all steps as they are."""

@@ -85,7 +85,7 @@ class ResidualBlock(Layer):
     ) -> tuple[Tensor, State]:
         y, final = self.run(self.norm(x, valid), state, trace)
         z = glu(linear(self.drop(gelu(y)), self.gate_weight, self.gate_bias))
-        return last_of(x, len(z)) + self.drop(z), final
+        return last_of(x, z.shape[0]) + self.drop(z), final
 
 
 class PostNormBlock(Layer):
@@ -102,14 +102,14 @@ class PostNormBlock(Layer):
         self, x: Tensor, state: State, trace: GradientTrace | None, valid: Tensor | None
     ) -> tuple[Tensor, State]:
         y, final = self.run(x, state, trace)
-        z = last_of(x, len(y)) + (y if self.projection is None else linear(y, self.projection))
+        z = last_of(x, y.shape[0]) + (y if self.projection is None else linear(y, self.projection))
         z = z + linear(z, self.map_weight, self.map_bias).tanh()
         return self.drop(self.norm(z, valid)), final
 
 
 def last_of(x: Tensor, steps: int) -> Tensor:
     """Return the last steps of x, or x itself if these are all, because the gradient of a slice is a copy."""
-    return x if len(x) == steps else x[-steps:]
+    return x if x.shape[0] == steps else x[-steps:]
 
 
 KINDS: dict[str | None, type[Layer]] = {None: Layer, "residual": ResidualBlock, "post_norm": PostNormBlock}

@@ -243,7 +243,7 @@ Result = tuple[Tensor, State]
 """The first state at every step, `[T, B, n]`, and the final state, tensors `[B, n]`."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Projection:
     """The inputs x_t = U u_t + b of a recurrence; a back end may compute them step by step, without storing all of x.
 
@@ -277,7 +277,7 @@ class Projection:
         return self.inputs.dim()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Convolution:
     """The inputs x of a recurrence, if they are a short convolution (see `short_convolution`).
 
@@ -319,7 +319,14 @@ Inputs = Tensor | Projection | Convolution
 """The inputs of a recurrence, or what they are computed from."""
 
 
-@dataclass(frozen=True)
+def parts(x: Inputs) -> tuple[Tensor | None, ...]:
+    """Return the inputs, or the 3, 4 or 6 tensors from which they are computed; None for an absent bias."""
+    if isinstance(x, Projection):
+        return x.inputs, x.weight, x.bias
+    return (*parts(x.source), x.weight, x.before, x.bias) if isinstance(x, Convolution) else (x,)
+
+
+@dataclass(slots=True, eq=False)
 class Call:
     """A checked call of an operation.
 

@@ -48,7 +48,7 @@ def expect(output_map: OutputMap | None) -> Iterator[None]:
         _expected.reset(token)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Arguments:
     """The contiguous arguments of a kernel except x: the weight, the initial state and the parameters by name."""
 
@@ -57,7 +57,7 @@ class Arguments:
     parameters: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Tape:
     """The inputs of a kernel's backward pass.
 
@@ -95,7 +95,7 @@ class Tape:
         return gradient
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Gradients:
     """dL/dx, dL/dW, dL/d(initial state), and the gradients of the parameters that are tensors, by name.
 
@@ -198,14 +198,16 @@ def run(kernel: type[Kernel], call: Call) -> Result:
         parameters |= {"input_weight": source.weight, "input_bias": source.bias}
         source = source.inputs
     norms = call.trace.expect(source, call.operation.traced_states) if call.trace is not None else ()
-    values = (source, call.weight, *call.state, *parameters.values())
-    needs_gradient = torch.is_grad_enabled() and any(isinstance(v, Tensor) and v.requires_grad for v in values)
+    tensors = [source, call.weight, *call.state]
+    vectors = {name: value for name, value in parameters.items() if isinstance(value, Tensor)}
+    needs_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (*tensors, *vectors.values()))
     output_map = _output_map(kernel, call.state[0], parameters) if needs_gradient and not norms else None
     if output_map is not None:
-        parameters |= {"output_weight": output_map.weight, "output_bias": output_map.bias}
+        own = {"output_weight": output_map.weight, "output_bias": output_map.bias}
+        parameters, vectors = parameters | own, vectors | own
     # For example, torch.linalg.solve returns W column by column.
-    x, weight, *state = (tensor.contiguous() for tensor in (source, call.weight, *call.state))
-    vectors = {name: value.contiguous() for name, value in parameters.items() if isinstance(value, Tensor)}
+    x, weight, *state = [tensor.contiguous() for tensor in tensors]
+    vectors = {name: value.contiguous() for name, value in vectors.items()}
     if not needs_gradient:
         states, saved = kernel.forward(x, Arguments(weight, tuple(state), parameters | vectors), False)
         return states[0], _final(kernel, states, saved)

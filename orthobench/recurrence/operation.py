@@ -6,6 +6,7 @@ Triton on CUDA, both in float32. `reference` runs all other calls.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 from collections.abc import Callable, Iterable
@@ -29,12 +30,14 @@ from orthobench.recurrence.call import (
     State,
     Step,
     Weight,
+    parts,
 )
 from orthobench.recurrence.kernels import Kernel
 from orthobench.recurrence.projection import project
 
 _logger = logging.getLogger("orthobench.recurrence")
 _logged: set[str] = set()
+_SIGNATURES = 1000  # that an operation keeps; tests of many lengths have more
 
 
 def run(call: Call) -> Result:
@@ -121,6 +124,7 @@ def _unsupported(name: str, call: Call) -> str | None:
     return reason
 
 
+@functools.cache
 def _module(name: str) -> ModuleType:
     """Import a back end's module, which has `run`, `unsupported` and `unusable`; the import may take seconds."""
     if name == runtime.REFERENCE:
@@ -139,6 +143,10 @@ P = ParamSpec("P")
 
 class Operation(Declaration, Generic[P]):
     """A recurrence, as its step declares it; see `Declaration` for the attributes."""
+
+    def __init__(self, *declaration: Any) -> None:
+        super().__init__(*declaration)
+        self._fitting: set[tuple[Any, ...]] = set()  # the signatures of arguments that fit
 
     def __call__(
         self,
@@ -197,6 +205,27 @@ class Operation(Declaration, Generic[P]):
         return choose(Call(self, x, weight, (), self.bind(weight, *args, **kwargs)))
 
     def _check(self, x: Inputs, weight: Weight, state: State, parameters: dict[str, Any]) -> None:
+        """Check the arguments, once for each combination of shapes, types, devices and other parameters."""
+        tensors = parts(x)
+        signature: list[Any] = [len(tensors)]
+        for value in (*tensors, *state, *parameters.values(), weight):
+            if isinstance(value, Tensor):
+                signature += value.shape, value.dtype, value.device
+            elif value is not weight:
+                signature.append(value)
+        key = tuple(signature)
+        try:
+            if key in self._fitting:
+                return
+        except TypeError:  # a value has no hash, such as a size that is a symbol
+            key = ()
+        self._check_all(x, weight, state, parameters)
+        if len(self._fitting) >= _SIGNATURES:
+            self._fitting.clear()
+        if key:
+            self._fitting.add(key)
+
+    def _check_all(self, x: Inputs, weight: Weight, state: State, parameters: dict[str, Any]) -> None:
         if isinstance(x, Convolution):
             self._check_convolution(x)
         source = x.source if isinstance(x, Convolution) else x

@@ -81,8 +81,9 @@ def chosen_backend() -> str:
 
 def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Return the context in which `torch.autocast` changes no type on this device."""
-    is_on = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
-    return torch.autocast(device.type, enabled=False) if is_on else nullcontext()
+    kind = device.type
+    is_on = kind != "meta" and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if is_on else nullcontext()
 
 
 def is_transformed() -> bool:
@@ -148,7 +149,11 @@ if hasattr(os, "register_at_fork"):  # threads do not survive a fork
 
 def run_all(tasks: Sequence[Callable[[], None]]) -> None:
     """Run all tasks, in list order, on up to torch.get_num_threads() threads, including the caller's."""
-    helpers = min(torch.get_num_threads(), len(tasks)) - 1
+    helpers = min(torch.get_num_threads(), len(tasks)) - 1 if len(tasks) > 1 else 0
+    if helpers < 1:
+        for task in tasks:
+            task()
+        return
     waiting = deque(tasks)
 
     def work() -> None:
@@ -159,8 +164,6 @@ def run_all(tasks: Sequence[Callable[[], None]]) -> None:
                 return
             task()
 
-    if helpers < 1:
-        return work()
     if helpers not in _pools:
         _pools[helpers] = ThreadPoolExecutor(helpers, thread_name_prefix="recurrence")
     futures = [_pools[helpers].submit(work) for _ in range(helpers)]
@@ -169,7 +172,6 @@ def run_all(tasks: Sequence[Callable[[], None]]) -> None:
     finally:
         for future in futures:
             future.result()
-    return None
 
 
 def ranges(size: int, parts: int) -> list[tuple[int, int]]:
@@ -183,25 +185,41 @@ _RETENTION = 64  # calls of `take` after which an unused buffer is freed
 _LITTLE = 1 << 30  # bytes of unused buffers that need not be freed, because fresh pages would cost more
 
 
+_EMPTY = torch.empty(0, dtype=torch.float32, device="cpu")
+
+
+class _Loan(weakref.ref[np.ndarray]):
+    """A reference to an array that torch keeps, with the memory that comes back when the array dies."""
+
+    __slots__ = ("memory",)
+    memory: np.ndarray
+
+
 class Workspace:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._clock = 0
-        self._free: list[tuple[int, np.ndarray]] = []  # the clock when it came back, and the buffer
-        # Finalizers fill it. They may run while the lock is held, but a deque's append does not need the lock.
+        self._free: list[tuple[int, np.ndarray]] = []  # the clock when it came back, and the memory
+        self._loans: dict[int, _Loan] = {}  # by their own numbers; a reference that dies calls nothing
+        # References call `_return`, also while the lock is held, but a deque's append does not need the lock.
         self._returned: deque[np.ndarray] = deque()
 
     def take(self, *shape: int) -> Tensor:
         """Return an uninitialised contiguous float32 tensor of this shape, aligned to 64 bytes."""
         size = 4 * math.prod(shape)
         if size < _POOLED_FROM:
-            return torch.empty(shape, dtype=torch.float32, device="cpu")  # because programs may change the defaults
-        buffer = self._buffer(size)
-        start = -buffer.ctypes.data % 64
-        # torch keeps this new array object until the storage dies, which returns the buffer.
-        loan = buffer[start : start + size].view(np.float32)
-        weakref.finalize(loan, self._returned.append, buffer).atexit = False
-        return torch.from_numpy(loan).view(shape)
+            return _EMPTY.new_empty(shape)  # programs may change the defaults of torch.empty
+        memory = self._memory(size)
+        array = memory[:size].view(np.float32)
+        # torch keeps this new array object until the storage dies, which returns the memory.
+        loan = _Loan(array, self._return)
+        loan.memory = memory
+        self._loans[id(loan)] = loan
+        return torch.from_numpy(array).view(shape)
+
+    def _return(self, loan: _Loan) -> None:
+        self._returned.append(loan.memory)
+        del self._loans[id(loan)]
 
     def release(self) -> None:
         """Free the unused buffers if they are large in total, because the next work needs other sizes."""
@@ -215,16 +233,21 @@ class Workspace:
         while self._returned:
             self._free.append((self._clock, self._returned.popleft()))
 
-    def _buffer(self, size: int) -> np.ndarray:
+    def _memory(self, size: int) -> np.ndarray:
+        """Return at least this many bytes, aligned to 64."""
         with self._lock:
             self._clock += 1
             self._collect()
-            fitting = [entry for entry in self._free if size + 64 <= entry[1].nbytes <= 2 * size]
+            fitting = [entry for entry in self._free if size <= entry[1].nbytes <= 2 * size]
             if fitting:
                 chosen = min(fitting, key=lambda entry: entry[1].nbytes)
                 self._free = [entry for entry in self._free if entry is not chosen]
             self._free = [entry for entry in self._free if self._clock - entry[0] < _RETENTION]
-        return chosen[1] if fitting else np.empty(size + 64, np.uint8)
+        if fitting:
+            return chosen[1]
+        buffer = np.empty(size + 64, np.uint8)
+        start = -buffer.ctypes.data % 64
+        return buffer[start : start + size]
 
 
 _shared = Workspace()

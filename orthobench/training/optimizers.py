@@ -109,6 +109,9 @@ class _Ready:
         if any(each is not None and each.shape != row[0].shape for row in tensors for each in row):
             raise TypeError("an average has another shape than its parameter")
         self.weights = native.Weights(tensors)
+        self.steps = [state.get("step") for state in self.states]
+        # The memory of the counters that are tensors, because a tensor's own sum would take longer.
+        self.counters = [each.numpy() if isinstance(each, Tensor) else None for each in self.steps]
         self.gradients: list[Tensor | None] = []
 
     def find_gradients(self, optimizer: CompiledOptimizer) -> bool:
@@ -116,9 +119,12 @@ class _Ready:
         if self.state is not optimizer.state or not self.weights.are_in_place():
             return False
         self.gradients, first, second = [each.grad for each in self.parameters], *self.names
-        for gradient, state, (_, m, v) in zip(self.gradients, self.states, self.weights.tensors, strict=True):
+        rows = zip(self.gradients, self.states, self.steps, self.weights.tensors, strict=True)
+        for gradient, state, step, (_, m, v) in rows:
             if gradient is None:
                 continue
+            if isinstance(step, Tensor) and state["step"] is not step:
+                return False
             if not _is_plain(gradient) or state.get(first) is not m or state.get(second) is not v:
                 return False
             if (m is None) is bool(first) or (v is None) is bool(second):
@@ -127,17 +133,20 @@ class _Ready:
 
     def step(self, optimizer: CompiledOptimizer, group: dict[str, Any]) -> None:
         """Step the parameters that have a gradient, together if they have the same number of earlier steps."""
-        pairs = [*zip(self.states, self.gradients, strict=True)]
-        numbers = [0.0 if gradient is None else float(state.get("step", 0)) + 1 for state, gradient in pairs]
-        for step in set(numbers) - {0.0}:
-            gradients = [each if number == step else None for number, (_, each) in zip(numbers, pairs, strict=True)]
-            self.weights.step(gradients, optimizer.rule(group, step))
-        counted = [state for state, gradient in pairs if gradient is not None and "step" in state]
-        if counted and isinstance(counted[0]["step"], Tensor):
-            torch._foreach_add_([state["step"] for state in counted], 1)
-        else:
-            for state in counted:
+        numbers = []
+        for state, counter, gradient in zip(self.states, self.counters, self.gradients, strict=True):
+            if gradient is None:
+                numbers.append(0.0)
+                continue
+            if counter is not None:
+                counter += 1
+            elif "step" in state:
                 state["step"] += 1
+            numbers.append(float(state.get("step", 1) if counter is None else counter))
+        for step in set(numbers) - {0.0}:
+            pairs = zip(numbers, self.gradients, strict=True)
+            gradients = [each if number == step else None for number, each in pairs]
+            self.weights.step(gradients, optimizer.rule(group, step))
 
 
 class RMSProp(CompiledOptimizer):

@@ -27,7 +27,7 @@ from orthobench.recurrence.cpu.build import source_hash
 from orthobench.recurrence.runtime import last_used
 from orthobench.spec import RunConfig
 from orthobench.store.result import CPU_SECONDS
-from orthobench.task import Batch, Batches, Task, seeded_generator
+from orthobench.task import Batches, Task, seeded_generator
 from orthobench.training.optimizers import learning_rate, make_optimizer, set_capturable, set_learning_rate
 
 if TYPE_CHECKING:
@@ -239,6 +239,7 @@ class Trainer:
                 f"{spec.task} carries the state from batch to batch, and {spec.model} has none that it takes back and "
                 "that begins with zeros: choose another task or model"
             )
+        self._parameters = list(self.model.parameters())
         self.groups = self.model.parameter_groups()
         self.optimizers = self._make_optimizers()
         self.batches = Batches(task, self.training, spec.seed, device)
@@ -412,10 +413,11 @@ class Trainer:
 
         All effects are on persistent tensors, so that a CUDA graph can repeat them.
         """
-        outputs, final_state = Batch(inputs, targets, lengths, positions).through(self.model, carried or None)
+        outputs, final_state = self.model(inputs, carried or None, lengths=lengths, positions=positions)
         loss = self.task.loss(outputs, targets)
         penalty = self.model.penalty()
-        self.model.zero_grad()
+        for parameter in self._parameters:
+            parameter.grad = None
         (loss if penalty is None else loss + penalty).backward()
         self._clip_gradients()
         with torch.no_grad():

@@ -18,6 +18,7 @@ from orthobench.recurrence import (
     Activation,
     GradientTrace,
     Kind,
+    Projection,
     cornn,
     diagonal_recurrence,
     gated_recurrence,
@@ -288,3 +289,26 @@ X, W, H = torch.zeros(3, 2, 4), torch.zeros(4, 4), torch.zeros(2, 4)
 def test_incompatible_shapes_are_refused(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_arguments_are_checked_also_after_others_have_fit() -> None:
+    """One tensor or parameter of a call that fitted before changes its shape, type or device."""
+    U, b, bias = torch.zeros(4, 5), torch.zeros(4), torch.zeros(4)
+    fitting: dict[str, Any] = {"u": torch.zeros(3, 2, 5), "U": U, "b": b, "W": W, "h": H, "bias": bias, "kind": TANH}
+
+    def run(**changes: Any) -> None:
+        each = {**fitting, **changes}
+        x = Projection(each["u"], each["U"], each["b"])
+        recurrence(x, each["W"], (each["h"],), None, each["kind"], each["bias"])
+
+    for _ in range(2):
+        run()
+        run(b=None)
+        run(bias=None)
+    for name in ("u", "U", "b", "W", "h", "bias"):
+        for changed in (fitting[name].double(), fitting[name].to("meta"), fitting[name][..., :-1]):
+            with pytest.raises(ValueError, match=r"fit|should be|float64|meta"):
+                run(**{name: changed})
+    with pytest.raises(ValueError, match="bias"):
+        run(kind=Activation(Kind.COMPLEX_MODRELU))
+    run()

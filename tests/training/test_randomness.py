@@ -7,7 +7,7 @@ import torch
 
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
-from orthobench.task import Batch, Batches
+from orthobench.task import Batch, Batches, seeded_generator
 from orthobench.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -41,7 +41,7 @@ class Numbers:
         return 12
 
     def batch(self, examples: torch.Tensor) -> Batch:
-        return Batch(examples, examples)
+        return Batch(examples.unsqueeze(0), examples)
 
 
 def orders(seed: int, epochs: int = 3, **settings: str) -> list[list[int]]:
@@ -50,7 +50,7 @@ def orders(seed: int, epochs: int = 3, **settings: str) -> list[list[int]]:
     task = config.task_class(config.task_settings, 0, CPU)
     task.train = Numbers()
     batches = Batches(task, config.training, seed, CPU)
-    numbers = torch.cat([batches.at(iteration).inputs for iteration in range(3 * epochs)])
+    numbers = torch.cat([batches.at(iteration).targets for iteration in range(3 * epochs)])
     return numbers.view(epochs, 12).tolist()
 
 
@@ -82,6 +82,27 @@ def test_order_does_not_depend_on_the_batches_before():
     expected = [whole.at(iteration).inputs.tolist() for iteration in range(9)]
     for iteration in (7, 1, 4):
         assert Batches(task, config.training, 5, CPU).at(iteration).inputs.tolist() == expected[iteration]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("adding", {}), ("group_word", {}), ("formal_language", {"language": "mod_arith_brackets"})],
+)
+def test_batches_drawn_together_are_those_drawn_alone(name, settings):
+    """512 sequences are drawn together: here five batches, of which an epoch ends with two."""
+    sizes = {"train_size": "750", "test_size": "5", "batch_size": "100", "shuffle": "true"}
+    config = resolve(CATALOG, name, "rnn", sizes | settings)
+    task = config.task_class(config.task_settings, 0, CPU)
+    batches, original, drawn = Batches(task, config.training, 5, CPU), task.train.batch, []
+    task.train.batch = lambda examples: drawn.append(examples) or original(examples)
+    for iteration in (0, 4, 5, 6, 7, 13, 1):
+        batch, (epoch, position) = batches.at(iteration), divmod(iteration, 7)
+        generator = seeded_generator(5, "order", epoch)
+        examples = torch.randperm(750, generator=generator)[100 * position : 100 * position + 100]
+        alone = original(examples)
+        for field in ("inputs", "targets", *(() if alone.lengths is None else ("lengths",))):
+            torch.testing.assert_close(getattr(batch, field), getattr(alone, field), rtol=0, atol=0)
+    assert [len(examples) for examples in drawn] == [500, 200, 500, 200, 500]
 
 
 def contents(task) -> list[torch.Tensor]:

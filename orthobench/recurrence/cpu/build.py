@@ -77,6 +77,12 @@ class Library(ctypes.CDLL):
         reasons: dict[str, str] = json.loads(ctypes.string_at(ctypes.addressof(start)))
         return reasons
 
+    @functools.cached_property
+    def lanes(self) -> int:
+        """The number of floats in a vector."""
+        lanes: int = self.vector_length()
+        return lanes
+
     def require(self, *names: str) -> None:
         """Check that the library has the functions that all operations need.
 

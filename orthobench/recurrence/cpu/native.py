@@ -23,6 +23,7 @@ _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than 
 _CACHED = 1 << 20  # bytes of a packed matrix that stays in a core's cache; a larger one is read once for all batch rows
 _FORWARD_ROWS, _BACKWARD_ROWS = 32, 25  # batch rows whose states of a few steps stay in a core's cache
 _FEW = 1 << 17  # weights, likewise
+_NUMBERS = frozenset({int, float, bool, type(None)})  # the types of most arguments that are no tensor
 _SUMS = 1 << 20  # bytes of all groups' weight gradients; with more, a backward block has half the rows
 
 _comparisons: Callable[[], dict[str, Callable[[], bool]]] = dict
@@ -73,16 +74,18 @@ def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
     """
     present = [each for each in tensors if each is not None]
     fit = all(each.is_cpu and each.dtype is torch.float32 and each.numel() for each in present)
-    return fit and _fits(layout, tensors) and not runtime.in_torch() and not why_unusable(name)
+    if not fit or runtime.in_torch():
+        return False
+    return _fits(layout, *[None if each is None else each.shape for each in tensors]) and not why_unusable(name)
 
 
-def _fits(layout: str, tensors: Sequence[Tensor | None]) -> bool:
-    """Return whether the tensors have the layout's shapes; see `serves`."""
+@functools.lru_cache(maxsize=1000)
+def _fits(layout: str, *shapes: tuple[int, ...] | None) -> bool:
+    """Return whether tensors of these shapes, or None, have the layout; see `serves`."""
     sizes: dict[str, Any] = {}
-    for axes, tensor in zip(_axes(layout), tensors, strict=True):
-        if tensor is None:
+    for axes, shape in zip(_axes(layout), shapes, strict=True):
+        if shape is None:
             continue
-        shape: tuple[int, ...] = tuple(tensor.shape)
         if axes[0][1] == "...":
             axes, leading = axes[1:], shape[: 1 - len(axes)]
             if sizes.setdefault("...", leading) != leading:
@@ -186,18 +189,16 @@ def problem(function: str, /, **fields: Any) -> ctypes.Structure:
     Raises:
         TypeError: a field is unknown, or the kernel would read or write other memory than a tensor's.
     """
-    struct = _struct_of(function)
-    known, result = signatures.fields(struct), signatures.structure(struct)()
-    for name, value in fields.items():
-        if value is not None or name not in known:
-            setattr(result, name, _passed(function, name, value, known))
-    return result
+    structure, known = _problem_of(function)
+    return structure(**_passed(function, known, fields))
 
 
 @functools.cache
-def _struct_of(function: str) -> str:
+def _problem_of(function: str) -> tuple[type[ctypes.Structure], dict[str, torch.dtype | None]]:
+    """Return the structure that a kernel takes, and the types of the tensors of its fields; None for a number."""
     (struct,) = (each.struct for each in signatures.signature(function).parameters.values() if each.struct)
-    return struct
+    known = {name: value.dtype for name, value in signatures.fields(struct).items()}
+    return signatures.structure(struct), known
 
 
 def bind(function: str, **arguments: Any) -> Callable[..., Any]:
@@ -206,34 +207,42 @@ def bind(function: str, **arguments: Any) -> Callable[..., Any]:
     Raises:
         TypeError: an argument is unknown, or the kernel would read or write other memory than a tensor's.
     """
-    known, kernel = signatures.signature(function).parameters, getattr(kernels(), function)
-    passed = {name: _passed(function, name, value, known) for name, value in arguments.items()}
-    names = [*known][2:]  # those after first and last
+    known, names = _parameters_of(function)
+    kernel, passed = getattr(kernels(), function), _passed(function, known, arguments)
 
     def run(first: int, last: int, **own: Any) -> Any:
-        values = passed | {name: _passed(function, name, value, known) for name, value in own.items()}
+        values = passed | _passed(function, known, own) if own else passed
         return kernel(first, last, *[values[name] for name in names])
 
     run.arguments = arguments  # type: ignore[attr-defined]  # keeps them alive while their addresses are used
     return run
 
 
-def _ordered(function: str, **arguments: int | None) -> list[int | None]:
-    """Put numbers and addresses, given by name, into the order of a C function's parameters."""
-    return [arguments[name] for name in signatures.signature(function).parameters]
+@functools.cache
+def _parameters_of(function: str) -> tuple[dict[str, torch.dtype | None], list[str]]:
+    """Return the types of the tensors of a function's parameters, and the names of those after first and last."""
+    known = {name: value.dtype for name, value in signatures.signature(function).parameters.items()}
+    return known, [*known][2:]
 
 
-def _passed(function: str, name: str, value: Any, known: Mapping[str, signatures.Value]) -> Any:
-    """Convert a value to the type that the C function or structure takes."""
-    if name not in known:
-        raise TypeError(f"{function} has no {name}")
-    dtype = known[name].dtype
-    if isinstance(value, Tensor):
-        if dtype is not None:
-            return pointer(value, dtype)
-    elif dtype is None or value is None:
-        return value
-    raise TypeError(f"{function} takes {'a tensor' if dtype else 'a number'} as {name}, not {type(value).__name__}")
+def _passed(function: str, known: Mapping[str, torch.dtype | None], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert values to the types that the C function or structure takes: numbers, addresses or None."""
+    passed = {}
+    for name, value in given.items():
+        dtype = known.get(name)
+        if value is None or dtype is None:
+            if name not in known:
+                raise TypeError(f"{function} has no {name}")
+            if type(value) not in _NUMBERS and isinstance(value, Tensor):
+                raise TypeError(f"{function} takes a number as {name}, not {type(value).__name__}")
+        elif not isinstance(value, Tensor):
+            raise TypeError(f"{function} takes a tensor as {name}, not {type(value).__name__}")
+        elif value.dtype is dtype and value.is_cpu and value.is_contiguous():
+            value = value.data_ptr()
+        else:
+            value = pointer(value, dtype)
+        passed[name] = value
+    return passed
 
 
 def loop(function: str, settings: Mapping[str, int | float] | None = None, /, **fields: Any) -> None:
@@ -273,20 +282,17 @@ def run_parts(function: str, parts: Sequence[tuple[int, int]], /, **fields: Any)
     Raises:
         MemoryError: the kernel does not have enough memory.
     """
-    kernel, passed = getattr(kernels(), function), problem(function, **fields)
+    kernel, passed = getattr(kernels(), function), ctypes.byref(problem(function, **fields))
     times: Any = fields.get("weight_time")
 
-    def task(first: int, last: int) -> Callable[[], None]:
-        def run() -> None:
-            if kernel(ctypes.byref(passed), first, last):
-                raise MemoryError(function)
-
-        return run
+    def run(first: int, last: int) -> None:
+        if kernel(passed, first, last):
+            raise MemoryError(function)
 
     name = runtime.FORWARD if function.endswith("_forward") else runtime.BACKWARD
     share = runtime.WEIGHT_GRADIENT, lambda: float(times[0] / times[1])
     with runtime.part(name) if times is None else runtime.divided(name, *share):
-        runtime.run_all([task(*part) for part in parts])
+        runtime.run_all([functools.partial(run, *part) for part in parts])
 
 
 def with_bias(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -308,11 +314,9 @@ def pack_transposed(weight: Tensor, gates: int = 1) -> Tensor:
 
 
 def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride: int, gates: int) -> Tensor:
-    library = kernels()
-    width = -(-n // library.vector_length()) * library.vector_length()
-    packed = runtime.take(width * gates * depth)
-    matrix = {"to": pointer(packed), "from": pointer(weight, strided=True), "sj": output_stride, "sk": input_stride}
-    library.pack(*_ordered("pack", n=n, depth=depth, gates=gates, **matrix))
+    packed = runtime.take(padded(n) * gates * depth)
+    address = pointer(weight, strided=True)
+    kernels().pack(packed.data_ptr(), address, n, depth, output_stride, input_stride, gates)
     return packed
 
 
@@ -320,9 +324,9 @@ def linear(rows: Tensor, packed: Tensor, bias: Tensor | None, out: Tensor) -> Te
     """Fill `out` `[..., n]` with rows W^T + b, for contiguous rows `[..., depth]`; W is packed; b is `[n]` or None."""
     depth, n = rows.shape[-1], out.shape[-1]
     count = rows.numel() // depth
-    kernel = bind("linear", total=count, depth=depth, n=n, a=rows, packed=packed, bias=bias, out=out)
+    arguments = count, depth, n, pointer(rows), pointer(packed), pointer(bias), pointer(out)
     parts = runtime.ranges(count, torch.get_num_threads() if count * depth * n > _SMALL else 1)
-    runtime.run_all([functools.partial(kernel, *part) for part in parts])
+    runtime.run_all([functools.partial(kernels().linear, *part, *arguments) for part in parts])
     return out
 
 
@@ -347,26 +351,22 @@ def outer_sums(dz: Tensor, states: Tensor, initial: Tensor | None, inputs: Tenso
     n, m, rows = states.shape[-1], 0 if inputs is None else inputs.shape[-1], steps * batch
     row_length = dz.stride(1) if batch > 1 else dz.stride(0)  # the stride of an axis of length 1 is arbitrary
     by_columns = not fits_cache(width, n + m)
-    columns = runtime.ranges(width, torch.get_num_threads() if by_columns else 1)
     segments = runtime.ranges(rows, 1 if by_columns else min(16, max(1, rows * width * n // _SMALL)))
-    parts = dz.new_empty(len(segments), width, padded(n + m))
+    columns, length = runtime.ranges(width, torch.get_num_threads() if by_columns else 1), padded(n + m)
+    parts = dz.new_empty(len(segments), width, length)
     shift = 0 if initial is None else batch
+    left, right, out = pointer(dz, strided=True), (pointer(states), pointer(initial), pointer(inputs)), pointer(parts)
+    assert left is not None
+    assert out is not None
 
-    def task(part: Tensor, first: int, last: int, start: int, stop: int) -> Callable[[], None]:
-        source, target = dz[..., start:stop], part[start:stop]
+    def run(part: int, first: int, last: int, start: int, stop: int) -> None:
+        source, target = left + 4 * start, out + 4 * (part * width + start) * length
+        sizes = first, last, shift, stop - start, n, m
+        if library.weight_gradient(*sizes, source, row_length, *right, target):
+            raise MemoryError("weight_gradient")
 
-        def run() -> None:
-            sizes = {"first": first, "last": last, "batch": shift, "width": stop - start, "n": n, "m": m}
-            left = {"dz": pointer(source, strided=True), "ldz": row_length, "out": pointer(target, strided=True)}
-            right = {"states": pointer(states), "initial": pointer(initial), "inputs": pointer(inputs)}
-            if library.weight_gradient(*_ordered("weight_gradient", **sizes, **left, **right)):
-                raise MemoryError("weight_gradient")
-
-        return run
-
-    runtime.run_all(
-        [task(part, *rows_, *cols) for part, rows_ in zip(parts, segments, strict=True) for cols in columns]
-    )
+    tasks = [(part, *segment, *each) for part, segment in enumerate(segments) for each in columns]
+    runtime.run_all([functools.partial(run, *task) for task in tasks])
     return joined_sums(parts)
 
 
@@ -377,7 +377,7 @@ def fits_cache(width: int, columns: int) -> bool:
 
 def padded(columns: int) -> int:
     """Return the columns rounded up to whole vectors."""
-    lanes: int = kernels().vector_length()
+    lanes = kernels().lanes
     return -(-columns // lanes) * lanes
 
 
@@ -388,7 +388,7 @@ def row_groups(batch: int) -> int:
 
 def joined_sums(parts: Tensor) -> Tensor:
     """Return the sum of the parts' weight gradients `[parts, width, columns]`, always in the same order."""
-    return parts[0] if len(parts) == 1 else total(parts)
+    return parts[0] if parts.shape[0] == 1 else total(parts)
 
 
 def total(per_row: Tensor) -> Tensor:
@@ -407,7 +407,7 @@ def shifted_skew(upper: Tensor, n: int) -> Tensor:
 
 def cayley_weight(inverse: Tensor, signs: Tensor) -> tuple[Tensor, Tensor]:
     """Return W = (2 M - I) D and M^T, `[n, n]` in float32, from M in float64 and the signs of D `[n]`."""
-    n = len(inverse)
+    n = inverse.shape[0]
     weight, kept = runtime.take(n, n), runtime.take(n, n)
     address = pointer(inverse, torch.float64, strided=True)
     kernels().cayley_weight(n, *inverse.stride(), address, pointer(signs), pointer(weight), pointer(kept))
@@ -416,7 +416,7 @@ def cayley_weight(inverse: Tensor, signs: Tensor) -> tuple[Tensor, Tensor]:
 
 def cayley_gradient(gradient: Tensor, kept: Tensor, signs: Tensor) -> Tensor:
     """Return the entries of dL/dA = V^T - V above the diagonal, V = 2 M^T G D M^T, from G = dL/dW `[n, n]` and M^T."""
-    library, n = kernels(), len(kept)
+    library, n = kernels(), kept.shape[0]
     size, upper = padded(n) * n, kept.new_empty(n * (n - 1) // 2)
     memory = runtime.take(4, size)
     start, left = memory.data_ptr(), pointer(kept)
@@ -466,9 +466,7 @@ class Weights:
         for entry, gradient in zip(self._entries, gradients, strict=True):
             entry.size, entry.g = (0, None) if gradient is None else (gradient.numel(), gradient.data_ptr())
             total += entry.size
-        library, rule = kernels(), signatures.structure("rule")(kept=1, divisor=1, keep=1)
-        for name, number in numbers.items():
-            setattr(rule, name, number)
+        library, rule = kernels(), signatures.structure("rule")(**{"kept": 1, "divisor": 1, "keep": 1, **numbers})
         parts = runtime.ranges(total, torch.get_num_threads() if total > _FEW else 1)
         flush = library.flushes_denormals() if len(parts) > 1 else 0
         arguments = flush, self._passed, ctypes.byref(rule), pointer(self._roots)

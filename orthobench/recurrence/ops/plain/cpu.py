@@ -56,8 +56,8 @@ class Recurrence(Kernel):
         fields |= {"bias": bias, "h0": arguments.state[0], "h": h, "saved": saved}
         y = []
         if (output_weight := arguments.parameters.get("output_weight")) is not None:
-            y = [runtime.take(*h.shape[:2], len(output_weight))]
-            fields |= {"outputs": len(output_weight), "packed_outputs": native.pack(output_weight), "y": y[0]}
+            y = [runtime.take(*h.shape[:2], output_weight.shape[0])]
+            fields |= {"outputs": output_weight.shape[0], "packed_outputs": native.pack(output_weight), "y": y[0]}
             fields |= {"output_bias": arguments.parameters["output_bias"]}
         native.loop("recurrence_forward", settings, packed=native.pack(arguments.weight), **fields)
         return (h,), (saved, fields.get("u")), *y
