@@ -115,13 +115,15 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
     """Say how well the distinguishability ratio predicts the horizon."""
     if not runs:
         return []
-    fitted = [run.horizon for run in runs if run.horizon.fits]
+    predicted = [run.horizon for run in runs if run.horizon.is_predicted]
+    fitted = [horizon for horizon in predicted if horizon.fits]
     loses = [horizon for horizon in fitted if horizon.loses]
     both = sum(not horizon.is_predicted_inside and not horizon.loses for horizon in fitted)
-    correlation = log_correlation([horizon for horizon in loses if horizon.is_predicted_inside])
     sentences = [
-        f"{len(runs)} runs have the probe `error_control`, and {len(fitted)} of them fit the lengths of training.",
-        f"Of these, {len(loses)} lose the state before the longest test, and {both} keep it as the ratio predicts.",
+        f"{len(runs)} runs have the probe `error_control`. In {len(runs) - len(predicted)} of them, the decoder reads "
+        "a state of the training sequences wrong on average. There the ratio predicts nothing, and they are left out.",
+        f"Of the other {len(predicted)} runs, {len(fitted)} fit the lengths of training. {len(loses)} of these lose "
+        f"the state before the longest test, and {both} keep it as the ratio predicts.",
     ]
     if loses:
         ratios = [horizon.shown(horizon.predicted) / horizon.shown(horizon.measured) for horizon in loses]
@@ -130,14 +132,12 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
             f"Where a run loses it, the predicted horizon is {median(ratios):.2g} times the measured one (median), "
             f"and within a factor of two for {near} of {len(loses)}."
         )
+    within = [each for each in predicted if each.is_predicted_inside and isfinite(each.measured)]
+    correlation = log_correlation(within)
     if correlation is not None:
-        sentences.append(f"Where both lie within the tests, their logarithms have a correlation of {correlation:.2f}.")
-    within = [each for each in (run.horizon for run in runs) if each.is_predicted_inside and isfinite(each.measured)]
-    over_all = log_correlation(within)
-    if over_all is not None:
         sentences.append(
-            f"Over all {len(within)} runs with both horizons within the tests, also those that do not fit all lengths "
-            f"of training, it is {over_all:.2f}."
+            f"Over the {len(within)} runs with both horizons within the tests, also those that do not fit all lengths "
+            f"of training, their logarithms have a correlation of {correlation:.2f}."
         )
     longest = max(run.horizon.trained for run in runs)
     return [
@@ -154,8 +154,8 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
         " ".join(sentences),
         *(f"![{FIGURES[name]}](findings-{name}.svg)" for name in pictures),
         "Each cell has the predicted and the measured horizon, each of the median seed. *beyond*: the horizon lies "
-        f"beyond the longest test. A model whose measured horizon is below {longest:.0f} does not fit all lengths of "
-        "training.",
+        "beyond the longest test; *none*: the ratio predicts none. A model whose measured horizon is below "
+        f"{longest:.0f} does not fit all lengths of training.",
         _horizon_table(runs),
         fenced("orthobench run group_word gru -s group=S3 -s probes=error_control"),
     ]
@@ -171,8 +171,9 @@ def _horizon_table(runs: Sequence[Tracked]) -> str:
     def cell(own: Sequence[Horizon]) -> str:
         if not own:
             return "–"
-        middle = (median_low(one.predicted for one in own), median_low(one.measured for one in own))
-        return ", ".join(map(_length, middle))
+        predicted = [one.predicted for one in own if one.is_predicted]
+        first = _length(median_low(predicted)) if predicted else "none"
+        return f"{first}, {_length(median_low(one.measured for one in own))}"
 
     def reach(own: dict[str, list[Horizon]]) -> float:
         return sum(min(median_low(one.measured for one in each), each[0].longest) for each in own.values())

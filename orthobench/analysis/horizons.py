@@ -25,6 +25,8 @@ class Horizon:
         measured: the greatest length up to which the decoder reads the states. Both are infinite if no test is longer.
         longest: the longest test length.
         trained: the longest training length.
+        threshold: the ratio up to which the decoder reads the states of the training sequences; 0 if it reads one of
+            them wrong on average, so that the ratio predicts nothing.
     """
 
     run: int
@@ -33,6 +35,7 @@ class Horizon:
     measured: float
     longest: float
     trained: float
+    threshold: float = math.inf
 
     @property
     def fits(self) -> bool:
@@ -45,9 +48,14 @@ class Horizon:
         return self.fits and math.isfinite(self.measured)
 
     @property
+    def is_predicted(self) -> bool:
+        """Whether the ratio predicts a horizon."""
+        return self.threshold > 0
+
+    @property
     def is_predicted_inside(self) -> bool:
-        """Whether the predicted horizon lies before the longest test."""
-        return math.isfinite(self.predicted)
+        """Whether the ratio predicts a horizon before the longest test."""
+        return self.is_predicted and math.isfinite(self.predicted)
 
     def shown(self, horizon: float) -> float:
         """Return one of the two horizons, at most the longest test length and at least 1."""
@@ -56,8 +64,9 @@ class Horizon:
 
 def horizons(variant: VariantData) -> list[Horizon]:
     """Return the horizons of the finished runs that have them, at the end of training."""
-    predicted, measured = (
-        variant.series_of_runs("probe", f"{PROBE}/{name}_horizon") for name in ("predicted", "measured")
+    predicted, measured, threshold = (
+        variant.series_of_runs("probe", f"{PROBE}/{name}")
+        for name in ("predicted_horizon", "measured_horizon", "threshold")
     )
     trained = trained_range(variant)
     if trained is None:
@@ -73,9 +82,10 @@ def horizons(variant: VariantData) -> list[Horizon]:
             float(measured[run.id].iloc[-1]),
             longest[run.id],
             trained[1],
+            float(threshold[run.id].iloc[-1]),
         )
         for run in variant.finished
-        if run.id in predicted and run.id in measured and run.id in longest
+        if run.id in predicted and run.id in measured and run.id in threshold and run.id in longest
     ]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
+from orthobench.errors import counted
 from orthobench.reporting.drawing import empty_figure
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn
@@ -56,8 +57,9 @@ def tracking_figures(conditions: Sequence[tuple[str, Condition]]) -> Drawn:
     runs = tracked_runs(conditions)
     if not runs:
         return {}
-    drawn: Drawn = {
-        "horizons": (_predicted_words(runs), _predicted(runs)),
+    predicted = [run for run in runs if run.horizon.is_predicted]
+    drawn: Drawn = {"horizons": (_predicted_words(runs), _predicted(predicted))} if predicted else {}
+    drawn |= {
         "families": (f"Measured horizon by family, one point for each run. {FILLED}", _by_family(runs)),
     }
     lowest = {id(run): value for run in runs if (value := lowest_eigenvalue(run.variant, run.horizon.run)) is not None}
@@ -98,6 +100,9 @@ def _predicted_words(runs: Sequence[Tracked]) -> str:
         "one, where the decoder reads fewer than 90 % of the states, counted from chance to 1: one point for each run. "
         f"Outermost points: beyond the longest test. {FILLED}"
     )
+    silent = sum(not run.horizon.is_predicted for run in runs)
+    if silent:
+        words += f" Left out: {counted(silent, 'run')} whose decoder reads a state wrong already in training."
     correlation = log_correlation(inside)
     if correlation is not None:
         words += f" Correlation of the logarithms over the {len(inside)} runs that fit, with both horizons within the "

@@ -63,6 +63,16 @@ def test_correlation_leaves_out_runs_beyond_the_tests_and_runs_that_do_not_fit()
     )
 
 
+def test_runs_that_predict_nothing_are_in_no_figure_of_predictions():
+    """With a threshold of 0 the predicted horizon is where the ratio leaves 0."""
+    figures = drawn(variant("lru", (64.0, 60.0)), variant("scornn", (1.0, 20.0), threshold=0.0))
+    words, figure = figures["horizons"]
+    assert points(figure) == [("linear", "circle", 64, 60)]
+    assert "Left out: 1 run whose decoder" in words
+    assert len(points(figures["families"][1])) == 2
+    assert "horizons" not in drawn(variant("scornn", (1.0, 20.0), threshold=0.0))
+
+
 def test_correlation_is_of_logarithms():
     pairs = [Horizon(0, 0, predicted, predicted**2, 1e9, 1) for predicted in (2.0, 30.0, 400.0)]
     assert log_correlation(pairs) == pytest.approx(1)

@@ -39,7 +39,9 @@ def variant(
     return SimpleNamespace(run=run, runs=runs, finished=runs, traces=traces, label=label, cache={})
 
 
-def with_horizons(model: str, *pairs: tuple[float, float], lowest: float | None = None) -> SimpleNamespace:
+def with_horizons(
+    model: str, *pairs: tuple[float, float], lowest: float | None = None, threshold: float = 0.5
+) -> SimpleNamespace:
     """A variant whose seeds have these predicted and measured horizons, after training at lengths up to 20."""
     runs = [SimpleNamespace(id=10 * len(model) + seed, seed=seed, model=model) for seed in range(len(pairs))]
     named = {"predicted": 0, "measured": 1}
@@ -49,6 +51,7 @@ def with_horizons(model: str, *pairs: tuple[float, float], lowest: float | None 
         }
         for name, at in named.items()
     }
+    series["error_control/threshold"] = {run.id: pd.Series([0.0, threshold], index=[0, 9]) for run in runs}
     rows = [(run.id, "error_control/lengths", 0, 9, [10.0, LONGEST]) for run in runs]
     rows += [(run.id, "by_length/trained", 0, 9, [1.0, 20.0]) for run in runs]
     if lowest is not None:
