@@ -29,7 +29,7 @@ from torch.nn.functional import silu, softplus
 
 from orthobench.matrices.initial import as_parameter, torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, decaying_memory, head_norm, project, read_memory
+from orthobench.recurrence import GradientTrace, decaying_memory, project, read_memory, turned_heads
 
 from ._heads import HeadsSettings
 
@@ -135,12 +135,12 @@ class Mamba3(Model):
         # The memory also has the part that the next step will write of this input, which the outputs do not read.
         if reads:
             query = self.turned(queries, self.read_norm, self.read_bias, angles)
-            x = torch.cat((query.flatten(-2), written, value), dim=-1)
-            y, (memory,) = decaying_memory(x, log_decay, (memory,), trace, heads, size)
+            weight = torch.cat((log_decay, query.flatten(-2), written), dim=-1)
+            y, (memory,) = decaying_memory(value, weight, (memory,), trace, heads, size)
             own = self.feedthrough - coming * (query * key).sum(-1)
         else:
-            x = torch.cat((written, value), dim=-1)
-            _, (memory,) = decaying_memory(x, log_decay, (memory,), trace, heads, size, reads=False)
+            weight = torch.cat((log_decay, written), dim=-1)
+            _, (memory,) = decaying_memory(value, weight, (memory,), trace, heads, size, reads=False)
             inputs = inputs[-1:]
             rows = slice(size, 2 * size)
             query = self.turned(
@@ -154,14 +154,7 @@ class Mamba3(Model):
 
     def turned(self, features: Tensor, norm: Tensor, bias: Tensor, angles: Tensor) -> Tensor:
         """Return B or C `[T, B, heads, N]` from B' or C' `[T, B, N]` and the angles `[T, B, heads, angles]`."""
-        vectors = head_norm(features, norm, _NORM_EPSILON)[..., None, :] + bias
-        if not self.settings.angles:
-            return vectors
-        turning, still = vectors.split((2 * angles.shape[-1], vectors.shape[-1] - 2 * angles.shape[-1]), dim=-1)
-        first, second = turning.unflatten(-1, (-1, 2)).unbind(-1)
-        cosine, sine = angles.cos(), angles.sin()
-        pairs = torch.stack((cosine * first - sine * second, sine * first + cosine * second), dim=-1)
-        return torch.cat((pairs.flatten(-2), still), dim=-1)
+        return turned_heads(features, norm, bias, angles, _NORM_EPSILON)
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         return outputs[-1] if self.signature.readout == "last" else outputs

@@ -9,6 +9,8 @@ f and g have one hidden layer of 2n features with GELU. The state starts as (1, 
 is one again, so n states of an automaton fit into n units. A. Terzić, N. Menet, M. Hersche, T. Hofmann, A. Rahimi,
 "Structured Sparse Transition Matrices to Enable State Tracking in State-Space Models", NeurIPS 2025.
 
+P_t and d_t are computed once for each different input, of which symbols and pixels have few.
+
 The program (`state_tracking_PyTorch/models/pdssm.py`) has one 1 in each row and multiplies by d_t from the left, as
 here. The paper has one in each column and multiplies from the right (D-66). A_k starts as N(0, 1 / n), both parts of B
 as N(0, 1 / 2n), other maps as torch's Linear. The program adds D o x_t to o_t and normalises the sum, which a block
@@ -26,7 +28,7 @@ from torch.nn.functional import gelu
 
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, Signature, State
-from orthobench.recurrence import GradientTrace, one_hot_recurrence, project
+from orthobench.recurrence import GradientTrace, distinct_inputs, one_hot_recurrence, project
 
 
 class PDSSMSettings(ModelSettings):
@@ -43,7 +45,7 @@ class PDSSM(Model):
     family = "linear"
     learns = Learns("adding", 0.4)
     step_matrices = ()
-    cost = "M_t has n^2 entries of 8 terms for every step and sequence, whose softmax the gradient needs"
+    cost = "M_t has n^2 entries of 8 terms for every different input, whose softmax the gradient needs"
     Settings = PDSSMSettings
 
     def __init__(self, settings: PDSSMSettings, signature: Signature, generator: torch.Generator) -> None:
@@ -78,19 +80,19 @@ class PDSSM(Model):
         return (torch.cat((torch.ones_like(start[:, :1]), start[:, 1:]), dim=-1),)
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        h, (final,) = one_hot_recurrence(
-            project(inputs, self.input_weight), self.transitions(inputs), state, trace, self.dictionary
-        )
+        distinct, places = distinct_inputs(inputs)
+        x, transitions = project(inputs, self.input_weight), self.transitions(distinct)
+        h, (final,) = one_hot_recurrence(x, places, state, trace, self.dictionary, transitions)
         read = final[None] if self.signature.readout == "last" else h
         return project(read, self.state_weight, self.state_bias), (final,)
 
     def transitions(self, inputs: Tensor) -> Tensor:
-        """Return s and d of each step, `[T, B, dictionary_size + 2n]`, the parts of d next to each other."""
+        """Return s and d of each input `[U, 1, m]`, `[U, dictionary_size + 2n]`, the parts of d next to each other."""
         sizes, phases = gelu(project(inputs, self.inner_weight, self.inner_bias)).chunk(2, dim=-1)
         size = project(sizes, self.size_weight, self.size_bias).sigmoid()
         phase = 2 * math.pi * project(phases, self.phase_weight, self.phase_bias).sigmoid()
         factors = torch.stack((size * phase.cos(), size * phase.sin()), dim=-1).flatten(-2)
-        return torch.cat((project(inputs, self.selection_weight).softmax(-1), factors), dim=-1)
+        return torch.cat((project(inputs, self.selection_weight).softmax(-1), factors), dim=-1)[:, 0]
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         return outputs[-1] if self.signature.readout == "last" else outputs

@@ -30,7 +30,7 @@ from torch.nn.functional import group_norm
 
 from orthobench.matrices.initial import as_parameter, torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, project, rwkv7, written_keys
+from orthobench.recurrence import GradientTrace, add_to_first, project, rwkv7, written_keys
 
 from ._heads import HeadsSettings
 
@@ -143,8 +143,7 @@ class RWKV7(Model):
             """Return features that read two inputs `[T, B, rows]`; `before` is added to those of the first step."""
             previous = torch.cat((torch.zeros_like(inputs[:1]), inputs[:-1]))
             features = project(torch.cat((inputs, previous), dim=-1), torch.cat((now[rows], earlier[rows]), dim=1))
-            first = torch.zeros(1, dtype=torch.int64, device=inputs.device)
-            return features.index_add(0, first, before[None, :, rows])
+            return add_to_first(features, before[:, rows])
 
         x, weight = mixed(inputs, slice(0 if reads else n, 3 * n)), self.coefficients(mixed(inputs, low))
         y, (memory,) = rwkv7(

@@ -17,7 +17,7 @@ from orthobench.model import Model, Signature
 from orthobench.task import Batch
 from orthobench.training.optimizers import make_optimizer
 
-BATCH, STEPS, PIXELS, CLASSES = 50, 784, 1, 10
+BATCH, STEPS, PIXELS, CLASSES, LEVELS = 50, 784, 1, 10, 256
 PER_EPOCH = 55_000 // BATCH
 COMMON = 128
 """The hidden size for comparing all models; some of them need a power of two."""
@@ -79,11 +79,11 @@ class ModelStep:
 
 
 def step_on_noise(model_class: Any, device: torch.device, hidden_size: int, steps: int) -> ModelStep:
-    """Return a step of a model on noise in the images' shape."""
+    """Return a step of a model on noise in the images' shape and grey levels."""
     generator = Generator().manual_seed(SEED)
     settings = model_class.Settings.read({"hidden_size": hidden_size})
     model = model_class(settings, Signature(PIXELS, CLASSES, "last"), generator).to(device)
-    inputs = torch.rand(steps, BATCH, PIXELS, generator=generator).to(device)
+    inputs = (torch.randint(LEVELS, (steps, BATCH, PIXELS), generator=generator) / (LEVELS - 1)).to(device)
     classes = torch.randint(CLASSES, (BATCH,), generator=generator).to(device)
     return ModelStep(model, Batch(inputs, classes), cross_entropy)
 

@@ -2,7 +2,7 @@
 
 Each folder of `ops` declares an operation, which is also its definition, and contains its kernels. `cpu` and `cuda`
 hold the code that kernels share, and `operation` chooses between them. Other modules are passes over all steps:
-`projection`, `convolution`, `pointwise`, `normalization`, `head_normalization` and `entropy`.
+`projection`, `convolution`, `pointwise`, `normalization`, `head_normalization`, `rotation` and `entropy`.
 
 An operation is called as `h, state = recurrence(x, weight, state, trace, ...)`; see `Operation.__call__`.
 """
@@ -28,7 +28,7 @@ from orthobench.recurrence.call import (
     State,
 )
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.projection import Read, project, reading, unread
+from orthobench.recurrence.projection import Read, add_to_first, project, reading, unread
 from orthobench.recurrence.runtime import BACKENDS, BackendError, last_used, set_backend, use_backend
 
 if TYPE_CHECKING:
@@ -46,13 +46,14 @@ if TYPE_CHECKING:
     from orthobench.recurrence.ops.memories import decaying_memory, rwkv7, written_keys
     from orthobench.recurrence.ops.minimal import min_gru, min_lstm
     from orthobench.recurrence.ops.mlstm import mlstm, read_memories
-    from orthobench.recurrence.ops.one_hot import one_hot_recurrence
+    from orthobench.recurrence.ops.one_hot import distinct_inputs, one_hot_recurrence
     from orthobench.recurrence.ops.oscillators import oscillators
     from orthobench.recurrence.ops.plain import gated_recurrence, lipschitz, recurrence
     from orthobench.recurrence.ops.selective import selective_scan
     from orthobench.recurrence.ops.selective.gate import gated_scan
     from orthobench.recurrence.ops.slstm import slstm, spread_heads
     from orthobench.recurrence.pointwise import gated_sum, skip_gelu
+    from orthobench.recurrence.rotation import turned_heads
 
 __all__ = [
     "BACKENDS",
@@ -70,11 +71,13 @@ __all__ = [
     "Projection",
     "Read",
     "State",
+    "add_to_first",
     "cornn",
     "cross_entropy",
     "decaying_memory",
     "delta_rule",
     "diagonal_recurrence",
+    "distinct_inputs",
     "gated_recurrence",
     "gated_scan",
     "gated_sum",
@@ -103,6 +106,7 @@ __all__ = [
     "skip_gelu",
     "slstm",
     "spread_heads",
+    "turned_heads",
     "unit",
     "unread",
     "use_backend",
@@ -124,13 +128,14 @@ MODULES = {
     "ops.memories": ("decaying_memory", "rwkv7", "written_keys"),
     "ops.minimal": ("min_gru", "min_lstm"),
     "ops.mlstm": ("mlstm", "read_memories"),
-    "ops.one_hot": ("one_hot_recurrence",),
+    "ops.one_hot": ("distinct_inputs", "one_hot_recurrence"),
     "ops.oscillators": ("oscillators",),
     "ops.plain": ("gated_recurrence", "lipschitz", "recurrence"),
     "ops.selective": ("selective_scan",),
     "ops.selective.gate": ("gated_scan",),
     "ops.slstm": ("slstm", "spread_heads"),
     "pointwise": ("gated_sum", "skip_gelu"),
+    "rotation": ("turned_heads",),
 }
 """The names that are imported on first use, because a model needs few of them, by the module that defines them."""
 

@@ -50,9 +50,11 @@ def evaluate(
     leaves = dict(
         zip(("x", "W", *(f"{name}0" for name in operation.states), *names), (x, weight, *others), strict=True)
     )
-    gradients = torch.autograd.grad([*results.values()], [*leaves.values()], directions, retain_graph=not traced)
+    unused = {"allow_unused": True, "materialize_grads": True}  # the weight may be numbers of rows
+    by = [*leaves.values()]
+    gradients = torch.autograd.grad([*results.values()], by, directions, retain_graph=not traced, **unused)
     # A loss of only the final state may take another path through the kernels. It would fill a trace a second time.
-    ends = () if traced else torch.autograd.grad(final, [*leaves.values()], directions[1:])
+    ends = () if traced else torch.autograd.grad(final, by, directions[1:], **unused)
     return {
         **{name: result.detach() for name, result in results.items()},
         **{f"gradient of {name}": gradient for name, gradient in zip(leaves, gradients, strict=True)},

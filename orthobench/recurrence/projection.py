@@ -79,6 +79,32 @@ class _Project(Function):
         return dinputs, sums[:, :m].contiguous(), sums[:, m].contiguous() if ctx.has_bias else None
 
 
+def add_to_first(x: Tensor, addend: Tensor) -> Tensor:
+    """Return x with an addend for its first step; on the CPU the memory of x becomes that of the result.
+
+    Args:
+        x: `[T, B, n]`, which nothing else reads.
+        addend: `[B, n]`.
+    """
+    if not native.serves("project", "T B n, B n", x, addend):
+        return x.index_add(0, torch.zeros(1, dtype=torch.int64, device=x.device), addend[None])
+    result: Tensor = _AddToFirst.apply(x, addend)
+    return result
+
+
+class _AddToFirst(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, addend: Tensor) -> Tensor:
+        x = x.detach()  # an alias, because autograd lets nothing change a tensor that is a view
+        x[0] += addend
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        return gradient, gradient[0]
+
+
 def product(left: Tensor, right: Tensor) -> Tensor:
     """Return left right `[p, r]`, for use in hand-written gradients, because it has no derivative itself.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 from support.models import assert_kernels_are_the_definition, make
 from torch import Tensor
 from torch.nn.functional import gelu
+
+from orthobench.recurrence import distinct_inputs
 
 
 def transcribed(model: Any, inputs: Tensor) -> Tensor:
@@ -95,6 +98,35 @@ def test_state_starts_at_the_first_unit_and_is_carried_on() -> None:
 
 def test_kernels_match_the_reference() -> None:
     assert_kernels_are_the_definition(make("pd_ssm", inputs=3, hidden_size=18, readout="all"), steps=20)
+
+
+@pytest.mark.parametrize("symbols", [2, 5])
+def test_repeated_inputs_have_the_gradients_of_a_transcription(symbols: int) -> None:
+    """Steps with the same symbol share their transition, in C and in the reference."""
+    model = make("pd_ssm", inputs=3, hidden_size=18, readout="all", dictionary_size=3)
+    generator = torch.Generator().manual_seed(3)
+    words = torch.randint(symbols, (40, 2), generator=generator)
+    inputs = torch.randn(symbols, 3, generator=generator)[words]
+    distinct, places = distinct_inputs(inputs)
+    assert len(distinct) == symbols
+    assert torch.equal(distinct[places[..., 0].long(), 0], inputs)
+    double = copy.deepcopy(model).double()
+    expected = transcribed(double, inputs.double())
+    wanted = torch.autograd.grad(expected.square().sum(), [*double.parameters()])
+    for each, tolerance in ((model, 1e-4), (double, 1e-8)):
+        outputs, _ = each(inputs.to(each.dictionary.dtype))
+        torch.testing.assert_close(outputs.double(), expected, rtol=tolerance, atol=tolerance)
+        gradients = torch.autograd.grad(outputs.square().sum(), [*each.parameters()])
+        for one, other in zip(gradients, wanted, strict=True):
+            assert float((one.double() - other).norm()) < tolerance * float(other.norm())
+
+
+def test_inputs_that_differ_or_need_a_gradient_are_kept() -> None:
+    inputs = torch.randn(7, 2, 3, generator=torch.Generator().manual_seed(4))
+    for each in (inputs, inputs[:1].expand(7, 2, 3).clone().requires_grad_()):
+        distinct, places = distinct_inputs(each)
+        assert torch.equal(distinct[:, 0], each.flatten(0, 1))
+        assert places.flatten().tolist() == [*range(14)]
 
 
 def test_starts_match_the_program() -> None:

@@ -26,7 +26,7 @@ PARTS = ["output", "weight", "x", "state"]
 
 
 def plant(kernel: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a kernel return a wrong output, or a wrong gradient of its weight, its inputs or its state."""
+    """Let a kernel return a wrong output, or a wrong gradient of its weight (else its vectors), inputs or state."""
     forward, backward = kernel.forward, kernel.backward
 
     def wrong_forward(x: torch.Tensor, arguments: Any, keep: bool) -> Any:
@@ -35,8 +35,10 @@ def plant(kernel: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def wrong_backward(arguments: Any, tape: Any) -> Gradients:
         gradients = backward(arguments, tape)
-        assert gradients.weight is not None
         match part:
+            case "weight" if gradients.weight is None:
+                wrong = {name: None if each is None else each * 1.001 for name, each in gradients.parameters.items()}
+                return replace(gradients, parameters=wrong)
             case "weight":
                 return replace(gradients, weight=gradients.weight * 1.001)
             case "x":
@@ -70,7 +72,16 @@ def test_wrong_kernel_fails_no_other_comparison(name: str, part: str, monkeypatc
 
 
 def test_comparison_covers_every_c_kernel() -> None:
-    others = {"project", "readout", "cross_entropy", "head_norm", "layer_norm", "optimiser", "pointwise"}
+    others = {
+        "project",
+        "readout",
+        "cross_entropy",
+        "head_norm",
+        "layer_norm",
+        "optimiser",
+        "pointwise",
+        "turned_heads",
+    }
     assert comparison.comparisons().keys() == KERNELS.keys() | others | {"scaled_cayley", "short_convolution"}
 
 
@@ -78,7 +89,7 @@ def test_comparison_detects_wrong_gradients_of_vectors(monkeypatch: pytest.Monke
     total = native.total
     monkeypatch.setattr(native, "total", lambda rows: total(rows) * (1.001 if rows.dim() == 2 else 1))
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
-    others = {"recurrence", "gru", "head_norm", "pointwise", "selective_scan", "short_convolution"}
+    others = {"recurrence", "gru", "head_norm", "pointwise", "selective_scan", "short_convolution", "turned_heads"}
     assert failed == others | MEMORIES | INDEPENDENT
 
 
@@ -97,6 +108,7 @@ def test_comparison_detects_a_wrong_weight_product(monkeypatch: pytest.MonkeyPat
         "scaled_cayley",
         "selective_scan",
         "short_convolution",
+        "turned_heads",
     }
     assert failed == set(comparison.comparisons()) - INDEPENDENT - MEMORIES - others
 

@@ -22,8 +22,10 @@ from orthobench.recurrence import (
     project,
     reading,
     recurrence,
+    rotation,
     short_convolution,
     skip_gelu,
+    turned_heads,
     use_backend,
 )
 from orthobench.recurrence.cpu import native
@@ -71,6 +73,8 @@ WRONG: dict[str, Callable[[], Tensor]] = {
     "head_norm, gate": lambda: head_norm(normal(4, 2, 6), normal(3), 1e-5, normal(4, 2, 5)),
     "head_norm, gate's rows": lambda: head_norm(normal(4, 2, 6), normal(3), 1e-5, Projection(u, normal(5, 3))),
     "head_norm, gate's columns": lambda: head_norm(normal(4, 2, 6), normal(3), 1e-5, Projection(u, normal(6, 2))),
+    "turned_heads, heads": lambda: turned_heads(u, normal(3), normal(2, 3), normal(4, 2, 5, 1), 0.1),
+    "turned_heads, pairs": lambda: turned_heads(u, normal(3), normal(2, 3), normal(4, 2, 2, 2), 0.1),
     "gated_scan, skip": lambda: scan(normal(4), Projection(u, normal(5, 3))),
     "gated_scan, gate's rows": lambda: scan(normal(5), Projection(u, normal(6, 3))),
     "gated_scan, gate's columns": lambda: scan(normal(5), Projection(u, normal(5, 2))),
@@ -153,6 +157,11 @@ PASSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], list[tuple
         lambda y, weight, u, U: head_norm(y, weight, 0.1, Projection(u.detach(), U)),
         lambda y, weight, u, U: head_normalization.in_pytorch(y, weight, 0.1, Projection(u.detach(), U)),
         [(4, 2, 6), (3,), (4, 2, 2), (6, 2)],
+    ),
+    "turned_heads": (
+        lambda x, weight, bias, angles: turned_heads(x, weight, bias, angles, 0.1),
+        lambda x, weight, bias, angles: rotation.in_pytorch(x, weight, bias, angles.cos(), angles.sin(), 0.1),
+        [(4, 2, 7), (7,), (3, 7), (4, 2, 3, 2)],
     ),
     "gated_scan": (
         lambda skip, u, U, c: scan(skip, Projection(u, U, c)),

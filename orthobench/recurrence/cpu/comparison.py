@@ -21,6 +21,7 @@ from orthobench.recurrence import (
     normalization,
     pointwise,
     reference,
+    rotation,
     runtime,
 )
 from orthobench.recurrence.call import TANH, Projection
@@ -43,6 +44,7 @@ def comparisons() -> dict[str, Callable[[], bool]]:
         "layer_norm": _normalization_agrees,
         "pointwise": _pointwise_agrees,
         "head_norm": _head_norm_agrees,
+        "turned_heads": _turned_heads_agree,
         "cross_entropy": _entropy_agrees,
         "optimiser": _steps_agree,
         "scaled_cayley": _cayley_agrees,
@@ -120,6 +122,17 @@ def _pointwise_agrees() -> bool:
 def _single(function: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
     """Return the function with its result in a list."""
     return lambda *arguments: [function(*arguments)]
+
+
+def _turned_heads_agree() -> bool:
+    """Return whether turned heads agree, with all pairs of whole vectors and some pairs of a remainder."""
+    for size, pairs in ((32, 16), (21, 9)):
+        shapes = (STEPS, BATCH, size), (size,), (2, size), (STEPS, BATCH, 2, pairs), (STEPS, BATCH, 2, pairs)
+        tensors = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+        kernel, definition = (functools.partial(each, epsilon=0.1) for each in (rotation.in_c, rotation.in_pytorch))
+        if not agrees(_single(kernel), _single(definition), tensors):
+            return False
+    return True
 
 
 def _head_norm_agrees() -> bool:

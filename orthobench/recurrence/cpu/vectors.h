@@ -34,6 +34,14 @@ typedef float vf_unaligned __attribute__((vector_size(4 * VL), aligned(4), may_a
 
 INLINE vf splat(float value) { return value - (vf){0}; }
 
+/* x, held in a register: where a loop stores nothing, gcc reads a loaded vector again at each use. */
+INLINE vf held(vf x) {
+#if defined(__AVX512F__)
+    __asm__("" : "+v"(x));
+#endif
+    return x;
+}
+
 INLINE int lanes(int64_t left) { return left < VL ? (int)left : VL; }
 
 /* The columns of a matrix rounded up to whole vectors. */

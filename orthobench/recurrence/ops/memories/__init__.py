@@ -31,13 +31,13 @@ def _check_rates(
 
 
 def _decay_widths(n: int, heads: int, key_size: int, reads: bool) -> tuple[int, int]:
-    return heads * key_size * (1 + reads) + n // key_size, heads
+    return n // key_size, heads * (1 + key_size * (1 + reads))
 
 
 def _rate_widths(
     n: int, key_scale: Tensor, key_rate: Tensor, heads: int, key_size: int, epsilon: float, reads: bool
 ) -> tuple[int, int]:
-    return _decay_widths(n, heads, key_size, reads)[0], 2 * heads * key_size
+    return heads * key_size * (1 + reads) + n // key_size, 2 * heads * key_size
 
 
 def _parts(x: Tensor, heads: int, key_size: int, reads: bool) -> list[Tensor]:
@@ -55,21 +55,26 @@ def _read(x: Tensor, weight: Tensor, memory: Tensor, heads: int, key_size: int, 
     return read_memory(_parts(x, heads, key_size, reads)[0], memory) if reads else x[..., :0]
 
 
-@operation(states=("S",), check=_check_memories, widths=_decay_widths, output=_read, forms=None)
+def _read_decaying(x: Tensor, weight: Tensor, memory: Tensor, heads: int, key_size: int, reads: bool) -> Tensor:
+    return _read(weight[..., heads:], weight, memory, heads, key_size, reads)
+
+
+@operation(states=("S",), check=_check_memories, widths=_decay_widths, output=_read_decaying, forms=None)
 def decaying_memory(weight: Tensor, heads: int, key_size: int, reads: bool = True) -> Step:
     """A memory for each head that decays at a rate of its own: S_t = e^g S_{t-1} + k v^T, read as y_t = S_t^T q_t.
 
-    S is `[heads, key_size, values]`. x has the query, the key and the value, `[heads, features]` each. The weight is g,
-    `[heads]` for each step. Without `reads`, x has no query, and the outputs have 0 features: the final memory is the
-    result.
+    S is `[heads, key_size, values]`, and x is the value `[heads, values]`. The weight has g `[heads]`, the query and
+    the key `[heads, key_size]`. Without `reads`, it has no query, and the outputs have 0 features: the final memory is
+    the result.
 
     Dao, Gu, "Transformers are SSMs", ICML 2024.
     """
 
     def step(x: Tensor, memory: Tensor) -> State:
-        _, key, value = _parts(x, heads, key_size, reads)
+        _, key, value = _parts(torch.cat((weight[..., heads:], x), dim=-1), heads, key_size, reads)
         memory = memory.unflatten(-1, (heads, key_size, -1))
-        return ((weight.exp()[..., None, None] * memory + key[..., None] * value[..., None, :]).flatten(1),)
+        decay = weight[..., :heads, None, None].exp()
+        return ((decay * memory + key[..., None] * value[..., None, :]).flatten(1),)
 
     return step
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import agreement
 from orthobench.recurrence.ops.memories import decaying_memory, rwkv7
@@ -16,9 +18,11 @@ def agrees() -> bool:
         parameters = {"heads": heads, "key_size": keys, "reads": reads}
         x = normal(steps, batch, heads * ((1 + reads) * keys + values), seed=0) / keys**0.5
         start = normal(batch, heads * keys * values, seed=2)
-        decays, rates = -normal(steps, batch, heads, seed=1).sigmoid(), normal(steps, batch, 2 * heads * keys, seed=3)
+        rates = normal(steps, batch, 2 * heads * keys, seed=3)
+        read, values_read = x.split((x.shape[-1] - heads * values, heads * values), dim=-1)
+        decays = torch.cat((-normal(steps, batch, heads, seed=1).sigmoid(), read), dim=-1)
         scales = [1 + 0.5 * normal(heads * keys, seed=seed) for seed in (4, 5)]
-        if not agreement.form_agrees(decaying_memory, parameters, (), [x, decays, start]):
+        if not agreement.form_agrees(decaying_memory, parameters, (), [values_read, decays, start]):
             return False
         names = ("key_scale", "key_rate")
         if not agreement.form_agrees(rwkv7, parameters | {"epsilon": 1e-6}, names, [x, rates, start, *scales]):

@@ -9,8 +9,8 @@
 
 enum { GROUP = 16, MOST = 4 }; /* steps between stored memories; vectors of columns at once */
 
-/* x_t of a row is the query [heads, keys] if the memory is read, the key [heads, keys] and the value [heads, values].
- * What a pass does not need is NULL. */
+/* x_t of a row is the query [heads, keys] if the memory is read, the key [heads, keys] and the value [heads, values]. Of a
+ * decaying memory, the query and the key are in the weight instead. What a pass does not need is NULL. */
 struct memories {
     int64_t steps, batch, heads; /* T, B and the number of heads */
     int64_t keys, values;        /* the sizes of a key and of a value */
@@ -18,7 +18,7 @@ struct memories {
     int64_t corrects;            /* whether the memories are RWKV-7's */
     float epsilon;               /* added to the squares of the length of u */
     const float *x;              /* [T, B, width] */
-    const float *weight;         /* log w [T, B, heads], or z and p [T, B, 2, heads, keys] */
+    const float *weight;         /* log w [heads], query and key [T, B, sum], or z and p [T, B, 2, heads, keys] */
     const float *key_scale;      /* [heads, keys] */
     const float *key_rate;       /* [heads, keys] */
     const float *start;          /* S before the first step [B, heads, keys, values] */
@@ -45,13 +45,19 @@ struct scratch {
     struct rows x, dx;
     float *decay, *rate; /* s(z) and s(p) [GROUP, keys] */
     float *length;       /* 1 / |k o key_scale| [GROUP] */
-    float *s;            /* S, and backward dL/dS [keys, values] */
+    float *s;            /* S, and backward dL/dS, of each unit [units, keys, values] */
     float *slots;        /* S before each step of a group and behind it [GROUP + 1, keys, values] */
     float *found;        /* u^T S [GROUP, values] */
-    float *dy;           /* [values] */
+    float *dy;           /* y of a step, and backward its gradient [values] */
 };
 
-INLINE int64_t width_of(const struct memories *p) { return p->heads * ((p->reads + 1) * p->keys + p->values); }
+/* The floats of a row of x and of the weight, of the query and the key, and those before the value in x. */
+INLINE int64_t keys_of(const struct memories *p) { return (p->reads + 1) * p->heads * p->keys; }
+INLINE int64_t before_value(const struct memories *p) { return p->corrects ? keys_of(p) : 0; }
+INLINE int64_t width_of(const struct memories *p) { return before_value(p) + p->heads * p->values; }
+INLINE int64_t weights_of(const struct memories *p) {
+    return p->corrects ? 2 * p->heads * p->keys : p->heads + keys_of(p);
+}
 
 /* The floats of S with its rows in whole vectors. */
 int64_t memories_size(int64_t keys, int64_t values) { return keys * padded(values); }
@@ -65,18 +71,18 @@ static struct rows carve_rows(struct carver *from, int64_t keys, int64_t values)
     return (struct rows){q, k, w, u, b, carve(from, GROUP * values)};
 }
 
-static struct scratch carve_scratch(struct carver *from, const struct memories *p, int backward) {
+static struct scratch carve_scratch(struct carver *from, const struct memories *p, int64_t units, int backward) {
     const int64_t kp = padded(p->keys), vp = padded(p->values), size = p->keys * vp;
     struct scratch m = {.x = carve_rows(from, kp, vp)};
     m.decay = carve(from, GROUP * kp);
     m.rate = carve(from, GROUP * kp);
     m.length = carve(from, GROUP);
-    m.s = carve(from, size);
+    m.s = carve(from, units * size);
+    m.dy = carve(from, vp);
     if (!backward) return m;
     m.dx = carve_rows(from, kp, vp);
     m.slots = carve(from, (GROUP + 1) * size);
     m.found = carve(from, GROUP * vp);
-    m.dy = carve(from, vp);
     return m;
 }
 
@@ -91,16 +97,17 @@ static void fill_rows(const struct memories *p, int64_t row, int64_t head, int64
     const float least = -0.60653065971263342f; /* -e^(-1/2) */
     for (int64_t t = first; t < stop; t++) {
         const int64_t i = (t - first) * kp, place = t * p->batch + row;
-        const float *const x = p->x + place * width_of(p), *const key = x + p->reads * all + at_head;
-        if (p->reads) copy_row(x + at_head, m->x.q + i, keys);
-        copy_row(x + (p->reads + 1) * all + head * p->values, m->x.v + (t - first) * vp, p->values);
+        const float *const x = p->x + place * width_of(p), *const weight = p->weight + place * weights_of(p);
+        const float *const query = (p->corrects ? x : weight + p->heads) + at_head, *const key = query + p->reads * all;
+        if (p->reads) copy_row(query, m->x.q + i, keys);
+        copy_row(x + before_value(p) + head * p->values, m->x.v + (t - first) * vp, p->values);
         if (!p->corrects) {
-            const vf decay = exponential(splat(p->weight[place * p->heads + head]));
+            const vf decay = exponential(splat(weight[head]));
             copy_row(key, m->x.k + i, keys);
             for (int64_t c = 0; c < kp; c += VL) *(vf *)(m->x.w + i + c) = decay;
             continue;
         }
-        const float *const z = p->weight + place * 2 * all + at_head;
+        const float *const z = weight + at_head;
         vf squares = {0};
         for (int64_t c = 0; c < keys; c += VL) {
             const int count = lanes(keys - c);
@@ -131,21 +138,22 @@ static void gradients_of_rows(const struct memories *p, int64_t row, int64_t hea
     for (int64_t t = first; t < stop; t++) {
         const int64_t i = (t - first) * kp, place = t * p->batch + row, at = place * width_of(p);
         const float *const key = p->x + at + p->reads * all + at_head;
-        float *const dx = p->dx + at, *const dkey = dx + p->reads * all + at_head;
-        float *const dvalue = dx + (p->reads + 1) * all + head * p->values;
+        float *const dx = p->dx + at, *const dweight = p->dweight + place * weights_of(p);
+        float *const dquery = (p->corrects ? dx : dweight + p->heads) + at_head, *const dkey = dquery + p->reads * all;
+        float *const dvalue = dx + before_value(p) + head * p->values;
         for (int64_t c = 0; c < p->values; c += VL)
             store(dvalue + c, *(const vf *)(m->dx.v + (t - first) * vp + c), lanes(p->values - c));
         if (p->reads)
             for (int64_t c = 0; c < keys; c += VL)
-                store(dx + at_head + c, *(const vf *)(m->dx.q + i + c), lanes(keys - c));
+                store(dquery + c, *(const vf *)(m->dx.q + i + c), lanes(keys - c));
         if (!p->corrects) {
             float total = 0;
             for (int64_t c = 0; c < keys; c++) total += m->dx.w[i + c] * m->x.w[i + c];
-            p->dweight[place * p->heads + head] = total;
+            dweight[head] = total;
             for (int64_t c = 0; c < keys; c += VL) store(dkey + c, *(const vf *)(m->dx.k + i + c), lanes(keys - c));
             continue;
         }
-        float *const dz = p->dweight + place * 2 * all + at_head;
+        float *const dz = dweight + at_head;
         vf along = {0};
         for (int64_t c = 0; c < keys; c += VL) { /* b = a o u */
             const vf u = *(const vf *)(m->x.u + i + c), rate = *(const vf *)(m->rate + i + c);
@@ -342,64 +350,69 @@ static void store_memory(const struct memories *p, const float *from, float *to)
             store(to + i * p->values + c, *(const vf *)(from + i * vp + c), lanes(p->values - c));
 }
 
-static void forward_unit(const struct memories *p, int64_t row, int64_t head, struct scratch *m, float *y) {
-    const int64_t vp = padded(p->values), unit = row * p->heads + head, size = p->keys * p->values;
-    const int64_t groups = memories_groups(p->steps);
-    load_memory(p, p->start + unit * size, m->s);
-    for (int64_t first = 0; first < p->steps; first += GROUP) {
-        const int64_t stop = first + GROUP < p->steps ? first + GROUP : p->steps;
-        if (p->starts)
-            memcpy(p->starts + (unit * groups + first / GROUP) * p->keys * vp, m->s, (size_t)(4 * p->keys * vp));
-        fill_rows(p, row, head, first, stop, m);
-        for (int64_t t = first; t < stop; t++) {
-            advance(p, t - first, m->s, m->s, p->reads ? y : NULL, m);
-            if (p->reads)
-                for (int64_t c = 0; c < p->values; c += VL)
-                    store(p->y + ((t * p->batch + row) * p->heads + head) * p->values + c, *(const vf *)(y + c),
-                          lanes(p->values - c));
+/* All units advance by a group of steps before any goes on, because the numbers of a step are next to each other. */
+static void forward(const struct memories *p, int64_t from, int64_t to, struct scratch *m) {
+    const int64_t vp = padded(p->values), size = p->keys * vp, groups = memories_groups(p->steps);
+    float *const memories = m->s;
+    for (int64_t unit = from; unit < to; unit++)
+        load_memory(p, p->start + unit * p->keys * p->values, memories + (unit - from) * size);
+    for (int64_t first = 0; first < p->steps; first += GROUP)
+        for (int64_t unit = from; unit < to; unit++) {
+            const int64_t row = unit / p->heads, head = unit % p->heads;
+            const int64_t stop = first + GROUP < p->steps ? first + GROUP : p->steps;
+            float *const s = memories + (unit - from) * size;
+            if (p->starts) memcpy(p->starts + (unit * groups + first / GROUP) * size, s, (size_t)(4 * size));
+            fill_rows(p, row, head, first, stop, m);
+            for (int64_t t = first; t < stop; t++) {
+                advance(p, t - first, s, s, p->reads ? m->dy : NULL, m);
+                if (p->reads)
+                    for (int64_t c = 0; c < p->values; c += VL)
+                        store(p->y + ((t * p->batch + row) * p->heads + head) * p->values + c,
+                              *(const vf *)(m->dy + c), lanes(p->values - c));
+            }
         }
-    }
-    store_memory(p, m->s, p->end + unit * size);
+    for (int64_t unit = from; unit < to; unit++)
+        store_memory(p, memories + (unit - from) * size, p->end + unit * p->keys * p->values);
 }
 
-static void backward_unit(const struct memories *p, int64_t row, int64_t head, struct scratch *m) {
-    const int64_t kp = padded(p->keys), vp = padded(p->values), unit = row * p->heads + head, size = p->keys * vp;
-    const int64_t groups = memories_groups(p->steps);
+static void backward(const struct memories *p, int64_t from, int64_t to, struct scratch *m) {
+    const int64_t kp = padded(p->keys), vp = padded(p->values), size = p->keys * vp, groups = memories_groups(p->steps);
     const int reading = p->reads && p->grad_y;
-    if (p->grad_end) load_memory(p, p->grad_end + unit * p->keys * p->values, m->s);
-    else memset(m->s, 0, (size_t)(4 * size));
-    for (int64_t first = (groups - 1) * GROUP; first >= 0; first -= GROUP) {
-        const int64_t stop = first + GROUP < p->steps ? first + GROUP : p->steps;
-        float *const sums[] = {m->dx.q, m->dx.k, m->dx.w, m->dx.u, m->dx.b};
-        for (int i = 0; i < 5; i++) memset(sums[i], 0, (size_t)(4 * GROUP * kp));
-        fill_rows(p, row, head, first, stop, m);
-        memcpy(m->slots, p->starts + (unit * groups + first / GROUP) * size, (size_t)(4 * size));
-        for (int64_t t = first; t < stop; t++)
-            advance(p, t - first, m->slots + (t - first) * size, m->slots + (t - first + 1) * size, NULL, m);
-        for (int64_t t = stop - 1; t >= first; t--) {
-            const int64_t place = (t * p->batch + row) * p->heads + head;
-            if (reading) copy_row(p->grad_y + place * p->values, m->dy, p->values);
-            const float squares = retreat(p, t - first, reading ? m->dy : NULL, m);
-            if (p->norms) p->norms[place] = squares;
+    float *const gradients = m->s;
+    for (int64_t unit = from; p->grad_end && unit < to; unit++)
+        load_memory(p, p->grad_end + unit * p->keys * p->values, gradients + (unit - from) * size);
+    for (int64_t first = (groups - 1) * GROUP; first >= 0; first -= GROUP)
+        for (int64_t unit = from; unit < to; unit++) {
+            const int64_t row = unit / p->heads, head = unit % p->heads;
+            const int64_t stop = first + GROUP < p->steps ? first + GROUP : p->steps;
+            float *const sums[] = {m->dx.q, m->dx.k, m->dx.w, m->dx.u, m->dx.b};
+            for (int i = 0; i < 5; i++) memset(sums[i], 0, (size_t)(4 * GROUP * kp));
+            m->s = gradients + (unit - from) * size;
+            fill_rows(p, row, head, first, stop, m);
+            memcpy(m->slots, p->starts + (unit * groups + first / GROUP) * size, (size_t)(4 * size));
+            for (int64_t t = first; t < stop; t++)
+                advance(p, t - first, m->slots + (t - first) * size, m->slots + (t - first + 1) * size, NULL, m);
+            for (int64_t t = stop - 1; t >= first; t--) {
+                const int64_t place = (t * p->batch + row) * p->heads + head;
+                if (reading) copy_row(p->grad_y + place * p->values, m->dy, p->values);
+                const float squares = retreat(p, t - first, reading ? m->dy : NULL, m);
+                if (p->norms) p->norms[place] = squares;
+            }
+            gradients_of_rows(p, row, head, first, stop, m);
         }
-        gradients_of_rows(p, row, head, first, stop, m);
-    }
-    store_memory(p, m->s, p->dstart + unit * p->keys * p->values);
+    for (int64_t unit = from; unit < to; unit++)
+        store_memory(p, gradients + (unit - from) * size, p->dstart + unit * p->keys * p->values);
 }
 
-static int run(const struct memories *p, int64_t first, int64_t last, int backward) {
+static int run(const struct memories *p, int64_t first, int64_t last, int is_backward) {
     struct carver size = {NULL, 0};
-    carve_scratch(&size, p, backward);
-    carve(&size, padded(p->values));
+    carve_scratch(&size, p, last - first, is_backward);
     struct carver from = {zeros(size.used), 0};
     if (!from.base) return 1;
-    struct scratch m = carve_scratch(&from, p, backward);
-    float *const y = carve(&from, padded(p->values));
+    struct scratch m = carve_scratch(&from, p, last - first, is_backward);
     const uint64_t denormals = flush_denormals();
-    for (int64_t unit = first; unit < last; unit++) {
-        if (backward) backward_unit(p, unit / p->heads, unit % p->heads, &m);
-        else forward_unit(p, unit / p->heads, unit % p->heads, &m, y);
-    }
+    if (is_backward) backward(p, first, last, &m);
+    else forward(p, first, last, &m);
     restore_denormals(denormals);
     free(from.base);
     return 0;

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import torch
+
 from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import agreement
 from orthobench.recurrence.ops.one_hot import one_hot_recurrence
 
 
 def agrees() -> bool:
-    """Return whether the kernel agrees, with whole and partial vectors and tiles of rows."""
-    steps = 4
-    for units, matrices, batch in ((18, 3, 6), (32, 1, 3)):
+    """Return whether the kernel agrees, with whole and partial vectors, and transitions of one step or of many."""
+    steps, names = 12, ("dictionary", "transitions")
+    for units, matrices, batch, distinct in ((18, 3, 6, 72), (32, 1, 3, 36), (21, 5, 4, 5)):
         x, start = normal(steps, batch, 2 * units, seed=0), normal(batch, 2 * units, seed=1)
-        weight, dictionary = normal(steps, batch, matrices + 2 * units, seed=2), normal(matrices, units, units, seed=3)
-        if not agreement.form_agrees(one_hot_recurrence, {}, ("dictionary",), [x, weight, start, dictionary]):
+        tensors = normal(matrices, units, units, seed=3), normal(distinct, matrices + 2 * units, seed=2) / 2
+        places = (torch.arange(steps * batch) % distinct).double().view(steps, batch, 1)
+        if not agreement.form_agrees(one_hot_recurrence, {}, names, [x, places, start, *tensors]):
             return False
     return True

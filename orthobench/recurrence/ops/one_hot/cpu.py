@@ -1,7 +1,7 @@
 """The CPU kernel of PD-SSM's recurrence: calls of `one_hot.c`, in float32.
 
-Forward keeps the places of the ones, and backward computes the matrices again. The rows of the batch are divided into
-groups by their number alone, so results do not depend on the number of threads.
+Forward keeps the places of the ones, and backward computes the matrices again. The transitions are divided into groups
+by their number alone, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from orthobench.recurrence import runtime
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.one_hot import one_hot_recurrence
 
-_GROUPS, _ROWS = 8, 4
+_GROUPS, _TRANSITIONS = 8, 4
+_BLOCK = 4  # BLOCK of `one_hot.c`
 _SMALL = 1 << 20  # multiplications; below, starting a thread costs more than it saves
 
 
@@ -26,35 +28,63 @@ class OneHot(Kernel):
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        h, chosen = runtime.take(*x.shape), runtime.take(*x.shape[:2], x.shape[2] // 2)
-        _run("one_hot_forward", arguments, x=x, h=h, chosen=chosen)
-        return (h,), (chosen,)
+        dictionary, transition = (arguments.parameters[name] for name in ("dictionary", "transitions"))
+        low, high = arguments.weight.aminmax()
+        if not 0 <= low <= high < len(transition):
+            raise IndexError(f"{one_hot_recurrence.name}: a step has no row of the {len(transition)} transitions")
+        h, packed = runtime.take(*x.shape), _packed(dictionary)
+        chosen = runtime.take(len(transition), packed.shape[-1])
+        tensors = {"packed": packed, "x": x, "h": h, "chosen": chosen}
+        _run("one_hot_places_forward", len(transition), arguments, **tensors)
+        _run("one_hot_forward", x.shape[1], arguments, **tensors)
+        return (h,), (chosen, packed)
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        (h,), (chosen,), dictionary = tape.states, tape.saved, arguments.parameters["dictionary"]
-        dx, dweight, dstart = runtime.take(*h.shape), torch.empty_like(arguments.weight), torch.empty_like(h[0])
-        by_group = h.new_zeros(_groups(h.shape[1]), *dictionary.shape)
+        (h,), (chosen, packed), dictionary = tape.states, tape.saved, arguments.parameters["dictionary"]
+        assert packed is not None
+        transition = arguments.parameters["transitions"]
+        dx, dstart = runtime.take(*h.shape), torch.empty_like(h[0])
         norms = h.new_empty(h.shape[:2]) if tape.norms else None
-        arriving = {"grad_h": tape.gradient, "grad_last": tape.final[0], "norms": norms}
-        gradients = {"dx": dx, "dweight": dweight, "dstart": dstart, "ddictionary": by_group}
-        _run("one_hot_backward", arguments, h=h, chosen=chosen, **arriving, **gradients)
+        places = arguments.weight.flatten().long()
+        counts = places.bincount(minlength=len(transition))
+        groups = min(_GROUPS, -(-len(transition) // _TRANSITIONS))
+        dtransition, dpacked = torch.zeros_like(transition), packed.new_zeros(groups, *packed.shape)
+        tensors = {
+            **{"packed": packed, "h": h, "chosen": chosen, "dx": dx, "dstart": dstart, "norms": norms},
+            **{"grad_h": tape.gradient, "grad_last": tape.final[0], "steps_of": places.argsort(stable=True)},
+            **{"first_of": pad(counts.cumsum(0), (1, 0)), "dtransition": dtransition, "dpacked": dpacked},
+        }
+        sizes = {"groups": groups, "shared": int((counts != 1).any())}
+        _run("one_hot_backward", h.shape[1], arguments, sizes, **tensors)
+        _run("one_hot_transitions_backward", groups, arguments, sizes, **tensors)
         for out in tape.norms:
             assert norms is not None
             torch.sqrt(norms, out=out)
-        return Gradients(dx, dweight, (dstart,), {"dictionary": native.total(by_group)})
+        by_matrix = native.total(dpacked).permute(1, 0, 2, 3).flatten(1, 2)
+        gradient = by_matrix[tuple(map(slice, dictionary.shape))].contiguous()
+        return Gradients(dx, None, (dstart,), {"dictionary": gradient, "transitions": dtransition})
 
 
-def _groups(rows: int) -> int:
-    return min(_GROUPS, -(-rows // _ROWS))
+def _packed(dictionary: Tensor) -> Tensor:
+    """Return A in the order of `one_hot.c`, `[N / BLOCK, matrices, BLOCK, N]`, padded with zeros."""
+    count, n, _ = dictionary.shape
+    by_matrix = pad(dictionary, (0, native.padded(n) - n, 0, -n % _BLOCK, 0, -count % _BLOCK))
+    packed: Tensor = by_matrix.unflatten(1, (-1, _BLOCK)).transpose(0, 1).contiguous()
+    return packed
 
 
-def _run(function: str, arguments: Arguments, **tensors: Tensor | None) -> None:
-    """Run one direction over all steps, with the groups of rows split over the threads."""
-    h, dictionary, (start,) = tensors["h"], arguments.parameters["dictionary"], arguments.state
+def _run(
+    function: str, size: int, arguments: Arguments, sizes: dict[str, int] | None = None, /, **tensors: Tensor | None
+) -> None:
+    """Run one pass over its rows, transitions or groups, whose number is `size`, split over the threads."""
+    h, dictionary, transition = tensors["h"], arguments.parameters["dictionary"], arguments.parameters["transitions"]
+    packed, (start,) = tensors["packed"], arguments.state
     assert h is not None
-    steps, batch, groups = *h.shape[:2], _groups(h.shape[1])
-    sizes = {"steps": steps, "batch": batch, "units": h.shape[2] // 2, "matrices": len(dictionary), "groups": groups}
-    tensors |= {"weight": arguments.weight, "dictionary": dictionary, "start": start}
-    parts = runtime.ranges(groups, torch.get_num_threads() if steps * batch * dictionary.numel() > _SMALL else 1)
-    native.run_parts(function, parts, **sizes, **tensors)
+    assert packed is not None
+    numbers = {"steps": h.shape[0], "batch": h.shape[1], "units": h.shape[2] // 2, "matrices": len(dictionary)}
+    numbers |= {"padded": packed.shape[1], "transitions": len(transition), **(sizes or {})}
+    tensors |= {"place": arguments.weight, "transition": transition, "start": start}
+    work = len(transition) * dictionary.numel() + h.numel()
+    parts = runtime.ranges(size, torch.get_num_threads() if work > _SMALL else 1)
+    native.run_parts(function, parts, **numbers, **tensors)

@@ -1,46 +1,52 @@
-/* PD-SSM's recurrence h_t = d_t o (P_t h_{t-1}) + x_t of complex units, in float32. Row j of P_t has a 1 at the largest
- * entry of row j of M_t = sum of s_k A_k, and the gradient of the softmax of that row.
+/* PD-SSM's recurrence h_t = d o (P h_{t-1}) + x_t of complex units, in float32. Row j of P has a 1 at the largest entry
+ * of row j of M = sum of s_k A_k, and the gradient of the softmax of that row.
  *
- * Rows of the batch are independent. They are divided into groups by their number alone, and each group has its own sum
- * of dL/dA. A few rows share each load of A. No M_t is kept: backward computes its rows again, one at a time. */
+ * s and d of a step are a row of `transitions`. First the places of the ones are found for every row, then the steps
+ * run. The steps of the backward pass need no M. After them, M and its gradient are computed for some transitions at a
+ * time, of which only a few rows of each M are in the cache at once. A transition that many steps share has the sum of
+ * e h^T over these steps, where e is the gradient of P h. `packed` has A in blocks of BLOCK rows, in each block the rows
+ * of one matrix after those of another, and padded with zeros. */
 #include "memory.h"
-#include "vectors.h"
+#include "tiles.h"
 
-enum { TILE = 4 }; /* rows of the batch at once */
+enum { BLOCK = 4 };            /* rows of M at once */
+enum { SOME = 32 };            /* transitions at once, and steps of one transition */
+enum { WIDE = 4, NARROW = 4 }; /* vectors of transitions, and entries of a row of M, at once */
 
 struct one_hot {
-    int64_t steps, batch, units; /* T, B and N */
-    int64_t matrices, groups;    /* the number of matrices A_k, and of groups of rows */
-    const float *x;              /* [T, B, 2N] */
-    const float *weight;         /* s and d [T, B, matrices + 2N] */
-    const float *dictionary;     /* A [matrices, N, N] */
-    const float *start;          /* h before the first step [B, 2N] */
-    float *h;                    /* [T, B, 2N] */
-    float *chosen;               /* the places of the ones [T, B, N] */
-    const float *grad_h;         /* as h, or NULL */
-    const float *grad_last;      /* of the last h [B, 2N], or NULL */
-    float *dx;                   /* as x */
-    float *dweight;              /* as weight */
-    float *dstart;               /* as start */
-    float *ddictionary;          /* [groups, matrices, N, N], zeroed */
-    float *norms;                /* |dL/dh_t|^2 [T, B], or NULL */
+    int64_t steps, batch, units;  /* T, B and N */
+    int64_t matrices, padded;     /* the number of matrices A_k, also rounded up to a multiple of 4 */
+    int64_t transitions, groups;  /* the numbers of transitions and of their groups */
+    int64_t shared;               /* whether any transition has another number of steps than one */
+    const float *x;               /* [T, B, 2N] */
+    const float *place;           /* the transition of each step [T, B] */
+    const float *transition;      /* s and d [transitions, matrices + 2N] */
+    const float *packed;          /* A [N / BLOCK, padded matrices, BLOCK, padded N] */
+    const float *start;           /* h before the first step [B, 2N] */
+    float *h;                     /* [T, B, 2N] */
+    float *chosen;                /* the places of the ones [transitions, padded N] */
+    const float *grad_h;          /* as h, or NULL */
+    const float *grad_last;       /* of the last h [B, 2N], or NULL */
+    const int64_t *steps_of;      /* the numbers t B + b of each transition's steps, one transition after the other */
+    const int64_t *first_of;      /* where those of each begin [transitions + 1] */
+    float *dx;                    /* as x */
+    float *dtransition;           /* as transition, zeroed */
+    float *dstart;                /* as start */
+    float *dpacked;               /* [groups], each as packed, zeroed */
+    float *norms;                 /* |dL/dh_t|^2 [T, B], or NULL */
 };
 
-/* Rows of the batch. Those behind the last are the first row again, and their gradients are 0. */
-struct tile {
-    int64_t row[TILE];
-    int count;
-};
-
+/* Steps are in the rows of re, im and e while their sums are computed, and else the transitions that a step each has. */
 struct scratch {
-    float *soft;    /* softmax of a row of M, and later its gradient [TILE, N] */
-    float *re, *im; /* h_{t-1} [TILE, N] */
-    float *g;       /* dL/dh_t [TILE, 2N] */
-    float *next;    /* dL/dh_{t-1} [TILE, 2N] */
-    vf *by_share;   /* dL/ds [TILE, matrices] */
+    float *shares;  /* s [SOME, padded matrices] */
+    float *re, *im; /* h_{t-1} [SOME, N] */
+    float *e[2];    /* the gradient of P h_{t-1} [SOME, N] */
+    float *rows;    /* BLOCK rows of M, of their softmax and of its gradient [SOME, BLOCK, N], with a vector between */
+    float *sums;    /* of e h_{t-1}^T over the steps of a transition [SOME, N, N] */
+    vf *dshares;    /* dL/ds [SOME, padded matrices] */
 };
 
-INLINE int64_t weights_of(const struct one_hot *p) { return p->matrices + 2 * p->units; }
+INLINE int64_t width_of(const struct one_hot *p) { return p->matrices + 2 * p->units; }
 
 INLINE vf lane_numbers(void) {
     vf numbers;
@@ -48,201 +54,238 @@ INLINE vf lane_numbers(void) {
     return numbers;
 }
 
-/* Entries [c, c + VL) of row j of each M_t of a tile. */
-INLINE void entries_at(const struct one_hot *p, const float *const *shares, int64_t j, int64_t c, vf *entries) {
-    const int count = lanes(p->units - c);
-    for (int r = 0; r < TILE; r++) entries[r] = (vf){0};
-    for (int64_t k = 0; k < p->matrices; k++) {
-        const vf a = load(p->dictionary + (k * p->units + j) * p->units + c, count);
-        for (int r = 0; r < TILE; r++) entries[r] += a * shares[r][k];
-    }
+/* Compares entries [c, c + count) of a row of M of WIDE vectors of transitions with the largest ones before them. */
+INLINE void choose_among(const struct one_hot *p, const int count, const float *a, int64_t c, const float *shares,
+                         vf *largest, vf *places) {
+    const int64_t by_matrix = BLOCK * padded(p->units);
+    vf entries[NARROW][WIDE] = {{{0}}};
+    for (int64_t k = 0; k < p->matrices; k++)
+        for (int i = 0; i < count; i++)
+            for (int v = 0; v < WIDE; v++)
+                entries[i][v] += *(const vf *)(shares + (k * WIDE + v) * VL) * a[k * by_matrix + c + i];
+    for (int i = 0; i < count; i++)
+        for (int v = 0; v < WIDE; v++) {
+            const vi greater = entries[i][v] > largest[v];
+            largest[v] = select_lanes(greater, entries[i][v], largest[v]);
+            places[v] = select_lanes(greater, splat((float)(c + i)), places[v]);
+        }
 }
 
-INLINE struct tile tile_at(int64_t first, int64_t stop) {
-    struct tile tile = {.count = stop - first < TILE ? (int)(stop - first) : TILE};
-    for (int r = 0; r < TILE; r++) tile.row[r] = r < tile.count ? first + r : first;
-    return tile;
-}
-
-/* The first place of the largest of a row's entries, from the largest of each lane and their places. */
-INLINE int64_t place_of_largest(vf largest, vf places) {
-    int best = 0;
-    for (int lane = 1; lane < VL; lane++)
-        if (largest[lane] > largest[best] || (largest[lane] == largest[best] && places[lane] < places[best]))
-            best = lane;
-    return (int64_t)places[best];
-}
-
-static void forward_step(const struct one_hot *p, int64_t t, struct tile tile) {
-    const int64_t n = p->units, place = t * p->batch;
-    const float *const before = t ? p->h + (place - p->batch) * 2 * n : p->start, *shares[TILE];
-    for (int r = 0; r < TILE; r++) shares[r] = p->weight + (place + tile.row[r]) * weights_of(p);
-    const vf numbers = lane_numbers();
+/* The places of the ones of `count` transitions from `first` on, at most WIDE vectors of them. */
+static void choose(const struct one_hot *p, int64_t first, int64_t count, float *shares, float *chosen) {
+    const int64_t n = p->units, ld = padded(n), wide = WIDE * VL;
+    for (int64_t k = 0; k < p->matrices; k++)
+        for (int64_t i = 0; i < wide; i++)
+            shares[k * wide + i] = i < count ? p->transition[(first + i) * width_of(p) + k] : 0.0f;
     for (int64_t j = 0; j < n; j++) {
-        vf largest[TILE], places[TILE];
-        for (int64_t c = 0; c < n; c += VL) {
-            vf entries[TILE];
-            entries_at(p, shares, j, c, entries);
-            const vi inside = numbers < (float)(n - c);
-            for (int r = 0; r < TILE; r++) {
-                const vf value = select_lanes(inside, entries[r], splat(-__builtin_inff()));
-                const vi greater = c ? value > largest[r] : inside | ~inside;
-                largest[r] = select_lanes(greater, value, c ? largest[r] : value);
-                places[r] = select_lanes(greater, numbers + (float)c, c ? places[r] : numbers);
-            }
-        }
-        for (int r = 0; r < tile.count; r++) {
-            const int64_t at = place + tile.row[r], from = place_of_largest(largest[r], places[r]);
-            const float *const d = shares[r] + p->matrices + 2 * j, *const h = before + tile.row[r] * 2 * n + 2 * from;
-            const float *const x = p->x + at * 2 * n + 2 * j;
-            float *const to = p->h + at * 2 * n + 2 * j;
-            to[0] = d[0] * h[0] - d[1] * h[1] + x[0];
-            to[1] = d[0] * h[1] + d[1] * h[0] + x[1];
-            p->chosen[at * n + j] = (float)from;
-        }
+        const float *const a = p->packed + (j / BLOCK * p->padded * BLOCK + j % BLOCK) * ld;
+        vf largest[WIDE], places[WIDE];
+        for (int v = 0; v < WIDE; v++) largest[v] = splat(-__builtin_inff()), places[v] = (vf){0};
+        int64_t c = 0;
+        for (; c + NARROW <= n; c += NARROW) choose_among(p, NARROW, a, c, shares, largest, places);
+        for (; c < n; c++) choose_among(p, 1, a, c, shares, largest, places);
+        for (int v = 0; v < WIDE; v++) *(vf *)(chosen + j * wide + v * VL) = places[v];
     }
+    transpose(n, count, chosen, wide, p->chosen + first * ld, ld);
 }
 
-/* Replaces the row j of M_t of each row of a tile, in `soft`, by its softmax. */
-INLINE void softmax_rows(const struct one_hot *p, const float *const *shares, int64_t j, float *soft) {
-    const int64_t n = p->units, ld = padded(n);
-    const vf numbers = lane_numbers();
-    vf largest[TILE], totals[TILE];
-    for (int64_t c = 0; c < n; c += VL) {
-        vf entries[TILE];
-        entries_at(p, shares, j, c, entries);
-        for (int r = 0; r < TILE; r++) {
-            const vf value = select_lanes(numbers < (float)(n - c), entries[r], splat(-__builtin_inff()));
-            largest[r] = c ? select_lanes(value > largest[r], value, largest[r]) : value;
-            *(vf *)(soft + r * ld + c) = value;
-        }
-    }
-    for (int r = 0; r < TILE; r++) {
-        float top = largest[r][0];
-        for (int lane = 1; lane < VL; lane++) top = largest[r][lane] > top ? largest[r][lane] : top;
-        totals[r] = (vf){0};
-        for (int64_t c = 0; c < n; c += VL) {
-            vf *const at = (vf *)(soft + r * ld + c);
-            *at = mask(numbers < (float)(n - c), exponential(at_least(*at, -1e30f) - top));
-            totals[r] += *at;
-        }
-        const float inverse = 1.0f / sum_of(totals[r]);
-        for (int64_t c = 0; c < n; c += VL) *(vf *)(soft + r * ld + c) *= inverse;
-    }
+/* The places of the ones of the transitions in [first, last). Returns nonzero without memory. */
+int one_hot_places_forward(const struct one_hot *p, int64_t first, int64_t last) {
+    const int64_t wide = WIDE * VL;
+    float *const shares = zeros((p->matrices + padded(p->units)) * wide);
+    if (!shares) return 1;
+    for (int64_t u = first; u < last; u += wide)
+        choose(p, u, last - u < wide ? last - u : wide, shares, shares + p->matrices * wide);
+    free(shares);
+    return 0;
 }
 
-static void backward_step(const struct one_hot *p, int64_t t, struct tile tile, float *ddictionary,
-                          struct scratch *m) {
-    const int64_t n = p->units, ld = padded(n), place = t * p->batch;
-    const float *const before = t ? p->h + (place - p->batch) * 2 * n : p->start, *shares[TILE];
-    memset(m->next, 0, (size_t)(4 * TILE * 2 * n));
-    memset(m->by_share, 0, (size_t)(TILE * p->matrices) * sizeof(vf));
-    for (int r = 0; r < TILE; r++) {
-        const int64_t at = place + tile.row[r];
-        const float *const h = before + tile.row[r] * 2 * n;
-        float *const g = m->g + r * 2 * n;
-        float squares = 0;
-        shares[r] = p->weight + at * weights_of(p);
-        if (r >= tile.count) {
-            memset(g, 0, (size_t)(8 * n));
-            memset(m->re + r * ld, 0, (size_t)(4 * ld));
-            memset(m->im + r * ld, 0, (size_t)(4 * ld));
-            continue;
-        }
-        for (int64_t i = 0; i < 2 * n; i++) {
-            if (p->grad_h) g[i] += p->grad_h[at * 2 * n + i];
-            p->dx[at * 2 * n + i] = g[i];
-            squares += g[i] * g[i];
-        }
-        if (p->norms) p->norms[at] = squares;
-        for (int64_t i = 0; i < n; i++) m->re[r * ld + i] = h[2 * i], m->im[r * ld + i] = h[2 * i + 1];
-    }
-    for (int64_t j = 0; j < n; j++) {
-        float e[TILE][2] = {{0}}, inner[TILE];
-        for (int r = 0; r < tile.count; r++) {
-            const int64_t at = place + tile.row[r], from = (int64_t)p->chosen[at * n + j];
-            const float *const d = shares[r] + p->matrices + 2 * j, *const g = m->g + r * 2 * n + 2 * j;
-            const float re = m->re[r * ld + from], im = m->im[r * ld + from];
-            float *const dd = p->dweight + at * weights_of(p) + p->matrices + 2 * j;
-            dd[0] = g[0] * re + g[1] * im;
-            dd[1] = g[1] * re - g[0] * im;
-            e[r][0] = d[0] * g[0] + d[1] * g[1];
-            e[r][1] = d[0] * g[1] - d[1] * g[0];
-            m->next[r * 2 * n + 2 * from] += e[r][0];
-            m->next[r * 2 * n + 2 * from + 1] += e[r][1];
-        }
-        softmax_rows(p, shares, j, m->soft);
-        for (int r = 0; r < TILE; r++) {
-            vf total = {0};
-            for (int64_t c = 0; c < n; c += VL)
-                total += *(const vf *)(m->soft + r * ld + c) * (*(const vf *)(m->re + r * ld + c) * e[r][0] +
-                                                                *(const vf *)(m->im + r * ld + c) * e[r][1]);
-            inner[r] = sum_of(total);
-            for (int64_t c = 0; c < n; c += VL)
-                *(vf *)(m->soft + r * ld + c) *= *(const vf *)(m->re + r * ld + c) * e[r][0] +
-                                                 *(const vf *)(m->im + r * ld + c) * e[r][1] - inner[r];
-        }
-        for (int64_t k = 0; k < p->matrices; k++) {
-            const float *const a = p->dictionary + (k * n + j) * n;
-            float *const da = ddictionary + (k * n + j) * n;
-            vf by_share[TILE];
-            for (int r = 0; r < TILE; r++) by_share[r] = m->by_share[r * p->matrices + k];
-            for (int64_t c = 0; c < n; c += VL) {
-                const int count = lanes(n - c);
-                const vf entries = load(a + c, count);
-                vf sum = load(da + c, count);
-                for (int r = 0; r < TILE; r++) {
-                    const vf gradient = *(const vf *)(m->soft + r * ld + c);
-                    by_share[r] += entries * gradient;
-                    sum += gradient * shares[r][k];
-                }
-                store(da + c, sum, count);
-            }
-            for (int r = 0; r < TILE; r++) m->by_share[r * p->matrices + k] = by_share[r];
-        }
-    }
-    for (int r = 0; r < tile.count; r++)
-        for (int64_t k = 0; k < p->matrices; k++)
-            p->dweight[(place + tile.row[r]) * weights_of(p) + k] = sum_of(m->by_share[r * p->matrices + k]);
-    memcpy(m->g, m->next, (size_t)(4 * TILE * 2 * n));
-}
-
-INLINE int64_t first_row(const struct one_hot *p, int64_t group) { return p->batch * group / p->groups; }
-
-/* h and the places of the ones, of the rows of the groups [first, last). */
+/* All steps of the rows of the batch in [first, last). */
 int one_hot_forward(const struct one_hot *p, int64_t first, int64_t last) {
+    const int64_t n = p->units;
     const uint64_t denormals = flush_denormals();
-    const int64_t stop = first_row(p, last);
-    for (int64_t row = first_row(p, first); row < stop; row += TILE)
-        for (int64_t t = 0; t < p->steps; t++) forward_step(p, t, tile_at(row, stop));
+    for (int64_t t = 0; t < p->steps; t++)
+        for (int64_t row = first; row < last; row++) {
+            const int64_t at = t * p->batch + row, u = (int64_t)p->place[at];
+            const float *const before = t ? p->h + (at - p->batch) * 2 * n : p->start + row * 2 * n;
+            const float *const d = p->transition + u * width_of(p) + p->matrices, *const x = p->x + at * 2 * n;
+            const float *const chosen = p->chosen + u * padded(n);
+            float *const to = p->h + at * 2 * n;
+            for (int64_t j = 0; j < n; j++) {
+                const float *const h = before + 2 * (int64_t)chosen[j];
+                to[2 * j] = d[2 * j] * h[0] - d[2 * j + 1] * h[1] + x[2 * j];
+                to[2 * j + 1] = d[2 * j] * h[1] + d[2 * j + 1] * h[0] + x[2 * j + 1];
+            }
+        }
     restore_denormals(denormals);
     return 0;
 }
 
-static struct scratch carve_scratch(struct carver *from, const struct one_hot *p) {
-    const int64_t ld = padded(p->units);
-    float *const soft = carve(from, TILE * ld), *const re = carve(from, TILE * ld), *const im = carve(from, TILE * ld);
-    float *const g = carve(from, TILE * 2 * p->units), *const next = carve(from, TILE * 2 * p->units);
-    return (struct scratch){soft, re, im, g, next, carve(from, TILE * p->matrices * VL)};
+/* dL/dh_t of all steps, which is dL/dx_t, and the norms, of the rows of the batch in [first, last). */
+int one_hot_backward(const struct one_hot *p, int64_t first, int64_t last) {
+    const int64_t n = p->units;
+    const uint64_t denormals = flush_denormals();
+    const size_t size = (size_t)(4 * (last - first) * 2 * n);
+    if (p->grad_last) memcpy(p->dstart + first * 2 * n, p->grad_last + first * 2 * n, size);
+    else memset(p->dstart + first * 2 * n, 0, size);
+    for (int64_t t = p->steps - 1; t >= 0; t--)
+        for (int64_t row = first; row < last; row++) {
+            const int64_t at = t * p->batch + row, u = (int64_t)p->place[at];
+            const float *const d = p->transition + u * width_of(p) + p->matrices;
+            const float *const chosen = p->chosen + u * padded(n);
+            float *const g = p->dx + at * 2 * n, *const next = p->dstart + row * 2 * n;
+            float squares = 0;
+            for (int64_t i = 0; i < 2 * n; i++) {
+                g[i] = p->grad_h ? next[i] + p->grad_h[at * 2 * n + i] : next[i];
+                next[i] = 0;
+            }
+            if (p->norms) {
+                for (int64_t i = 0; i < 2 * n; i++) squares += g[i] * g[i];
+                p->norms[at] = squares;
+            }
+            for (int64_t j = 0; j < n; j++) {
+                float *const to = next + 2 * (int64_t)chosen[j];
+                to[0] += d[2 * j] * g[2 * j] + d[2 * j + 1] * g[2 * j + 1];
+                to[1] += d[2 * j] * g[2 * j + 1] - d[2 * j + 1] * g[2 * j];
+            }
+        }
+    restore_denormals(denormals);
+    return 0;
 }
 
-/* The gradients, and the norms if they are needed. Returns nonzero without memory. */
-int one_hot_backward(const struct one_hot *p, int64_t first, int64_t last) {
-    const int64_t n = p->units, size = p->matrices * n * n;
-    struct carver need = {NULL, 0};
-    carve_scratch(&need, p);
-    struct carver from = {zeros(need.used), 0};
+/* Puts a step of a transition into row i of the scratch, and adds its part of dL/dd. */
+static void gather(const struct one_hot *p, int64_t u, int64_t at, int64_t i, struct scratch *m) {
+    const int64_t n = p->units, ld = padded(n);
+    const float *const h = at < p->batch ? p->start + at * 2 * n : p->h + (at - p->batch) * 2 * n;
+    const float *const d = p->transition + u * width_of(p) + p->matrices, *const g = p->dx + at * 2 * n;
+    const float *const chosen = p->chosen + u * ld;
+    float *const dd = p->dtransition + u * width_of(p) + p->matrices;
+    float *const re = m->re + i * ld, *const im = m->im + i * ld, *const e = m->e[0] + i * ld, *const f = m->e[1] + i * ld;
+    for (int64_t j = 0; j < n; j++) {
+        re[j] = h[2 * j], im[j] = h[2 * j + 1];
+        e[j] = d[2 * j] * g[2 * j] + d[2 * j + 1] * g[2 * j + 1];
+        f[j] = d[2 * j] * g[2 * j + 1] - d[2 * j + 1] * g[2 * j];
+    }
+    for (int64_t j = 0; j < n; j++) {
+        const int64_t from = (int64_t)chosen[j];
+        dd[2 * j] += g[2 * j] * re[from] + g[2 * j + 1] * im[from];
+        dd[2 * j + 1] += g[2 * j + 1] * re[from] - g[2 * j] * im[from];
+    }
+}
+
+/* The sum of e h_{t-1}^T over the steps of a transition. */
+static void sum_steps(const struct one_hot *p, int64_t u, float *sums, struct scratch *m) {
+    const int64_t n = p->units, ld = padded(n), last = p->first_of[u + 1];
+    memset(sums, 0, (size_t)(4 * n * ld));
+    for (int64_t at = p->first_of[u]; at < last; at += SOME) {
+        const int64_t count = last - at < SOME ? last - at : SOME;
+        for (int64_t i = 0; i < count; i++) gather(p, u, p->steps_of[at + i], i, m);
+        product(n, ld, count, BY_COLUMNS(m->e[0], ld), m->re, ld, INTO(1, 1), sums, ld);
+        product(n, ld, count, BY_COLUMNS(m->e[1], ld), m->im, ld, INTO(1, 1), sums, ld);
+    }
+}
+
+/* Replaces a row of M by its gradient, given its largest entry, and the sums of e h_{t-1}^T or e of one step. */
+INLINE void row_gradient(const int shared, int64_t n, float *row, float largest, const float *sums, const float *re,
+                         const float *im, float e, float f) {
+    const vf numbers = lane_numbers();
+    vf total = {0}, along = {0};
+#define BY_SOFT(C) (shared ? *(const vf *)(sums + (C)) : *(const vf *)(re + (C)) * e + *(const vf *)(im + (C)) * f)
+    for (int64_t c = 0; c < n; c += VL) {
+        const vf value = power_of_product(*(const vf *)(row + c) - largest, splat(LOG2E));
+        const vf inside = mask(numbers < (float)(n - c), value);
+        *(vf *)(row + c) = inside;
+        total += inside;
+        along += inside * BY_SOFT(c);
+    }
+    const float inverse = 1.0f / sum_of(total), mean = sum_of(along) * inverse;
+    for (int64_t c = 0; c < n; c += VL) *(vf *)(row + c) *= (BY_SOFT(c) - mean) * inverse;
+#undef BY_SOFT
+}
+
+/* Adds to dL/ds the products of rows of the gradient of M with the rows of the matrices, `size` entries each. */
+static void add_to_shares(const struct one_hot *p, int64_t count, int64_t size, const float *rows, int64_t ld,
+                          const float *a, vf *dshares) {
+    for (int64_t i = 0; i < count; i += 4)
+        for (int64_t k = 0; k < p->padded; k += 4) {
+            vf sums[4][4];
+            for (int r = 0; r < 4; r++)
+                for (int s = 0; s < 4; s++) sums[r][s] = dshares[(i + r) * p->padded + k + s];
+            for (int64_t c = 0; c < size; c += VL) {
+                vf right[4];
+                for (int s = 0; s < 4; s++) right[s] = held(*(const vf *)(a + (k + s) * size + c));
+#pragma GCC unroll 4
+                for (int r = 0; r < 4; r++) {
+                    const vf left = held(*(const vf *)(rows + (i + r) * ld + c));
+                    for (int s = 0; s < 4; s++) sums[r][s] += left * right[s];
+                }
+            }
+            for (int r = 0; r < 4; r++)
+                for (int s = 0; s < 4; s++) dshares[(i + r) * p->padded + k + s] = sums[r][s];
+        }
+}
+
+/* The gradients of `count` transitions from `first` on, and their part of that of A. */
+INLINE void some_backward(const int shared, const struct one_hot *p, int64_t first, int64_t count, float *dpacked,
+                          struct scratch *m) {
+    const int64_t n = p->units, ld = padded(n), size = BLOCK * ld, matrices = p->padded, width = width_of(p);
+    const int64_t apart = size + VL; /* else the rows of all transitions would compete for a few lines of the cache */
+    memset(m->dshares, 0, (size_t)(SOME * matrices) * sizeof(vf));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t u = first + i;
+        memcpy(m->shares + i * matrices, p->transition + u * width, (size_t)(4 * p->matrices));
+        if (shared) sum_steps(p, u, m->sums + i * n * ld, m);
+        else gather(p, u, p->steps_of[p->first_of[u]], i, m);
+    }
+    for (int64_t block = 0; block * BLOCK < n; block++) {
+        const float *const a = p->packed + block * matrices * size;
+        product(count, size, matrices, BY_ROWS(m->shares, matrices), a, size, INTO(0, 1), m->rows, apart);
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t j = block * BLOCK, stop = j + BLOCK; j < stop; j++) {
+                float *const row = m->rows + i * apart + j % BLOCK * ld;
+                if (j < n)
+                    row_gradient(shared, n, row, row[(int64_t)p->chosen[(first + i) * ld + j]],
+                                 m->sums + (i * n + j) * ld, m->re + i * ld, m->im + i * ld, m->e[0][i * ld + j],
+                                 m->e[1][i * ld + j]);
+                else memset(row, 0, (size_t)(4 * ld));
+            }
+        product(matrices, size, count, BY_COLUMNS(m->shares, matrices), m->rows, apart, INTO(1, 1),
+                dpacked + block * matrices * size, size);
+        add_to_shares(p, count, size, m->rows, apart, a, m->dshares);
+    }
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t k = 0; k < p->matrices; k++)
+            p->dtransition[(first + i) * width + k] = sum_of(m->dshares[i * matrices + k]);
+}
+
+static struct scratch carve_scratch(struct carver *from, const struct one_hot *p) {
+    const int64_t ld = padded(p->units), rows = SOME * ld;
+    struct scratch m = {.shares = carve(from, SOME * p->padded)};
+    m.re = carve(from, rows);
+    m.im = carve(from, rows);
+    for (int i = 0; i < 2; i++) m.e[i] = carve(from, rows);
+    m.rows = carve(from, BLOCK * rows + SOME * VL);
+    m.dshares = carve(from, SOME * p->padded * VL);
+    m.sums = carve(from, p->shared ? p->units * rows : 0);
+    return m;
+}
+
+/* After `one_hot_backward`, the gradients of the transitions of the groups in [first, last), and of A by group. Returns
+ * nonzero without memory. */
+int one_hot_transitions_backward(const struct one_hot *p, int64_t first, int64_t last) {
+    struct carver counted = {NULL, 0};
+    carve_scratch(&counted, p);
+    struct carver from = {zeros(counted.used), 0};
     if (!from.base) return 1;
     struct scratch m = carve_scratch(&from, p);
+    const int64_t blocks = (p->units + BLOCK - 1) / BLOCK, size = blocks * p->padded * BLOCK * padded(p->units);
     const uint64_t denormals = flush_denormals();
     for (int64_t group = first; group < last; group++) {
-        const int64_t stop = first_row(p, group + 1);
-        for (int64_t row = first_row(p, group); row < stop; row += TILE) {
-            const struct tile tile = tile_at(row, stop);
-            memset(m.g, 0, (size_t)(4 * TILE * 2 * n));
-            if (p->grad_last) memcpy(m.g, p->grad_last + row * 2 * n, (size_t)(4 * tile.count * 2 * n));
-            for (int64_t t = p->steps - 1; t >= 0; t--) backward_step(p, t, tile, p->ddictionary + group * size, &m);
-            memcpy(p->dstart + row * 2 * n, m.g, (size_t)(4 * tile.count * 2 * n));
+        const int64_t stop = p->transitions * (group + 1) / p->groups;
+        for (int64_t u = p->transitions * group / p->groups; u < stop; u += SOME) {
+            const int64_t count = stop - u < SOME ? stop - u : SOME;
+            if (p->shared) some_backward(1, p, u, count, p->dpacked + group * size, &m);
+            else some_backward(0, p, u, count, p->dpacked + group * size, &m);
         }
     }
     restore_denormals(denormals);

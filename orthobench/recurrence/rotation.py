@@ -1,0 +1,94 @@
+"""Features that heads share, normalised, with a bias of each head, and turned by angles of each head, as in Mamba-3.
+
+On the CPU a C kernel (`rotation.c`) runs both directions in float32, each in one pass over memory. Torch's
+operations would copy pairs of features several times.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from orthobench.recurrence import runtime
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.head_normalization import head_norm
+
+_PARTS = 8  # ranges of rows with separate sums of parameter gradients, so that no sum depends on the number of threads
+
+
+def turned_heads(features: Tensor, weight: Tensor, bias: Tensor, angles: Tensor, epsilon: float) -> Tensor:
+    """Return features / sqrt(mean(features^2) + epsilon) o weight + bias, whose first pairs are turned by the angles.
+
+    Args:
+        features: `[T, B, N]`.
+        weight: `[N]`.
+        bias: `[heads, N]`.
+        angles: in radians, `[T, B, heads, pairs]`, for at most N / 2 pairs.
+        epsilon: a number added to the mean of the squares.
+
+    Returns:
+        `[T, B, heads, N]`.
+    """
+    cosine, sine = angles.cos(), angles.sin()
+    tensors = features, weight, bias, cosine, sine
+    fits = 2 * cosine.shape[-1] <= features.shape[-1]
+    if fits and native.serves("turned_heads", "T B n, n, h n, T B h p, T B h p", *tensors):
+        return in_c(*tensors, epsilon)
+    return in_pytorch(*tensors, epsilon)
+
+
+def in_c(features: Tensor, weight: Tensor, bias: Tensor, cosine: Tensor, sine: Tensor, epsilon: float) -> Tensor:
+    """Return the turned features by the C kernels, for float32 on the CPU."""
+    result: Tensor = _TurnedHeads.apply(features, weight, bias, cosine, sine, epsilon)
+    return result
+
+
+def in_pytorch(features: Tensor, weight: Tensor, bias: Tensor, cosine: Tensor, sine: Tensor, epsilon: float) -> Tensor:
+    """Return the turned features by torch's operations, which define them."""
+    vectors = head_norm(features, weight, epsilon)[..., None, :] + bias
+    turning, still = vectors.tensor_split((2 * cosine.shape[-1],), dim=-1)
+    first, second = turning.unflatten(-1, (cosine.shape[-1], 2)).unbind(-1)
+    pairs = torch.stack((cosine * first - sine * second, sine * first + cosine * second), dim=-1)
+    return torch.cat((pairs.flatten(-2), still), dim=-1)
+
+
+class _TurnedHeads(Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
+        *tensors, ctx.epsilon = arguments
+        tensors = [each.contiguous() for each in tensors]
+        ctx.save_for_backward(*tensors)
+        out = runtime.take(*tensors[3].shape[:-1], tensors[0].shape[-1])
+        _run("turned_heads_forward", tensors, ctx.epsilon, {}, out=out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        features, weight, bias, cosine, sine = tensors = ctx.saved_tensors
+        by_row = {"dfeatures": features, "dcosine": cosine, "dsine": sine}
+        gradients = {name: runtime.take(*each.shape) for name, each in by_row.items()}
+        sums = {"dweight": weight.new_zeros(_PARTS, *weight.shape), "dbias": bias.new_zeros(_PARTS, *bias.shape)}
+        _run("turned_heads_backward", tensors, ctx.epsilon, sums, dout=gradient.contiguous(), **gradients)
+        dweight, dbias = (native.total(each) for each in sums.values())
+        return gradients["dfeatures"], dweight, dbias, gradients["dcosine"], gradients["dsine"], None
+
+
+def _run(function: str, arguments: Any, epsilon: float, sums: dict[str, Tensor], /, **tensors: Tensor) -> None:
+    """Run one pass over all rows, divided into ranges; `sums` hold the sums of each range, `[_PARTS, ...]`."""
+    tensors |= dict(zip(("features", "weight", "bias", "cosine", "sine"), arguments, strict=True))
+    rows, size = tensors["features"].numel() // len(tensors["weight"]), len(tensors["weight"])
+    sizes = {"heads": len(tensors["bias"]), "size": size, "pairs": tensors["cosine"].shape[-1], "epsilon": epsilon}
+    kernel = getattr(native.kernels(), function)
+    tasks = []
+    for part, range_ in enumerate(runtime.ranges(rows, _PARTS)):
+        own = {name: each[part] for name, each in sums.items()}
+        problem = native.problem(function, **sizes, **tensors, **own)
+        tasks.append(partial(kernel, ctypes.byref(problem), *range_))
+    runtime.run_all(tasks)
