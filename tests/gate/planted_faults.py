@@ -169,7 +169,7 @@ FAULTS = (
         "mnist/exact",
     ),
     fault(
-        "gradients add up", TRAINER, "self.model.zero_grad()", "pass", "training/test_transcription.py", "adding/exact"
+        "gradients add up", TRAINER, "parameter.grad = None", "pass", "training/test_transcription.py", "adding/exact"
     ),
     fault(
         "state not carried on",
