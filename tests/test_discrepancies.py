@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 REGISTER = ROOT / "docs" / "discrepancies.md"
 NUMBER = re.compile(r"\bD-\d+\b")
 ROW = re.compile(r"^\| (D-\d+) \|(.+)\|$", re.M)
-WRITTEN_BY_PROGRAMS = {".html", ".db", ".pt", ".png", ".ipynb"}
+WRITTEN_BY_PROGRAMS = {".html", ".db", ".gz", ".pt", ".png", ".ipynb"}
 
 
 def entries() -> dict[str, list[str]]:

@@ -15,7 +15,7 @@ def agrees() -> bool:
     for units, matrices, batch, distinct in ((18, 3, 6, 72), (32, 1, 3, 36), (21, 5, 4, 5)):
         x, start = normal(steps, batch, 2 * units, seed=0), normal(batch, 2 * units, seed=1)
         tensors = normal(matrices, units, units, seed=3), normal(distinct, matrices + 2 * units, seed=2) / 2
-        places = (torch.arange(steps * batch) % distinct).double().view(steps, batch, 1)
+        places = (torch.arange(steps * batch, device="cpu") % distinct).double().view(steps, batch, 1)
         if not agreement.form_agrees(one_hot_recurrence, {}, names, [x, places, start, *tensors]):
             return False
     return True
