@@ -34,20 +34,9 @@ INLINE vf gate_at(const int gate, const struct head_norm *p, int64_t row, int64_
     return total;
 }
 
-/* 1 / sqrt(mean of the squares + epsilon) of a head's features. */
-INLINE vf scale_of(const struct head_norm *p, const float *y) {
-    vf squares = {0}, root, inverse;
-    for (int64_t c = 0; c < p->size; c += VL) {
-        const vf value = load(y + c, lanes(p->size - c));
-        squares += value * value;
-    }
-    square_roots(splat(sum_of(squares) / (float)p->size + p->epsilon), &root, &inverse);
-    return inverse;
-}
-
 INLINE void forward(const int gate, const struct head_norm *p, int64_t row, int64_t col) {
     const int64_t at = row * p->heads * p->size + col;
-    const vf scale = scale_of(p, p->y + at);
+    const vf scale = unit_scale(p->y + at, p->size, p->epsilon);
     for (int64_t c = 0; c < p->size; c += VL) {
         const int count = lanes(p->size - c);
         vf h = load(p->y + at + c, count) * scale * load(p->weight + c, count);
@@ -70,7 +59,7 @@ INLINE void add_gate_weights(const struct head_norm *p, int64_t row, int64_t col
 /* With the unit vector n = y scale, the gradient by n is d = dh o silu(g) o w, and by y scale (d - n mean(d n)). */
 INLINE void backward(const int gate, const struct head_norm *p, int64_t row, int64_t col) {
     const int64_t at = row * p->heads * p->size + col;
-    const vf scale = scale_of(p, p->y + at);
+    const vf scale = unit_scale(p->y + at, p->size, p->epsilon);
     vf along = {0};
     for (int64_t c = 0; c < p->size; c += VL) {
         const int count = lanes(p->size - c);

@@ -49,23 +49,12 @@ INLINE vf signs(void) {
     return result;
 }
 
-/* 1 / sqrt(mean of the squares + epsilon). */
-INLINE vf scale_of(const struct turned_heads *p, const float *features) {
-    vf squares = {0}, root, inverse;
-    for (int64_t c = 0; c < p->size; c += VL) {
-        const vf value = load(features + c, lanes(p->size - c));
-        squares += value * value;
-    }
-    square_roots(splat(sum_of(squares) / (float)p->size + p->epsilon), &root, &inverse);
-    return inverse;
-}
-
 /* The turned features of the rows in [first, last). */
 int turned_heads_forward(const struct turned_heads *p, int64_t first, int64_t last) {
     const uint64_t denormals = flush_denormals();
     for (int64_t row = first; row < last; row++) {
         const float *const features = p->features + row * p->size;
-        const vf scale = scale_of(p, features);
+        const vf scale = unit_scale(features, p->size, p->epsilon);
         for (int64_t head = 0; head < p->heads; head++)
             for (int64_t c = 0; c < p->size; c += VL) {
                 const int count = lanes(p->size - c), pairs = pairs_at(p, c);
@@ -86,7 +75,7 @@ int turned_heads_backward(const struct turned_heads *p, int64_t first, int64_t l
     for (int64_t row = first; row < last; row++) {
         const float *const features = p->features + row * p->size;
         float *const to = p->dfeatures + row * p->size;
-        const vf scale = scale_of(p, features);
+        const vf scale = unit_scale(features, p->size, p->epsilon);
         vf along = {0};
         for (int64_t c = 0; c < p->size; c += VL) {
             const int count = lanes(p->size - c), pairs = pairs_at(p, c);

@@ -183,6 +183,17 @@ INLINE float sum_of(vf x) {
 #endif
 }
 
+/* 1 / sqrt(mean of the squares + epsilon) of `size` numbers, in every lane. */
+INLINE vf unit_scale(const float *x, int64_t size, float epsilon) {
+    vf squares = {0}, root, inverse;
+    for (int64_t c = 0; c < size; c += VL) {
+        const vf value = load(x + c, lanes(size - c));
+        squares += value * value;
+    }
+    square_roots(splat(sum_of(squares) / (float)size + epsilon), &root, &inverse);
+    return inverse;
+}
+
 /* x held in [low, high]; NaN stays. */
 INLINE vf clamp(vf x, float low, float high) {
 #if defined(__AVX512F__)
