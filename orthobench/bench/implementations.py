@@ -14,6 +14,7 @@ from torch.nn.functional import linear, mse_loss
 from orthobench.bench.constraints import Constraint, cayley
 from orthobench.bench.shapes import Shape
 from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, reading, recurrence, use_backend
+from orthobench.training.graph import WARM_UP, CudaRecorder, StepGraph
 from orthobench.training.optimizers import make_optimizer
 
 SEED = 0
@@ -155,10 +156,35 @@ class TorchLSTM(Network):
         return read
 
 
-class TrainingStep:
-    """Forward, backward and update on one batch of random data; returns when the device is done."""
+def in_graph(step: Callable[[], None], device: torch.device, required: bool = True) -> Callable[[], object]:
+    """Return a function that replays a step on CUDA, which is recorded as training records its own.
 
-    def __init__(self, network: Network) -> None:
+    Args:
+        step: runs the step without waiting for the device.
+        required: raise an error if the step cannot be recorded. Otherwise it runs eagerly, with a warning.
+
+    Raises:
+        UsageError: the graph is required, and the step cannot be recorded.
+    """
+
+    def without_results() -> tuple[Tensor, ...]:
+        step()
+        return ()
+
+    graph = StepGraph(without_results, CudaRecorder(device), required)
+    for _ in range(WARM_UP + 1):
+        graph()
+    return graph
+
+
+class TrainingStep:
+    """Forward, backward and update on one batch of random data; returns when the device is done.
+
+    Args:
+        graph: replay the step as a CUDA graph, as training does.
+    """
+
+    def __init__(self, network: Network, graph: bool = False) -> None:
         shape, device = network.shape, network.device
         generator = torch.Generator().manual_seed(SEED + 1)
         self.network, self.device = network.to(device), device
@@ -169,6 +195,7 @@ class TrainingStep:
         else:
             self.targets = torch.randint(shape.outputs, rows, generator=generator).to(device)
         self.optimizer = make_optimizer("rmsprop_tf1", list(network.parameters()), 1e-4)
+        self.run = in_graph(self.train, device) if graph else self.train
 
     def gradients(self) -> Tensor:
         """Leave the loss's gradients in the parameters and return the loss; cuDNN also computes in float32."""
@@ -188,39 +215,18 @@ class TrainingStep:
         loss.backward()
         return loss.detach()
 
-    def __call__(self) -> None:
+    def train(self) -> None:
+        """Train on the batch, without waiting for the device."""
         self.gradients()
         self.optimizer.step()
+
+    def __call__(self) -> None:
+        self.run()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
-class GraphedStep:
-    """A training step on CUDA, captured once and replayed to avoid the cost of many small launches."""
-
-    def __init__(self, step: TrainingStep) -> None:
-        self.network, self.device = step.network, step.device
-        stream = torch.cuda.Stream(step.device)
-        stream.wait_stream(torch.cuda.current_stream(step.device))
-        with torch.cuda.stream(stream):  # kernels and the optimiser's state must be created outside the capture
-            for _ in range(3):
-                step.gradients()
-                step.optimizer.step()
-        torch.cuda.current_stream(step.device).wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            step.gradients()
-            step.optimizer.step()
-
-    def __call__(self) -> None:
-        self.graph.replay()
-        torch.cuda.synchronize(self.device)
-
-
-Step = TrainingStep | GraphedStep
-
-
-def implementations(shape: Shape, device: torch.device) -> dict[str, Callable[[], Step]]:
+def implementations(shape: Shape, device: torch.device) -> dict[str, Callable[[], TrainingStep]]:
     """Return the implementations of this shape's training step on this device by name.
 
     Each is a function that returns the step, or raises a ValueError or RuntimeError with the reason why it cannot.
@@ -228,17 +234,17 @@ def implementations(shape: Shape, device: torch.device) -> dict[str, Callable[[]
     backends = ("reference", "cuda" if device.type == "cuda" else "cpu")
     network, eager = (LSTM, EagerLSTM) if shape.cell == "lstm" else (ScoRNN, EagerScoRNN)
 
-    def by_backend(backend: str) -> Step:
+    def by_backend(backend: str) -> TrainingStep:
         size = network.gates * shape.hidden
         x, weight = torch.empty(1, 1, size, device=device), torch.empty(size, shape.hidden, device=device)
         with use_backend(backend):
             (lstm if shape.cell == "lstm" else recurrence).chosen_backend(x, weight)
         return TrainingStep(network(shape, device, backend))
 
-    makers: dict[str, Callable[[], Step]] = {EAGER: lambda: TrainingStep(eager(shape, device))}
+    makers: dict[str, Callable[[], TrainingStep]] = {EAGER: lambda: TrainingStep(eager(shape, device))}
     makers |= {backend: partial(by_backend, backend) for backend in backends}
-    if device.type == "cuda":  # because training records its steps as a graph there
-        makers["cuda, graph"] = lambda: GraphedStep(TrainingStep(network(shape, device, "cuda")))
+    if device.type == "cuda":
+        makers["cuda, graph"] = lambda: TrainingStep(network(shape, device, "cuda"), graph=True)
     if shape.cell == "scornn":
         makers["nn.RNN"] = lambda: TrainingStep(TorchRNN(shape, device))
     makers["nn.LSTM"] = lambda: TrainingStep(TorchLSTM(shape, device))

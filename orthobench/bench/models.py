@@ -10,11 +10,12 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import cross_entropy
 
-from orthobench.bench.implementations import SEED
+from orthobench.bench.implementations import SEED, in_graph
 from orthobench.bench.measure import interleave, ratio
 from orthobench.bench.suite import Setup, timing
 from orthobench.model import Model, Signature
 from orthobench.task import Batch
+from orthobench.training.graph import graph_problem
 from orthobench.training.optimizers import make_optimizer
 
 BATCH, STEPS, PIXELS, CLASSES, LEVELS = 50, 784, 1, 10, 256
@@ -55,6 +56,8 @@ TABLE_3 = (
 class ModelStep:
     """One training step of a model on one batch, with the model's optimisers, penalty and constraint.
 
+    On CUDA the step is replayed as a graph where training does so.
+
     Args:
         loss: returns a scalar from outputs and targets.
     """
@@ -64,8 +67,11 @@ class ModelStep:
         self.optimizers = [
             make_optimizer(group.optimizer, group.parameters, group.learning_rate) for group in model.parameter_groups()
         ]
+        device = batch.inputs.device
+        self.run = self.train if graph_problem(model, device) else in_graph(self.train, device, False)
 
-    def __call__(self) -> None:
+    def train(self) -> None:
+        """Train on the batch, without waiting for the device."""
         outputs, _ = self.batch.through(self.model)
         loss, penalty = self.loss(outputs, self.batch.targets), self.model.penalty()
         self.model.zero_grad()
@@ -74,6 +80,9 @@ class ModelStep:
             optimizer.step()
         with torch.no_grad():
             self.model.after_step()
+
+    def __call__(self) -> None:
+        self.run()
         if self.batch.inputs.is_cuda:
             torch.cuda.synchronize(self.batch.inputs.device)
 

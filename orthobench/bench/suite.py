@@ -177,7 +177,7 @@ def _recurrences(shape: Shape, setup: Setup) -> dict[str, Any]:
             step = make()
             if setup.device.type == "cuda":  # CUDA kernels may fail at their first launch
                 step()
-        except (ValueError, RuntimeError) as error:
+        except (UsageError, ValueError, RuntimeError) as error:
             left_out[name] = str(error).partition("\n")[0]
             continue
         steps[name] = step

@@ -73,8 +73,17 @@ class CudaRecorder:
 
     def record(self, step: Callable[[], Tensors]) -> tuple[Callable[[], None], Tensors]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.stream):
-            results = step()
+        generator = torch.cuda.default_generators[self.stream.device.index]
+        drawn, drawn_on_device = torch.get_rng_state(), generator.clone_state()
+        try:
+            with torch.cuda.graph(graph, stream=self.stream):
+                results = step()
+        except RuntimeError:
+            # The eager step that follows draws the same numbers again. Torch would refuse to draw on the device,
+            # because a failed recording leaves the device's generator in the state of a recording.
+            torch.set_rng_state(drawn)
+            generator.graphsafe_set_state(drawn_on_device)
+            raise
         return graph.replay, results
 
 

@@ -20,6 +20,7 @@ from orthobench.bench.implementations import (
 from orthobench.bench.shapes import SHAPES, Shape
 from orthobench.matrices.spectral_radius import spectral_radius
 from orthobench.recurrence import TANH, project, recurrence
+from orthobench.training.graph import WARM_UP
 
 CPU = torch.device("cpu")
 TINY = [
@@ -46,6 +47,24 @@ def test_every_back_end_matches_the_reference_loss_and_gradients(shape, name):
 def test_implementations_measured_on_each_device():
     assert list(implementations(TINY[0], CPU)) == [EAGER, "reference", "cpu", "nn.RNN", "nn.LSTM"]
     assert list(implementations(TINY[3], CPU)) == [EAGER, "reference", "cpu", "nn.LSTM"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("shape", TINY, ids=lambda shape: shape.name)
+def test_recorded_step_trains_as_the_eager_one(shape):
+    """The memory that a step no longer needs is overwritten in between, so the recording must keep its own."""
+    device = torch.device("cuda")
+    graphed, eager = (implementations(shape, device)[name]() for name in ("cuda, graph", "cuda"))
+    for _ in range(WARM_UP + 1):
+        eager()
+    for size in range(1, 200):
+        torch.full((size,), -1e9, device=device)
+    for step in (graphed, eager):
+        step()
+        step()
+    for actual, expected in zip(graphed.network.parameters(), eager.network.parameters(), strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 def gradients_by_name(network: Network) -> dict[str, torch.Tensor]:
