@@ -20,7 +20,7 @@ INLINE void add_column(const int rows, const int vecs, vf sums[ROWS][2], const f
     for (int i = 0; i < rows; i++) {
         const vf value = splat(a[i * lda]);
 #pragma GCC unroll 2
-        for (int v = 0; v < vecs; v++) sums[i][v] += value * ((const vf *)w)[v];
+        for (int v = 0; v < vecs; v++) sums[i][v] += value * ((const vf_unaligned *)w)[v];
     }
 }
 
@@ -147,15 +147,22 @@ INLINE void fetch_line(struct lines *at) {
     at->row++;
 }
 
-/* out[height][vecs] += sum over the rows k of dz[k][column : column + height] panel[k][vecs]. Sums that are `far` are
+/* The place in a row, moved over the gap behind it if there is one; `left` counts the rows before. */
+INLINE const float *after_gap(const float *at, const struct rows *dz, int64_t *left) {
+    if (--*left) return at;
+    *left = dz->run;
+    return at + dz->gap;
+}
+
+/* out[height][vecs] += sum over the rows k of dz[k][column : column + height] right[k][vecs]. Sums that are `far` are
  * not in the L2 cache. Those of the next tile and the lines that are due are then asked for meanwhile, evenly: all at
  * once would fill the core's queue of misses. */
 INLINE void outer_tile(const int far, const int height, const int vecs, const struct rows *dz, int64_t column,
-                       const float *restrict panel, const float *next, struct lines *ahead, float *restrict out,
+                       const float *const *right, const float *next, struct lines *ahead, float *restrict out,
                        int64_t ldo) {
     vf sums[ROWS][2];
     const int64_t ld = dz->ld, depth = dz->depth, due = far ? EVERY * ahead->due : 0;
-    int64_t k = 0, asked = 0;
+    int64_t k = 0, asked = 0, left = dz->run;
     const float *restrict a = dz->first + column;
 #pragma GCC unroll 16
     for (int i = 0; i < height; i++)
@@ -169,22 +176,23 @@ INLINE void outer_tile(const int far, const int height, const int vecs, const st
         __builtin_prefetch(next + VL, 1, 3);
         for (asked += due; asked >= depth; asked -= depth) fetch_line(ahead);
 #pragma GCC unroll 2
-        for (int j = 0; j < EVERY; j++, a += ld, panel += vecs * VL) add_column(height, vecs, sums, a, 1, panel);
+        for (int j = 0; j < EVERY; j++, a += ld) add_column(height, vecs, sums, a, 1, right[k + j]);
     }
 #pragma GCC unroll 2
-    for (; k < depth; k++, a += ld, panel += vecs * VL) add_column(height, vecs, sums, a, 1, panel);
+    for (; k < depth; k++, a = after_gap(a + ld, dz, &left)) add_column(height, vecs, sums, a, 1, right[k]);
 #pragma GCC unroll 16
     for (int i = 0; i < height; i++)
 #pragma GCC unroll 2
         for (int v = 0; v < vecs; v++) *(vf *)(out + i * ldo + v * VL) += sums[i][v];
 }
 
-static void multiply_outer(int far, int height, int vecs, const struct rows *dz, int64_t column, const float *panel,
-                           const float *next, struct lines *ahead, float *out, int64_t ldo) {
+static void multiply_outer(int far, int height, int vecs, const struct rows *dz, int64_t column,
+                           const float *const *right, const float *next, struct lines *ahead, float *out,
+                           int64_t ldo) {
     switch (height * 4 + far * 2 + vecs - 1) {
 #define CASE_OF(N, IS_FAR, VECS)                                                             \
     case N * 4 + IS_FAR * 2 + VECS - 1:                                                      \
-        outer_tile(IS_FAR, N, VECS, dz, column, panel, next, ahead, out, ldo);               \
+        outer_tile(IS_FAR, N, VECS, dz, column, right, next, ahead, out, ldo);               \
         return;
 #define CASE(N) CASE_OF(N, 0, 1) CASE_OF(N, 0, 2) CASE_OF(N, 1, 1) CASE_OF(N, 1, 2)
         EACH_ROWS(CASE)
@@ -195,8 +203,9 @@ static void multiply_outer(int far, int height, int vecs, const struct rows *dz,
 
 /* Columns [col, col + vecs * VL) of [state, input], 0 behind the last. */
 INLINE void copy_panel(const int vecs, float *panel, const struct factor *factors, int64_t depth, int64_t col,
-                       int64_t n, int64_t m) {
+                       int64_t n, int64_t m, const float **right) {
     for (int64_t r = 0; r < depth; r++, panel += vecs * VL) {
+        right[r] = panel;
         for (int v = 0; v < vecs; v++) {
             const int64_t at = col + v * VL;
             *(vf *)(panel + v * VL) = at < n ? load(factors[r].state + at, lanes(n - at)) : (vf){0};
@@ -222,11 +231,12 @@ INLINE void add_inputs(const int count, const struct rows *dz, const struct fact
                        int64_t first, float *out, int64_t ldo) {
     for (int64_t i = 0; i < width; i += 2 * VL) {
         const int counts[] = {lanes(width - i), width - i > VL ? lanes(width - i - VL) : 0};
-        vf sums[FEW][2];
+        vf sums[FEW][2], totals[FEW][2]; /* a lane of `totals` is read, so gcc keeps that array in memory */
 #pragma GCC unroll 8
         for (int c = 0; c < count; c++) sums[c][0] = sums[c][1] = (vf){0};
         const float *from = dz->first + i;
-        for (int64_t k = 0; k < dz->depth; k++, from += dz->ld) {
+        int64_t left_out = dz->run;
+        for (int64_t k = 0; k < dz->depth; k++, from = after_gap(from + dz->ld, dz, &left_out)) {
             const float *const input = factors[k].input + first;
             const vf left = load(from, counts[0]), right = load(from + VL, counts[1]);
 #pragma GCC unroll 8
@@ -235,9 +245,11 @@ INLINE void add_inputs(const int count, const struct rows *dz, const struct fact
                 sums[c][1] += right * splat(input[c]);
             }
         }
+#pragma GCC unroll 8
+        for (int c = 0; c < count; c++) totals[c][0] = sums[c][0], totals[c][1] = sums[c][1];
         for (int c = 0; c < count; c++)
             for (int v = 0; v < 2; v++)
-                for (int lane = 0; lane < counts[v]; lane++) out[(i + v * VL + lane) * ldo + c] += sums[c][v][lane];
+                for (int lane = 0; lane < counts[v]; lane++) out[(i + v * VL + lane) * ldo + c] += totals[c][v][lane];
     }
 }
 
@@ -267,6 +279,7 @@ static void add_few_inputs(int64_t count, const struct rows *dz, const struct fa
 void accumulate_outer(const struct rows *dz, const struct factor *factors, int64_t ahead, int64_t width,
                       int64_t from, int64_t to, int64_t n, int64_t m, float *out, float *copy) {
     _Alignas(64) float panel[DEPTH * 2 * VL];
+    const float *right[DEPTH];
     const int64_t depth = dz->depth, ldo = padded(n + m), blocks = (width + ROWS - 1) / ROWS;
     const int64_t inputs = to - padded(n); /* of a vector without states */
     if (inputs > 0 && inputs <= FEW) {
@@ -280,14 +293,16 @@ void accumulate_outer(const struct rows *dz, const struct factor *factors, int64
     if (copy) copy_blocks(copy, dz, width, blocks);
     for (int64_t col = from; col < to; col += 2 * VL) {
         const int vecs = to - col > VL ? 2 : 1;
-        if (vecs == 2) copy_panel(2, panel, factors, depth, col, n, m);
-        else copy_panel(1, panel, factors, depth, col, n, m);
+        if (!copy && n % VL == 0 && col + vecs * VL <= n)
+            for (int64_t r = 0; r < depth; r++) right[r] = factors[r].state + col;
+        else if (vecs == 2) copy_panel(2, panel, factors, depth, col, n, m, right);
+        else copy_panel(1, panel, factors, depth, col, n, m, right);
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t row = width * block / blocks, end = width * (block + 1) / blocks;
             const float *const next = end < width ? out + end * ldo + col : out + col + 2 * VL;
             const struct rows copied = {copy + block * COPIED, depth, BLOCK};
             later.due = lines * (done + 1) / tiles - lines * done / tiles;
-            multiply_outer(copy != NULL, (int)(end - row), vecs, copy ? &copied : dz, copy ? 0 : row, panel, next,
+            multiply_outer(copy != NULL, (int)(end - row), vecs, copy ? &copied : dz, copy ? 0 : row, right, next,
                            &later, out + row * ldo + col, ldo);
             done++;
         }

@@ -49,6 +49,7 @@ void linear(int64_t first, int64_t last, int64_t total, int64_t depth, int64_t n
 struct rows {
     const float *first; /* the first row */
     int64_t depth, ld;  /* the number of rows, and the floats between them */
+    int64_t run, gap;   /* after each `run` rows, `gap` more floats are left out; or 0 */
 };
 
 /* What a row of dL/dz is multiplied with: [state, input]. Without inputs, `input` is not read. */

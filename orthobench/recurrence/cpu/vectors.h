@@ -124,8 +124,6 @@ INLINE vf shuffle(vf a, vf b, vi from) {
 
 INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
 
-INLINE vf relu(vf x) { return select_lanes(x < 0, (vf){0}, x); }
-
 #if !defined(__AVX512F__)
 INLINE vf square_root(vf x) {
 #if VL == 8
@@ -221,6 +219,8 @@ INLINE vf at_least(vf x, float low) {
     return select_lanes(x < low, splat(low), x);
 #endif
 }
+
+INLINE vf relu(vf x) { return at_least(x, 0.0f); }
 
 /* e^x as scale (1 + rest), of x in [-87, 88]: the rest keeps its digits where e^x is close to 1. */
 struct power { vf scale, rest; };

@@ -55,21 +55,24 @@ int end_backward(const struct step *s, const struct sums *sums, uint64_t denorma
 static void add_source(const struct sums *sums, const struct source *source, const struct dense *p, int64_t t,
                        int64_t first, int64_t last, const float *dz, float *out) {
     const int64_t n = p->features, m = p->inputs, chunk = sums->chunk;
+    const int64_t real = p->steps - t < chunk ? p->steps - t : chunk;
     struct factor factors[DEPTH];
-    int64_t depth = 0;
+    int64_t depth = 0, passed = 0;
     for (int64_t row = first; row < last; row++)
         for (int64_t i = 0; i < chunk; i++) {
-            const int64_t step = t + i < p->steps ? t + i : p->steps - 1;
-            const float *const state = source->initial ? state_before(p, source->states, source->initial, step, row)
-                                       : source->states ? source->states + (step * p->batch + row) * n
-                                                        : dz + depth * sums->ld + sums->width;
-            factors[depth++] = (struct factor){state, p->u + (step * p->batch + row) * m};
-            if (depth < DEPTH && (i < chunk - 1 || row < last - 1)) continue;
-            const struct rows rows = {dz + source->first, depth, sums->ld};
+            const int64_t step = t + i;
+            if (i < real) {
+                const float *const state =
+                    source->initial ? state_before(p, source->states, source->initial, step, row)
+                    : source->states ? source->states + (step * p->batch + row) * n : dz + passed * sums->ld + sums->width;
+                factors[depth++] = (struct factor){state, p->u + (step * p->batch + row) * m};
+            }
+            if (++passed < DEPTH && (i < chunk - 1 || row < last - 1)) continue;
+            const struct rows rows = {dz + source->first, depth, sums->ld, real, (chunk - real) * sums->ld};
             accumulate_outer(&rows, factors, 0, source->last - source->first, source->from, source->to, n, m,
                              out + source->first * padded(n + m), NULL);
-            dz += depth * sums->ld;
-            depth = 0;
+            dz += passed * sums->ld;
+            depth = passed = 0;
         }
 }
 

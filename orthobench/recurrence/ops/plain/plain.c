@@ -99,33 +99,49 @@ INLINE void activation_forward(const int kind, const int euler, const struct ste
     }
 }
 
-INLINE void activation_backward(const int kind, const int euler, const struct step *shared, int64_t row, int rows,
-                                int64_t col, int vecs, const float *block) {
-    COPY_STEP(shared, plain);
-    const int64_t n = p->features, before = -p->batch * n;
-    const float *const output = p->saved ? p->saved : p->h;
-    const int64_t width = p->saved ? kept_row(n, 1) : n;
-    const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
-    for (int v = 0; v < vecs; v++) {
-        const int64_t at = col + v * VL;
-        const int count = lanes(n - at);
-        const vf bias = own->bias ? load(own->bias + at, count) : (vf){0};
-        for (int i = 0; i < rows; i++) {
-            const int64_t here = offset(s, row + i, n) + at, local = (row + i) * n + at;
+/* dL/dh_t from the product with dL/dz_{t+1}, and what arrives beside it. */
+INLINE void whole_gradient(const int euler, const struct step *s, const float *arriving_here, int64_t row, int rows,
+                           int64_t col, int vecs, const float *block, float *out) {
+    const int64_t n = s->p->features;
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t local = (row + i) * n + col + v * VL;
+            const int count = lanes(n - col - v * VL);
             vf g = *(const vf *)(block + (i * 2 + v) * VL);
             if (arriving_here) {
                 g += load(arriving_here + i * n + v * VL, count);
-                prefetch(arriving_here + i * n + v * VL, before);
+                prefetch(arriving_here + i * n + v * VL, -s->p->batch * n);
             }
-            const int64_t kept = offset(s, row + i, width) + at;
-            const vf a = load(output + kept, count);
-            prefetch(output + kept, -p->batch * width);
-            if (p->dx) prefetch(p->dx + here, before);
             if (euler) {
                 g += load(s->direct + local, count);
                 store(s->direct + local, g, count);
             }
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
+            *(vf *)(out + (i * 2 + v) * VL) = g;
+        }
+}
+
+INLINE void activation_backward(const int kind, const int euler, const struct step *shared, int64_t row, int rows,
+                                int64_t col, int vecs, const float *block) {
+    COPY_STEP(shared, plain);
+    _Alignas(64) float whole[ROWS * 2 * VL];
+    const int64_t n = p->features, before = -p->batch * n;
+    const float *const output = p->saved ? p->saved : p->h;
+    const int64_t width = p->saved ? kept_row(n, 1) : n;
+    const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
+    if (euler || arriving_here || s->squares) {
+        whole_gradient(euler, s, arriving_here, row, rows, col, vecs, block, whole);
+        block = whole;
+    }
+    for (int v = 0; v < vecs; v++) {
+        const int64_t at = col + v * VL;
+        const int count = lanes(n - at);
+        const vf bias = own->bias ? load(own->bias + at, count) : (vf){0};
+        for (int i = 0; i < rows; i++) {
+            const int64_t here = offset(s, row + i, n) + at, kept = offset(s, row + i, width) + at;
+            const vf g = *(const vf *)(block + (i * 2 + v) * VL), a = load(output + kept, count);
+            prefetch(output + kept, -p->batch * width);
+            if (p->dx) prefetch(p->dx + here, before);
             const struct derivative d = differentiate(kind, euler ? g * own->step_size : g, a, bias, &own->activation);
             store_dz(s, row + i, here, at, d.z, count);
             if (own->dbias) add_to_row(s, own->dbias, row + i, at, d.bias);
