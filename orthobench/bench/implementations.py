@@ -75,8 +75,7 @@ class ScoRNN(Network):
     def states(self, inputs: Tensor) -> Tensor:
         weight = self.recurrent_weight(self.parameter)
         x = Projection(inputs, self.input_weight)
-        with use_backend(self.backend):
-            outputs, (final,) = recurrence(x, weight, (self.start(inputs),), None, MODRELU, self.bias)
+        outputs, (final,) = recurrence(x, weight, (self.start(inputs),), None, MODRELU, self.bias)
         return final if self.last else outputs
 
 
@@ -109,8 +108,7 @@ class LSTM(Network):
 
     def states(self, inputs: Tensor) -> Tensor:
         x, zeros = Projection(inputs, self.input_weight, self.bias), self.start(inputs)
-        with use_backend(self.backend):
-            outputs, (final, _) = lstm(x, self.recurrent_weight, (zeros, zeros))
+        outputs, (final, _) = lstm(x, self.recurrent_weight, (zeros, zeros))
         return final if self.last else outputs
 
 
@@ -194,7 +192,8 @@ class TrainingStep:
             self.targets = torch.randn(*rows, 1, generator=generator).to(device)
         else:
             self.targets = torch.randint(shape.outputs, rows, generator=generator).to(device)
-        self.optimizer = make_optimizer("rmsprop_tf1", list(network.parameters()), 1e-4)
+        self.parameters = list(network.parameters())
+        self.optimizer = make_optimizer("rmsprop_tf1", self.parameters, 1e-4)
         self.run = in_graph(self.train, device) if graph else self.train
 
     def gradients(self) -> Tensor:
@@ -205,13 +204,14 @@ class TrainingStep:
             return self._gradients()
 
     def _gradients(self) -> Tensor:
-        self.optimizer.zero_grad()
         outputs = self.network(self.inputs)
         if self.network.shape.outputs == 1:
             loss = mse_loss(outputs, self.targets)
         else:
             with use_backend(self.network.backend):
                 loss = self.network.cross_entropy(outputs.flatten(0, -2), self.targets.flatten())
+        for parameter in self.parameters:  # as training does it
+            parameter.grad = None
         loss.backward()
         return loss.detach()
 

@@ -95,7 +95,7 @@ def test_comparison_detects_wrong_gradients_of_vectors(monkeypatch: pytest.Monke
 
 def test_comparison_detects_a_wrong_weight_product(monkeypatch: pytest.MonkeyPatch) -> None:
     joined = native.joined_sums
-    monkeypatch.setattr(native, "joined_sums", lambda parts: joined(parts) * 1.001)
+    monkeypatch.setattr(native, "joined_sums", lambda *parts: joined(*parts) * 1.001)
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
     others = {
         "cross_entropy",

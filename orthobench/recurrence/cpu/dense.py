@@ -83,13 +83,17 @@ def weight_gradients(
 ) -> tuple[Tensor | None, dict[str, Tensor | None]]:
     """Return dL/dW, and by name the gradients of a projection and an output map, after the loop of one product."""
     sums, u, (rows, n), dy = fields.get("dweights"), fields.get("u"), arguments.weight.shape, tape.output_gradient
-    output_weight = None
+    weight = inputs = output_weight = None
     if sums is not None:
-        sums = native.joined_sums(sums)
-        sums, output_weight = sums[:rows], sums[rows:, :n].contiguous()
+        weight = native.joined_sums(sums, 0, n)
+        inputs = None if u is None else native.joined_sums(sums, n, u.shape[-1])
+        if dy is not None:
+            weight, output_weight = weight[:rows], weight[rows:].clone()
+            inputs = None if inputs is None else inputs[:rows]
     elif tape.needs_weight or u is not None:
-        sums = outer_sums(fields["dx"], fields["h"], arguments.state[0], u)
-    dweight, by_name = named(tape, arguments, sums, sums if sums is None else sums[:, n:])
+        weight = outer_sums(fields["dx"], fields["h"], arguments.state[0], u)
+        inputs = weight[:, n:]
+    dweight, by_name = named(tape, arguments, weight, inputs)
     return dweight, by_name if dy is None else {**by_name, **_output_map(dy, fields["h"], output_weight)}
 
 

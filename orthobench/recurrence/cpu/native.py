@@ -386,15 +386,30 @@ def row_groups(batch: int) -> int:
     return 1 << max(0, min(3, (batch // 3).bit_length() - 1))
 
 
-def joined_sums(parts: Tensor) -> Tensor:
-    """Return the sum of the parts' weight gradients `[parts, width, columns]`, always in the same order."""
-    return parts[0] if parts.shape[0] == 1 else total(parts)
+def joined_sums(parts: Tensor, first: int = 0, count: int | None = None) -> Tensor:
+    """Return the sum of the parts' weight gradients `[parts, ..., columns]`, always in the same order.
+
+    Args:
+        first: the first column that is wanted.
+        count: the number of columns; None for all.
+    """
+    columns = parts.shape[-1]
+    count = columns - first if count is None else count
+    if parts.shape[0] == 1:
+        return parts[0, ..., first : first + count].contiguous()
+    out = parts.new_empty(*parts.shape[1:-1], count)
+    address = pointer(parts)
+    assert address is not None
+    rows = parts.numel() // (parts.shape[0] * columns)
+    kernels().add_parts(parts.shape[0], rows, columns, count, address + 4 * first, pointer(out))
+    return out
 
 
 def total(per_row: Tensor) -> Tensor:
     """Return the sum over the batch of `[B, n]`, always in the same order."""
     total = per_row.new_empty(per_row.shape[1:])
-    kernels().add_parts(per_row.shape[0], total.numel(), pointer(per_row), pointer(total))
+    size = total.numel()
+    kernels().add_parts(per_row.shape[0], 1, size, size, pointer(per_row), pointer(total))
     return total
 
 

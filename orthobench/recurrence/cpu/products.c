@@ -1,4 +1,5 @@
 #include "products.h"
+#include "tiles.h"
 
 #define EACH_ROWS(CASE) CASE(1) CASE(2) CASE(3) CASE(4) EACH_ROWS_AVX2(CASE)
 #if ROWS >= 6
@@ -90,14 +91,14 @@ void multiply_rows(const struct operand *a, int64_t rows, int64_t columns, float
 
 void pack_vector(float *to, int64_t stride, int64_t depth, const float *from, int64_t sj, int64_t sk,
                  int count) {
-    for (int64_t k = 0; k < depth; k++)
-        for (int lane = count; lane < VL; lane++) to[k * stride + lane] = 0;
     if (sk == 1) {
-        for (int lane = 0; lane < count; lane++)
-            for (int64_t k = 0; k < depth; k++) to[k * stride + lane] = from[lane * sj + k];
-    } else {
-        for (int64_t k = 0; k < depth; k++)
-            for (int lane = 0; lane < count; lane++) to[k * stride + lane] = from[lane * sj + k * sk];
+        transpose(count, depth, from, sj, to, stride);
+        return;
+    }
+    for (int64_t k = 0; k < depth; k++) {
+        if (sj == 1) *(vf *)(to + k * stride) = load(from + k * sk, count);
+        else
+            for (int lane = 0; lane < VL; lane++) to[k * stride + lane] = lane < count ? from[lane * sj + k * sk] : 0;
     }
 }
 

@@ -137,7 +137,7 @@ INLINE void exchange(const int width, vf *rows) {
 INLINE void transpose_block(const float *from, int64_t ldf, float *to, int64_t ldt) {
     vf rows[VL];
 #pragma GCC unroll 16
-    for (int i = 0; i < VL; i++) rows[i] = *(const vf *)(from + i * ldf);
+    for (int i = 0; i < VL; i++) rows[i] = *(const vf_unaligned *)(from + i * ldf);
     exchange(8, rows);
     exchange(4, rows);
     exchange(2, rows);

@@ -118,9 +118,11 @@ int weight_gradient(int64_t first, int64_t last, int64_t batch, int64_t width, i
     return 0;
 }
 
-/* out[i] = parts[0][i] + parts[1][i] + ..., in this order. */
-void add_parts(int64_t parts, int64_t size, const float *from, float *out) {
-    memcpy(out, from, (size_t)size * 4);
-    for (int64_t part = 1; part < parts; part++)
-        for (int64_t i = 0; i < size; i++) out[i] += from[part * size + i];
+/* out [rows, count] = the first `count` columns of parts[0] + parts[1] + ..., in this order; a part is [rows, columns]. */
+void add_parts(int64_t parts, int64_t rows, int64_t columns, int64_t count, const float *from, float *out) {
+    for (int64_t row = 0; row < rows; row++, from += columns, out += count) {
+        memcpy(out, from, (size_t)count * 4);
+        for (int64_t part = 1; part < parts; part++)
+            for (int64_t i = 0; i < count; i++) out[i] += from[part * rows * columns + i];
+    }
 }

@@ -35,7 +35,7 @@ INTERNAL int start_backward(struct step *s, struct sums *sums, const struct dens
 /* Ends the loop; its result is 0. */
 INTERNAL int end_backward(const struct step *s, const struct sums *sums, uint64_t denormals);
 
-/* Adds the products of the steps [t, t + chunk), if t starts a chunk. Of the steps behind the last, dz is still 0. */
+/* Adds the products of the steps [t, t + chunk), if t starts a chunk. */
 INTERNAL void add_products(struct sums *sums, const struct dense *p, int64_t t, int64_t first);
 
 /* dL/dz of step t, [rows, width] from batch row `first`, its rows sums->row floats apart. */
