@@ -99,7 +99,8 @@ INLINE void activation_forward(const int kind, const int euler, const struct ste
     }
 }
 
-/* dL/dh_t from the product with dL/dz_{t+1}, and what arrives beside it. */
+/* dL/dh_t: the product with dL/dz_{t+1}, and what arrives in addition. The loop over the activation, whose registers
+ * these addends would take, needs it only if there are any. */
 INLINE void whole_gradient(const int euler, const struct step *s, const float *arriving_here, int64_t row, int rows,
                            int64_t col, int vecs, const float *block, float *out) {
     const int64_t n = s->p->features;
