@@ -1,5 +1,5 @@
-/* The normalisation of features that heads share, a bias of each head, a rotation of the first pairs of features by
- * angles of each head, and a scale of each head, and the gradients, in float32.
+/* The normalisation of features that heads share, then for each head a bias, a rotation of the first pairs of features,
+ * and a scale. In float32, with the gradients.
  *
  * A row is a step of a row of the batch; each range of rows belongs to one thread. A vector has whole pairs. */
 #include "vectors.h"
