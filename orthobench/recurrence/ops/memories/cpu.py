@@ -1,7 +1,7 @@
-"""The CPU kernels of the decaying memories: calls of `memories.c`, in float32.
+"""The CPU kernels of the decaying memories: calls of `memories.c`, and for RWKV-7 of `rwkv7.c`, in float32.
 
-Forward keeps the memory at the start of each group of steps, and backward recomputes the others. The heads of all batch
-rows are split over the threads, which does not change results.
+Forward keeps the memory at the start of each group of steps, from which backward computes the group again. The heads of
+all batch rows are split over the threads, which does not change results.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Memories(Kernel):
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        (start,), sizes = arguments.state, _sizes(x, arguments)
-        steps, batch, heads, values = (sizes[name] for name in ("steps", "batch", "heads", "values"))
+        (start,), sizes, name = arguments.state, _sizes(x, arguments), _name(arguments)
+        steps, batch, heads, values = (sizes[each] for each in ("steps", "batch", "heads", "values"))
         y, end = runtime.take(steps, batch, sizes["reads"] * heads * values), torch.empty_like(start)
         library, starts = native.kernels(), None
         if keep:
-            groups, size = library.memories_groups(steps), library.memories_size(sizes["keys"], values)
-            starts = runtime.take(batch * heads, groups * size)
-        _run("memories_forward", sizes, x=x, start=start, y=y, end=end, starts=starts, **_weights(arguments))
+            groups, size = getattr(library, f"{name}_groups"), getattr(library, f"{name}_size")
+            starts = runtime.take(batch * heads, groups(steps) * size(sizes["keys"], values))
+        _run(f"{name}_forward", sizes, x=x, start=start, y=y, end=end, starts=starts, **_weights(arguments))
         return (y,), (end, x, starts)
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        _, x, starts = tape.saved
+        end, x, starts = tape.saved
         assert x is not None
         (start,), sizes = arguments.state, _sizes(x, arguments)
         dx, dweight, dstart = runtime.take(*x.shape), torch.empty_like(arguments.weight), torch.empty_like(start)
@@ -48,22 +48,28 @@ class Memories(Kernel):
         weights = _weights(arguments)
         by_row = {name: x.new_zeros(x.shape[1], *weights[name].shape) for name in weights if name != "weight"}
         tensors = {"grad_y": tape.gradient if sizes["reads"] else None, "grad_end": tape.final[0], "norms": norms}
-        tensors |= {"dx": dx, "dweight": dweight, "dstart": dstart}
+        tensors |= {"dx": dx, "dweight": dweight, "dstart": dstart, "start": start, "end": end, "starts": starts}
         tensors |= {f"d{name}": tensor for name, tensor in by_row.items()}
-        _run("memories_backward", sizes, x=x, start=start, starts=starts, **weights, **tensors)
+        _run(f"{_name(arguments)}_backward", sizes, x=x, **weights, **tensors)
         for out in tape.norms:
             assert norms is not None
             torch.sqrt(norms.sum(-1), out=out)
         return Gradients(dx, dweight, (dstart,), {name: native.total(tensor) for name, tensor in by_row.items()})
 
 
+def _name(arguments: Arguments) -> str:
+    """Return the beginning of the names of the C functions."""
+    return "rwkv7" if "key_rate" in arguments.parameters else "memories"
+
+
 def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
     """Return the numbers of the problem."""
     heads, keys, reads = (arguments.parameters[name] for name in ("heads", "key_size", "reads"))
+    epsilon = {name: value for name, value in arguments.parameters.items() if name == "epsilon"}
     return {
         **{"steps": x.shape[0], "batch": x.shape[1], "heads": heads, "keys": keys, "reads": int(reads)},
-        **{"values": arguments.state[0].shape[1] // (heads * keys), "corrects": "key_rate" in arguments.parameters},
-        **{"epsilon": arguments.parameters.get("epsilon", 0.0)},
+        **{"values": arguments.state[0].shape[1] // (heads * keys)},
+        **epsilon,
     }
 
 
