@@ -251,11 +251,13 @@ class Projection:
         inputs: u `[T, B, m]`.
         weight: U `[gates * n, m]`.
         bias: b `[gates * n]` or None.
+        first: an addend of the first step's x `[B, gates * n]`, or None.
     """
 
     inputs: Tensor
     weight: Tensor
     bias: Tensor | None = None
+    first: Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -320,9 +322,9 @@ Inputs = Tensor | Projection | Convolution
 
 
 def parts(x: Inputs) -> tuple[Tensor | None, ...]:
-    """Return the inputs, or the 3, 4 or 6 tensors from which they are computed; None for an absent bias."""
+    """Return the inputs, or the 4, 5 or 7 tensors from which they are computed; None for those that are absent."""
     if isinstance(x, Projection):
-        return x.inputs, x.weight, x.bias
+        return x.inputs, x.weight, x.bias, x.first
     return (*parts(x.source), x.weight, x.before, x.bias) if isinstance(x, Convolution) else (x,)
 
 

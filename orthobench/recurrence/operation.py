@@ -33,7 +33,7 @@ from orthobench.recurrence.call import (
     parts,
 )
 from orthobench.recurrence.kernels import Kernel
-from orthobench.recurrence.projection import project
+from orthobench.recurrence.projection import add_to_first, project
 
 _logger = logging.getLogger("orthobench.recurrence")
 _logged: set[str] = set()
@@ -67,7 +67,9 @@ def kernel_of(call: Call, name: str) -> type[Kernel]:
 
 def _resolved(x: Inputs, kernel: type[Kernel]) -> Inputs:
     """Return the call's inputs, after computing what the kernel does not compute itself."""
-    if isinstance(x, Tensor) or kernel.makes(x):
+    source = x.source if isinstance(x, Convolution) else x
+    adds = kernel.adds_first or isinstance(source, Tensor) or source.first is None
+    if isinstance(x, Tensor) or (adds and kernel.makes(x)):
         return x
     if isinstance(x, Convolution):
         x = replace(x, source=resolved(x.source))
@@ -81,7 +83,10 @@ def resolved(x: Inputs) -> Tensor:
         from orthobench.recurrence.convolution import short_convolution
 
         return short_convolution(resolved(x.source), x.weight, x.before, x.bias)
-    return project(x.inputs, x.weight, x.bias) if isinstance(x, Projection) else x
+    if isinstance(x, Tensor):
+        return x
+    projected = project(x.inputs, x.weight, x.bias)
+    return projected if x.first is None else add_to_first(projected, x.first)
 
 
 def choose(call: Call) -> str:
@@ -207,7 +212,7 @@ class Operation(Declaration, Generic[P]):
     def _check(self, x: Inputs, weight: Weight, state: State, parameters: dict[str, Any]) -> None:
         """Check the arguments, once for each combination of shapes, types, devices and other parameters."""
         tensors = parts(x)
-        signature: list[Any] = [len(tensors)]
+        signature: list[Any] = [type(x)]
         for value in (*tensors, *state, *parameters.values(), weight):
             if isinstance(value, Tensor):
                 signature += value.shape, value.dtype, value.device
@@ -275,12 +280,13 @@ class Operation(Declaration, Generic[P]):
                 )
 
     def _check_projection(self, x: Projection) -> None:
-        inputs, weight, bias = x.inputs, x.weight, x.bias
+        inputs, weight, bias, first = x.inputs, x.weight, x.bias, x.first
         fits = weight.dim() == 2 and inputs.shape[-1:] == weight.shape[1:]
+        fits = fits and (first is None or first.shape == x.shape[1:])
         if not fits or (bias is not None and bias.shape != weight.shape[:1]):
-            sizes = [list(tensor.shape) for tensor in (inputs, weight, bias) if tensor is not None]
+            sizes = [list(tensor.shape) for tensor in (inputs, weight, bias, first) if tensor is not None]
             raise ValueError(f"{self.name}: inputs, their weight and bias do not fit: {', '.join(map(str, sizes))}")
-        for tensor in (weight, bias):
+        for tensor in (weight, bias, first):
             if tensor is not None and (tensor.dtype, tensor.device) != (x.dtype, x.device):
                 raise ValueError(
                     f"{self.name}: {tensor.dtype} on {tensor.device}, but the inputs are {x.dtype} on {x.device}"

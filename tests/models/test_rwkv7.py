@@ -79,11 +79,12 @@ def delta_rule_and_rwkv7(dtype: torch.dtype) -> tuple[list[Tensor], list[Tensor]
     x = torch.cat((q, (k / k.norm(dim=-1, keepdim=True)).flatten(-2), v), dim=-1).to(dtype)
     logits = torch.randn(steps, batch, heads, generator=generator, dtype=torch.float64).to(dtype)
     memory = torch.randn(batch, heads * keys * values, generator=generator, dtype=torch.float64).to(dtype)
-    never = torch.full((steps, batch, heads * keys), -200.0, dtype=dtype)  # exp(-0.607 s(-200)) is 1
-    ones = torch.ones(heads * keys, dtype=dtype)
-    weight = torch.cat((never, logits.repeat_interleave(keys, dim=-1)), dim=-1)
+    zeros, ones = torch.zeros(heads * keys, dtype=dtype), torch.ones(heads * keys, dtype=dtype)
+    for_each_key = torch.eye(heads, dtype=dtype).repeat_interleave(keys, dim=0)
+    maps = 0 * for_each_key, zeros - 200, for_each_key, zeros  # exp(-0.607 s(-200)) is 1
+    weight = torch.cat((logits, logits), dim=-1)
     expected = delta_rule(x, logits.sigmoid(), (memory,), None, heads, keys)
-    actual = rwkv7(x, weight, (memory,), None, ones, ones, heads, keys, epsilon=0.0)
+    actual = rwkv7(x, weight, (memory,), None, *maps, ones, ones, heads, keys, epsilon=0.0)
     return [actual[0], *actual[1]], [expected[0], *expected[1]]
 
 
@@ -119,9 +120,10 @@ def test_eigenvalues_of_a_step_stay_in_the_stated_range() -> None:
         weight = scale * torch.randn(1, 50, 2 * 6, generator=generator, dtype=torch.float64)
         x = torch.randn(1, 50, 2 * 6 + 6, generator=generator, dtype=torch.float64)
         x[..., 12:] = 0  # no value is written: the memory after a step is the transition times the memory before
-        ones, start = torch.ones(6, dtype=torch.float64), torch.eye(6, dtype=torch.float64).flatten()
+        eye, zeros, ones = (fill(6, dtype=torch.float64) for fill in (torch.eye, torch.zeros, torch.ones))
+        maps = scale * eye, zeros, eye, zeros
         with use_backend("reference"):
-            _, (memory,) = rwkv7(x, weight, (start.expand(50, -1),), None, ones, ones, 1, 6)
+            _, (memory,) = rwkv7(x, weight, (eye.flatten().expand(50, -1),), None, *maps, ones, ones, 1, 6)
         values = torch.linalg.eigvals(memory.unflatten(-1, (6, 6)))
         assert float(values.imag.abs().max()) < 1e-6
         assert math.exp(-math.exp(-0.5)) - 1 - 1e-9 < float(values.real.min()) < 0.5

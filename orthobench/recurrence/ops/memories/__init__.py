@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from orthobench.recurrence.call import State, Step
 from orthobench.recurrence.operation import operation
@@ -21,12 +22,12 @@ def _check_memories(n: int, heads: int, key_size: int, reads: bool) -> str | Non
     return None
 
 
-def _check_rates(
-    n: int, key_scale: Tensor, key_rate: Tensor, heads: int, key_size: int, epsilon: float, reads: bool
-) -> str | None:
-    for name, tensor in (("key_scale", key_scale), ("key_rate", key_rate)):
-        if tensor.shape != (heads * key_size,):
-            return f"{name} {list(tensor.shape)} should be [{heads * key_size}]"
+def _check_rates(n: int, heads: int, key_size: int, epsilon: float, reads: bool, **tensors: Tensor) -> str | None:
+    low = tensors["decay_weight"].shape[-1]
+    for name, tensor in tensors.items():
+        shape = [heads * key_size, low] if name in ("decay_weight", "rate_weight") else [heads * key_size]
+        if list(tensor.shape) != shape:
+            return f"{name} {list(tensor.shape)} should be {shape}"
     return _check_memories(n, heads, key_size, reads)
 
 
@@ -35,9 +36,9 @@ def _decay_widths(n: int, heads: int, key_size: int, reads: bool) -> tuple[int, 
 
 
 def _rate_widths(
-    n: int, key_scale: Tensor, key_rate: Tensor, heads: int, key_size: int, epsilon: float, reads: bool
+    n: int, decay_weight: Tensor, heads: int, key_size: int, reads: bool, **_: object
 ) -> tuple[int, int]:
-    return heads * key_size * (1 + reads) + n // key_size, 2 * heads * key_size
+    return heads * key_size * (1 + reads) + n // key_size, 2 * decay_weight.shape[-1]
 
 
 def _parts(x: Tensor, heads: int, key_size: int, reads: bool) -> list[Tensor]:
@@ -87,6 +88,10 @@ def written_keys(keys: Tensor, rates: Tensor, key_rate: Tensor) -> Tensor:
 @operation(states=("S",), check=_check_rates, widths=_rate_widths, output=_read, forms=None)
 def rwkv7(
     weight: Tensor,
+    decay_weight: Tensor,
+    decay_bias: Tensor,
+    rate_weight: Tensor,
+    rate_bias: Tensor,
     key_scale: Tensor,
     key_rate: Tensor,
     heads: int,
@@ -96,14 +101,19 @@ def rwkv7(
 ) -> Step:
     """RWKV-7's memory of each head: S_t = (diag(w) - (a o u) u^T) S_{t-1} + k~ v^T, read as y_t = S_t^T r_t.
 
-    x has the query r, the key k and the value v, `[heads, features]` each. The weight has two pre-activations for each
-    feature of a key, z and then p: w = exp(-e^(-1/2) s(z)) is the decay, and a = s(p) is the rate of learning.
+    x has the query r, the key k and the value v, `[heads, features]` each. The weight has the features d and then e, from
+    which z = D tanh(d) + b and p = E e + c are computed for each feature of a key: w = exp(-e^(-1/2) s(z)) is the decay,
+    and a = s(p) is the rate of learning. D is `decay_weight` `[n, features]`, b `decay_bias` `[n]`, and E and c belong to
+    the rate.
+
     u is k o `key_scale` divided by (|.|^2 + epsilon)^(1/2) in each head. k~ is k o (1 + (a - 1) o `key_rate`). Without
     `reads`, x has no query, and the outputs have 0 features.
 
     Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution", 2025.
     """
-    decay, rate = (each.sigmoid() for each in weight.chunk(2, dim=-1))
+    low, low_rate = weight.chunk(2, dim=-1)
+    decay = linear(low.tanh(), decay_weight, decay_bias).sigmoid()
+    rate = linear(low_rate, rate_weight, rate_bias).sigmoid()
     decay = (LEAST_LOG_DECAY * decay).exp().unflatten(-1, (heads, key_size, 1))
 
     def step(x: Tensor, memory: Tensor) -> State:

@@ -2,66 +2,101 @@
  *
  * A chunk of steps is a few products of matrices. With P_t = w_1 o ... o w_t, the memory S_t / P_t changes only by what
  * is written, so that it is S_0 + H^T Z: the rows of H are k_s / P_s and -b_s / P_s, and those of Z are v_s and what was
- * found, f_s = u_s^T S_{s-1}. Two rows X read the memory: u_t o P_{t-1} finds f_t, and q_t o P_t reads y_t. Both are
- * X S_0 + A Z, where A is X H^T below its diagonal, and f follows by substitution. As w is above 0.545, P stays above
- * 6e-5 in 16 steps, and 1 / P is harmless.
+ * found, f_s = u_s^T S_{s-1}. Two kinds of rows X read the memory: u_t o P_{t-1} finds f_t, and q_t o P_t reads y_t. Both
+ * are X S_0 + A Z, where A is the part of X H^T below its diagonal, and f follows by substitution. As w is above 0.545, P
+ * stays above 6e-5 in 16 steps, and 1 / P is harmless.
  *
- * A unit is a head of a batch row, and the caller gives each thread a range of units. Backward computes the chunk again
- * from the memory stored before it. */
+ * Queries, keys and values may be computed from a few inputs. Decays and rates are computed from a few features. The
+ * caller gives each thread a range of batch rows, and a row walks through time with the memories of all its heads.
+ * Backward computes each chunk again from the memories stored before it. Groups of rows have sums of their own, so that
+ * no sum depends on the number of threads. */
 #include "memory.h"
 #include "tiles.h"
 
 enum { CHUNK = 16 }; /* steps, a multiple of a vector's lanes */
 
 /* x_t of a row is the query [heads, keys] if the memory is read, the key [heads, keys] and the value [heads, values].
- * What a pass does not need is NULL. */
+ * With n = heads * keys, a matrix [n, low] maps tanh(d_t) to pre-activations of decays, and another a_t to those of
+ * rates. What a pass does not need is NULL. */
 struct rwkv7 {
     int64_t steps, batch, heads; /* T, B and the number of heads */
     int64_t keys, values;        /* the sizes of a key and of a value */
+    int64_t low;                 /* the number of features from which decays, and likewise rates, are computed */
     int64_t reads;               /* whether queries read the memory */
+    int64_t inputs;              /* the number of inputs from which x is computed, or 0 */
+    int64_t groups;              /* groups of rows whose sums are separate */
     float epsilon;               /* added to the squares of the length of u */
-    const float *x;              /* [T, B, width] */
-    const float *weight;         /* z and p [T, B, 2, heads, keys] */
-    const float *key_scale;      /* [heads, keys] */
-    const float *key_rate;       /* [heads, keys] */
+    const float *x;              /* [T, B, width], or the inputs [T, B, inputs] */
+    const float *input_weight;   /* [width, inputs] */
+    const float *input_first;    /* what is added to x_1 [B, width] */
+    const float *weight;         /* d and a [T, B, 2, low] */
+    const float *decay_weight;   /* [n, low] */
+    const float *decay_bias;     /* [n] */
+    const float *rate_weight;    /* [n, low] */
+    const float *rate_bias;      /* [n] */
+    const float *key_scale;      /* [n] */
+    const float *key_rate;       /* [n] */
     const float *start;          /* S before the first step [B, heads, keys, values] */
     float *y;                    /* [T, B, heads, values] */
-    float *starts;               /* S before each chunk [B, heads, chunks, keys, padded(values)] */
+    float *starts;               /* S before each chunk [B, chunks, heads, keys, padded(values)] */
     float *end;                  /* S after the last step, as start */
     const float *grad_y;         /* as y, or NULL */
     const float *grad_end;       /* as end, or NULL */
-    float *dx;                   /* as x */
+    float *dx;                   /* as x, which has then not been computed from inputs */
+    float *dinput_weight;        /* [groups, width, inputs], zeroed */
+    float *dinput_first;         /* as input_first */
     float *dweight;              /* as weight */
+    float *ddecay_weight;        /* [groups, n, padded(low)], zeroed */
+    float *ddecay_bias;          /* [groups, n], zeroed */
+    float *drate_weight;         /* [groups, n, padded(low)], zeroed */
+    float *drate_bias;           /* [groups, n], zeroed */
+    float *dkey_scale;           /* [groups, n], zeroed */
+    float *dkey_rate;            /* [groups, n], zeroed */
     float *dstart;               /* as start */
     float *norms;                /* |dL/dS_t|^2 [T, B, heads], or NULL */
-    float *dkey_scale;           /* [B, heads, keys], zeroed */
-    float *dkey_rate;            /* [B, heads, keys], zeroed */
 };
 
-/* What the rows of a chunk are computed from, or their gradients; all rows are whole vectors. */
+/* What a chunk is computed from, and its gradients; all rows are whole vectors, and so are each head's parts of x. */
 struct scratch {
+    float *input_map;    /* [inputs, wide] */
+    float *low_maps[2];  /* of decays and rates, transposed [low, heads, keys] */
+    float *low_rows[2];  /* as they are [heads, keys, low] */
+    float *all_x;        /* [CHUNK, wide] */
+    float *low;          /* tanh(d) and a [CHUNK, 2, low] */
+    float *inputs;       /* [CHUNK, inputs] */
     float *x;            /* u o P of the step before, and if the memory is read q o P [2, CHUNK, keys] */
     float *h;            /* k / P and -b / P [2, CHUNK, keys] */
     float *z;            /* v and f [2, CHUNK, values] */
     float *y;            /* [CHUNK, values] */
     float *p, *inverse;  /* P before each step and behind the last one [CHUNK + 1, keys], and 1 / P [CHUNK, keys] */
     float *u;            /* [CHUNK, keys] */
-    float *decay, *rate; /* s(z) and s(p) [CHUNK, keys] */
+    float *decay, *rate; /* s(z) and a = s(p) [CHUNK, keys] */
     float *length;       /* 1 / |k o key_scale| [CHUNK] */
     float *a;            /* (X H^T)^T [2, CHUNK, readers] */
-    float *columns;      /* X^T, or backward that of what it reads [keys or values, readers] */
-    float *memories;     /* S of each unit [units, keys, values], or backward dL/dS^T [units, values, keys] */
-    float *along;        /* the sums over values of S o dL/dS of each unit [units, keys] */
+    float *columns;      /* X^T, or backward that of the gradients of what it reads [keys or values, readers] */
+    float *memories;     /* S of each head [heads, keys, values], or backward dL/dS^T [heads, values, keys] */
+    float *along;        /* the sums over values of S o dL/dS of each head [heads, keys] */
     float *st, *g;       /* S^T before the chunk [values, keys] and dL/d(S / P) behind it [keys, values] */
     float *dx, *dh;      /* as x and h */
     float *dz;           /* gradients of v, f and y [3, CHUNK, values] */
-    float *dlog;         /* gradient of log w [CHUNK, keys] */
+    float *dlog, *drate; /* gradients of log w, and then of z, and of p [CHUNK, keys] */
+    float *dall_x, *dlow; /* as all_x and low */
+    float *dinput_map;   /* as input_map */
 };
 
 INLINE int64_t width_of(const struct rwkv7 *p) { return p->heads * ((p->reads + 1) * p->keys + p->values); }
 
+/* The floats of x with each head's parts in whole vectors, and where those of the keys and of the values begin. */
+INLINE int64_t wide_of(const struct rwkv7 *p) {
+    return p->heads * ((p->reads + 1) * padded(p->keys) + padded(p->values));
+}
+INLINE int64_t keys_at(const struct rwkv7 *p) { return p->reads * p->heads * padded(p->keys); }
+INLINE int64_t values_at(const struct rwkv7 *p) { return (p->reads + 1) * p->heads * padded(p->keys); }
+
 /* The number of rows that read the memory. */
 INLINE int64_t readers(const struct rwkv7 *p) { return (p->reads + 1) * CHUNK; }
+
+INLINE int reading(const struct rwkv7 *p) { return p->reads && p->grad_y; }
 
 /* The floats of S with its rows in whole vectors. */
 int64_t rwkv7_size(int64_t keys, int64_t values) { return keys * padded(values); }
@@ -69,9 +104,18 @@ int64_t rwkv7_size(int64_t keys, int64_t values) { return keys * padded(values);
 /* The number of chunks. */
 int64_t rwkv7_groups(int64_t steps) { return (steps + CHUNK - 1) / CHUNK; }
 
-static struct scratch carve_scratch(struct carver *from, const struct rwkv7 *p, int64_t units, int backward) {
-    const int64_t kp = padded(p->keys), vp = padded(p->values), most = kp > vp ? kp : vp;
-    struct scratch m = {.x = carve(from, 2 * CHUNK * kp)};
+static struct scratch carve_scratch(struct carver *from, const struct rwkv7 *p, int backward) {
+    const int64_t kp = padded(p->keys), vp = padded(p->values), most = kp > vp ? kp : vp, lp = padded(p->low);
+    const int64_t wide = wide_of(p), n = p->heads * kp;
+    struct scratch m = {.input_map = carve(from, p->inputs * wide)};
+    for (int i = 0; i < 2; i++) {
+        m.low_maps[i] = carve(from, p->low * n);
+        m.low_rows[i] = carve(from, n * lp);
+    }
+    m.all_x = carve(from, CHUNK * wide);
+    m.low = carve(from, 2 * CHUNK * lp);
+    m.inputs = carve(from, CHUNK * p->inputs);
+    m.x = carve(from, 2 * CHUNK * kp);
     m.h = carve(from, 2 * CHUNK * kp);
     m.z = carve(from, 2 * CHUNK * vp);
     m.y = carve(from, CHUNK * vp);
@@ -83,15 +127,19 @@ static struct scratch carve_scratch(struct carver *from, const struct rwkv7 *p, 
     m.length = carve(from, CHUNK);
     m.a = carve(from, 4 * CHUNK * CHUNK);
     m.columns = carve(from, 2 * CHUNK * most);
-    m.memories = carve(from, units * kp * vp);
+    m.memories = carve(from, p->heads * kp * vp);
     if (!backward) return m;
-    m.along = carve(from, units * kp);
+    m.along = carve(from, n);
     m.st = carve(from, kp * vp);
     m.g = carve(from, kp * vp);
     m.dx = carve(from, 2 * CHUNK * kp);
     m.dh = carve(from, 2 * CHUNK * kp);
     m.dz = carve(from, 3 * CHUNK * vp);
     m.dlog = carve(from, CHUNK * kp);
+    m.drate = carve(from, CHUNK * kp);
+    m.dall_x = carve(from, CHUNK * wide);
+    m.dlow = carve(from, 2 * CHUNK * lp);
+    m.dinput_map = carve(from, p->inputs * wide);
     return m;
 }
 
@@ -129,32 +177,102 @@ INLINE struct left reversed(struct left a) {
     return (struct left){a.at + (CHUNK - 1) * (a.by_row + a.by_depth), -a.by_row, -a.by_depth};
 }
 
-/* X, H, v and P of the steps [first, first + count). Rows behind them are 0. */
-INLINE void fill_rows(const struct rwkv7 *p, int64_t row, int64_t head, int64_t first, int64_t count, struct scratch *m) {
-    const int64_t keys = p->keys, kp = padded(keys), vp = padded(p->values), all = p->heads * keys, at_head = head * keys;
-    const float least = -0.60653065971263342f; /* -e^(-1/2) */
+static void copy_rows(int64_t rows, int64_t size, const float *from, int64_t ldf, float *to, int64_t ldt) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < size; c += VL)
+            store(to + i * ldt + c, load(from + i * ldf + c, lanes(size - c)), lanes(size - c));
+}
+
+static void clear_rows(int64_t first, int64_t width, float *rows) {
+    memset(rows + first * width, 0, (size_t)(4 * (CHUNK - first) * width));
+}
+
+/* Runs its argument for each part of a head of x, a query, a key or a value, with its size and where it is in a row of x and
+ * in one of whole vectors. */
+#define EACH_PART(...)                                                                    \
+    for (int64_t part = 0, at = 0, at_wide = 0; part < (p->reads + 2) * p->heads; part++) { \
+        const int64_t size = part < (p->reads + 1) * p->heads ? p->keys : p->values;      \
+        __VA_ARGS__                                                                       \
+        at += size, at_wide += padded(size);                                              \
+    }
+
+/* The maps in the layouts of the products. */
+static void fill_maps(const struct rwkv7 *p, struct scratch *m) {
+    const int64_t kp = padded(p->keys), n = p->heads * kp, lp = padded(p->low), wide = wide_of(p);
+    const float *const maps[] = {p->decay_weight, p->rate_weight};
+    for (int i = 0; i < 2; i++)
+        for (int64_t head = 0; head < p->heads; head++) {
+            float *const rows = m->low_rows[i] + head * kp * lp;
+            copy_rows(p->keys, p->low, maps[i] + head * p->keys * p->low, p->low, rows, lp);
+            transpose(kp, p->low, rows, lp, m->low_maps[i] + head * kp, n);
+        }
+    EACH_PART({
+        for (int64_t i = 0; i < p->inputs; i++)
+            for (int64_t j = 0; j < size; j++)
+                m->input_map[i * wide + at_wide + j] = p->input_weight[(at + j) * p->inputs + i];
+    })
+}
+
+/* x and the features of decays and rates of the steps [first, first + count), and 0 behind them. Those of a chunk `ahead`
+ * steps further are fetched. */
+static void fill_features(const struct rwkv7 *p, int64_t row, int64_t first, int64_t count, int64_t ahead,
+                          struct scratch *m) {
+    const int64_t wide = wide_of(p), width = width_of(p), lp = padded(p->low);
     for (int64_t t = 0; t < count; t++) {
-        const int64_t place = (first + t) * p->batch + row, i = t * kp;
-        const float *const x = p->x + place * width_of(p), *const key = x + p->reads * all + at_head;
-        const float *const value = x + (p->reads + 1) * all + head * p->values, *const z = p->weight + place * 2 * all + at_head;
+        const int64_t place = (first + t) * p->batch + row;
+        const float *const low = p->weight + place * 2 * p->low, *const x = p->x + place * (p->inputs ? p->inputs : width);
+        for (int64_t c = 0; c < 2 * p->low; c += 16) prefetch(low + c, ahead * p->batch * 2 * p->low);
+        for (int64_t c = 0; c < p->low; c += VL) {
+            const int n = lanes(p->low - c);
+            *(vf *)(m->low + t * 2 * lp + c) = hyperbolic_tangent(load(low + c, n));
+            *(vf *)(m->low + t * 2 * lp + lp + c) = load(low + p->low + c, n);
+        }
+        if (p->inputs) memcpy(m->inputs + t * p->inputs, x, (size_t)(4 * p->inputs));
+        else {
+            for (int64_t c = 0; c < width; c += 16) prefetch(x + c, ahead * p->batch * width);
+            EACH_PART({ copy_rows(1, size, x + at, 0, m->all_x + t * wide + at_wide, 0); })
+        }
+    }
+    clear_rows(count, 2 * lp, m->low);
+    if (p->inputs) {
+        clear_rows(count, p->inputs, m->inputs);
+        product(CHUNK, wide, p->inputs, BY_ROWS(m->inputs, p->inputs), m->input_map, wide, INTO(0, 1), m->all_x, wide);
+        if (!first && p->input_first)
+            EACH_PART({
+                for (int64_t c = 0; c < size; c += VL)
+                    *(vf *)(m->all_x + at_wide + c) += load(p->input_first + row * width + at + c, lanes(size - c));
+            })
+    } else clear_rows(count, wide, m->all_x);
+}
+
+/* X, H, v and P of a chunk. */
+static void fill_rows(const struct rwkv7 *p, int64_t head, int64_t count, struct scratch *m) {
+    const int64_t keys = p->keys, kp = padded(keys), vp = padded(p->values), n = p->heads * kp, lp = padded(p->low);
+    const int64_t wide = wide_of(p), at = head * keys;
+    const float least = -0.60653065971263342f; /* -e^(-1/2) */
+    const float *const query = m->all_x + head * kp, *const key = query + keys_at(p);
+    const float *const value = m->all_x + values_at(p) + head * vp;
+    product(CHUNK, kp, p->low, BY_ROWS(m->low, 2 * lp), m->low_maps[0] + head * kp, n, INTO(0, 1), m->decay, kp);
+    product(CHUNK, kp, p->low, BY_ROWS(m->low + lp, 2 * lp), m->low_maps[1] + head * kp, n, INTO(0, 1), m->rate, kp);
+    for (int64_t t = 0; t < count; t++) {
         vf squares = {0};
-        for (int64_t c = 0; c < keys; c += VL) {
-            const int n = lanes(keys - c);
-            const vf k = load(key + c, n), u = k * load(p->key_scale + at_head + c, n);
-            const vf decay = sigmoid(load(z + c, n)), rate = sigmoid(load(z + all + c, n));
-            const vf before = *(const vf *)(m->p + i + c), after = before * exponential(decay * least);
-            const vf inverse = reciprocal(after);
+        for (int64_t c = 0; c < kp; c += VL) {
+            const int used = lanes(keys - c);
+            const int64_t i = t * kp + c;
+            const vf k = *(const vf *)(key + t * wide + c), u = k * load(p->key_scale + at + c, used);
+            const vf decay = sigmoid(*(vf *)(m->decay + i) + load(p->decay_bias + at + c, used));
+            const vf rate = sigmoid(*(vf *)(m->rate + i) + load(p->rate_bias + at + c, used));
+            const vf after = *(const vf *)(m->p + i) * exponential(decay * least), inverse = reciprocal(after);
             squares += u * u;
-            *(vf *)(m->u + i + c) = u;
-            *(vf *)(m->decay + i + c) = decay;
-            *(vf *)(m->rate + i + c) = rate;
-            *(vf *)(m->p + i + kp + c) = after;
-            *(vf *)(m->inverse + i + c) = inverse;
-            *(vf *)(m->h + i + c) = (k + k * (rate - 1.0f) * load(p->key_rate + at_head + c, n)) * inverse;
-            if (p->reads) *(vf *)(m->x + CHUNK * kp + i + c) = load(x + at_head + c, n) * after;
+            *(vf *)(m->u + i) = u;
+            *(vf *)(m->decay + i) = decay;
+            *(vf *)(m->rate + i) = rate;
+            *(vf *)(m->p + kp + i) = after;
+            *(vf *)(m->inverse + i) = inverse;
+            *(vf *)(m->h + i) = (k + k * (rate - 1.0f) * load(p->key_rate + at + c, used)) * inverse;
+            if (p->reads) *(vf *)(m->x + CHUNK * kp + i) = *(const vf *)(query + t * wide + c) * after;
         }
         m->length[t] = sum_of(squares) + p->epsilon;
-        for (int64_t c = 0; c < p->values; c += VL) *(vf *)(m->z + t * vp + c) = load(value + c, lanes(p->values - c));
     }
     for (int64_t t = 0; t < CHUNK; t += VL) {
         vf root;
@@ -166,12 +284,11 @@ INLINE void fill_rows(const struct rwkv7 *p, int64_t row, int64_t head, int64_t 
             *(vf *)(m->x + i) = u * *(const vf *)(m->p + i);
             *(vf *)(m->h + CHUNK * kp + i) = -u * *(const vf *)(m->rate + i) * *(const vf *)(m->inverse + i);
         }
-    for (int64_t t = count; t < CHUNK; t++) {
-        float *const rows[] = {m->x, m->x + CHUNK * kp, m->h, m->h + CHUNK * kp};
-        for (int i = 0; i < 4; i++) memset(rows[i] + t * kp, 0, (size_t)(4 * kp));
-        memset(m->z + t * vp, 0, (size_t)(4 * vp));
-        memcpy(m->p + (t + 1) * kp, m->p + t * kp, (size_t)(4 * kp));
-    }
+    copy_rows(CHUNK, vp, value, wide, m->z, vp);
+    for (int64_t t = count; t < CHUNK; t++) memcpy(m->p + (t + 1) * kp, m->p + t * kp, (size_t)(4 * kp));
+    if (count == CHUNK) return;
+    float *const rows[] = {m->x, m->x + CHUNK * kp, m->h, m->h + CHUNK * kp};
+    for (int i = 0; i < 4; i++) clear_rows(count, kp, rows[i]);
 }
 
 /* A, and what the rows find in the memory `s` [keys, values] before the chunk. */
@@ -203,43 +320,46 @@ INLINE void read(const struct rwkv7 *p, const float *s, struct scratch *m) {
     }
 }
 
-static void copy_rows(int64_t rows, int64_t size, const float *from, int64_t ldf, float *to, int64_t ldt) {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < size; c += VL) store(to + i * ldt + c, load(from + i * ldf + c, lanes(size - c)), lanes(size - c));
+INLINE void advance(const struct rwkv7 *p, float *s, struct scratch *m) {
+    const int64_t kp = padded(p->keys), vp = padded(p->values);
+    find(p, s, m);
+    if (p->reads) read(p, s, m);
+    product(p->keys, vp, 2 * CHUNK, BY_COLUMNS(m->h, kp), m->z, vp, INTO(1, 1), s, vp);
+    for (int64_t i = 0; i < p->keys; i++)
+        for (int64_t c = 0; c < vp; c += VL) *(vf *)(s + i * vp + c) *= m->p[CHUNK * kp + i];
 }
 
-/* All units advance by a chunk before any goes on, because the numbers of a step are next to each other. */
-INLINE void forward(const struct rwkv7 *p, int64_t from, int64_t to, struct scratch *m) {
-    const int64_t keys = p->keys, values = p->values, kp = padded(keys), vp = padded(values), size = keys * vp;
-    const int64_t chunks = rwkv7_groups(p->steps);
-    for (int64_t unit = from; unit < to; unit++)
-        copy_rows(keys, values, p->start + unit * keys * values, values, m->memories + (unit - from) * size, vp);
-    for (int64_t first = 0; first < p->steps; first += CHUNK)
-        for (int64_t unit = from; unit < to; unit++) {
-            const int64_t row = unit / p->heads, head = unit % p->heads;
-            const int64_t count = first + CHUNK < p->steps ? CHUNK : p->steps - first;
-            float *const s = m->memories + (unit - from) * size;
-            if (p->starts) memcpy(p->starts + (unit * chunks + first / CHUNK) * size, s, (size_t)(4 * size));
-            fill_rows(p, row, head, first, count, m);
-            find(p, s, m);
-            if (p->reads) {
-                read(p, s, m);
-                copy_rows(count, values, m->y, vp, p->y + ((first * p->batch + row) * p->heads + head) * values,
-                          p->batch * p->heads * values);
-            }
-            product(keys, vp, 2 * CHUNK, BY_COLUMNS(m->h, kp), m->z, vp, INTO(1, 1), s, vp);
-            for (int64_t i = 0; i < keys; i++)
-                for (int64_t c = 0; c < vp; c += VL) *(vf *)(s + i * vp + c) *= m->p[CHUNK * kp + i];
+/* Calls BODY with p, or with constants for the usual sizes. */
+#define EACH_SIZE(BODY)                                                                                     \
+    if (p->keys == 32 && p->values == 32 && !p->reads) BODY((&(const struct rwkv7){.keys = 32, .values = 32})); \
+    else BODY(p)
+
+static void forward(const struct rwkv7 *p, int64_t row, struct scratch *m) {
+    const int64_t keys = p->keys, values = p->values, vp = padded(values), size = keys * vp, all = p->heads * values;
+    copy_rows(p->heads * keys, values, p->start + row * keys * all, values, m->memories, vp);
+    for (int64_t first = 0; first < p->steps; first += CHUNK) {
+        const int64_t count = first + CHUNK < p->steps ? CHUNK : p->steps - first;
+        if (p->starts)
+            memcpy(p->starts + (row * rwkv7_groups(p->steps) + first / CHUNK) * p->heads * size, m->memories,
+                   (size_t)(4 * p->heads * size));
+        fill_features(p, row, first, count, CHUNK, m);
+        for (int64_t head = 0; head < p->heads; head++) {
+            fill_rows(p, head, count, m);
+#define ADVANCE(P) advance(P, m->memories + head * size, m)
+            EACH_SIZE(ADVANCE);
+#undef ADVANCE
+            if (p->reads)
+                copy_rows(count, values, m->y, vp, p->y + (first * p->batch + row) * all + head * values, p->batch * all);
         }
-    for (int64_t unit = from; unit < to; unit++)
-        copy_rows(keys, values, m->memories + (unit - from) * size, vp, p->end + unit * keys * values, values);
+    }
+    copy_rows(p->heads * keys, values, m->memories, vp, p->end + row * keys * all, values);
 }
 
 /* The gradients of X, H and Z, given dL/dS^T `gt` behind the chunk, which becomes that before it. */
 INLINE void retreat(const struct rwkv7 *p, const float *s, float *gt, struct scratch *m) {
     const int64_t keys = p->keys, values = p->values, kp = padded(keys), vp = padded(values);
-    const int reading = p->reads && p->grad_y;
-    const int64_t ld = readers(p), rows = reading ? ld : CHUNK;
+    const int is_reading = reading(p);
+    const int64_t ld = readers(p), rows = is_reading ? ld : CHUNK;
     float *const df = m->dz + CHUNK * vp, *const dy = df + CHUNK * vp;
     for (int64_t j = 0; j < values; j++)
         for (int64_t c = 0; c < kp; c += VL) *(vf *)(gt + j * kp + c) *= *(const vf *)(m->p + CHUNK * kp + c);
@@ -249,11 +369,11 @@ INLINE void retreat(const struct rwkv7 *p, const float *s, float *gt, struct scr
         const int64_t last = (CHUNK - 1) * vp + c;
         vf sums[CHUNK];
         load_rows(df + last, -vp, sums);
-        if (reading) add_below(1, reversed(*BY_ROWS(m->a + CHUNK * ld + CHUNK, ld)), dy + last, -vp, sums);
+        if (is_reading) add_below(1, reversed(*BY_ROWS(m->a + CHUNK * ld + CHUNK, ld)), dy + last, -vp, sums);
         substitute(reversed(*BY_ROWS(m->a + CHUNK * ld, ld)), sums);
         store_rows(sums, df + last, -vp);
         load_rows(m->dz + last, -vp, sums);
-        if (reading) add_below(1, reversed(*BY_ROWS(m->a + CHUNK, ld)), dy + last, -vp, sums);
+        if (is_reading) add_below(1, reversed(*BY_ROWS(m->a + CHUNK, ld)), dy + last, -vp, sums);
         add_below(0, reversed(*BY_ROWS(m->a, ld)), df + last, -vp, sums);
         store_rows(sums, m->dz + last, -vp);
     }
@@ -273,11 +393,11 @@ INLINE void retreat(const struct rwkv7 *p, const float *s, float *gt, struct scr
         for (int half = 0; half < 2 * CHUNK; half += CHUNK) {
             load_rows(m->dh + half * kp + last, -kp, sums);
             add_below(0, reversed(*BY_ROWS(da + half * rows, rows)), m->x + last, -kp, sums);
-            if (reading)
+            if (is_reading)
                 add_below(1, reversed(*BY_ROWS(da + half * rows + CHUNK, rows)), m->x + CHUNK * kp + last, -kp, sums);
             store_rows(sums, m->dh + half * kp + last, -kp);
         }
-        if (!reading) continue;
+        if (!is_reading) continue;
         load_rows(m->dx + CHUNK * kp + c, kp, sums);
         for (int half = 0; half < 2 * CHUNK; half += CHUNK)
             add_below(1, *BY_COLUMNS(da + half * rows + CHUNK, rows), m->h + half * kp + c, kp, sums);
@@ -287,7 +407,7 @@ INLINE void retreat(const struct rwkv7 *p, const float *s, float *gt, struct scr
 }
 
 /* |dL/dS_t|^2 of a chunk, from dL/d(S / P) behind it and the gradients of what was read, which `retreat` has computed. */
-INLINE void fill_norms(const struct rwkv7 *p, int64_t row, int64_t head, int64_t first, int64_t count,
+static void fill_norms(const struct rwkv7 *p, int64_t row, int64_t head, int64_t first, int64_t count,
                        const struct scratch *m) {
     const int64_t kp = padded(p->keys), vp = padded(p->values);
     float *const norms = p->norms + (first * p->batch + row) * p->heads + head;
@@ -297,7 +417,7 @@ INLINE void fill_norms(const struct rwkv7 *p, int64_t row, int64_t head, int64_t
             vf g = *(const vf *)(m->g + i * vp + c);
             for (int64_t t = count - 1; t >= 0; t--) {
                 const float *const df = m->dz + (CHUNK + t) * vp + c, *const x = m->x + t * kp + i;
-                if (p->reads && p->grad_y) g += *(const vf *)(df + CHUNK * vp) * x[CHUNK * kp];
+                if (reading(p)) g += *(const vf *)(df + CHUNK * vp) * x[CHUNK * kp];
                 const vf by_s = g * m->inverse[t * kp + i];
                 norms[t * p->batch * p->heads] += sum_of(by_s * by_s);
                 g += *(const vf *)df * *x;
@@ -306,7 +426,7 @@ INLINE void fill_norms(const struct rwkv7 *p, int64_t row, int64_t head, int64_t
 }
 
 /* The sums over values of S^T o dL/dS^T. */
-INLINE void sum_along(const struct rwkv7 *p, const float *gt, const struct scratch *m, float *along) {
+static void sum_along(const struct rwkv7 *p, const float *gt, const struct scratch *m, float *along) {
     const int64_t kp = padded(p->keys);
     for (int64_t c = 0; c < kp; c += VL) {
         vf sum = {0};
@@ -315,20 +435,22 @@ INLINE void sum_along(const struct rwkv7 *p, const float *gt, const struct scrat
     }
 }
 
-/* dx and dweight of the steps [first, first + count). `along` is the sum over values of S o dL/dS behind the chunk. Walking
+/* The gradients of the chunk's x, decays and rates. `along` is the sum over values of S o dL/dS behind the chunk. Walking
  * back, it gains what queries read of it and loses what was written, and is then the gradient of log w. */
-INLINE void gradients_of_rows(const struct rwkv7 *p, int64_t row, int64_t head, int64_t first, int64_t count,
-                              const float *along, struct scratch *m) {
-    const int64_t keys = p->keys, kp = padded(keys), vp = padded(p->values), all = p->heads * keys, at_head = head * keys;
+static void gradients_of_rows(const struct rwkv7 *p, int64_t group, int64_t head, int64_t count, const float *along,
+                              struct scratch *m) {
+    const int64_t keys = p->keys, kp = padded(keys), vp = padded(p->values), wide = wide_of(p), at = head * keys;
+    const int64_t lp = padded(p->low), at_group = group * p->heads * keys + at;
     const float least = -0.60653065971263342f;
-    const int reading = p->reads && p->grad_y;
+    const float *const key = m->all_x + keys_at(p) + head * kp;
+    float *const dquery = m->dall_x + head * kp, *const dkey = dquery + keys_at(p);
     float projected[CHUNK];
     for (int64_t c = 0; c < kp; c += VL) {
         vf sum = *(const vf *)(along + c);
         for (int64_t t = count - 1; t >= 0; t--) {
             const int64_t i = t * kp + c, b = CHUNK * kp + i;
             sum -= *(const vf *)(m->h + i) * *(const vf *)(m->dh + i) + *(const vf *)(m->h + b) * *(const vf *)(m->dh + b);
-            if (reading) sum += *(const vf *)(m->x + b) * *(const vf *)(m->dx + b);
+            if (reading(p)) sum += *(const vf *)(m->x + b) * *(const vf *)(m->dx + b);
             *(vf *)(m->dlog + i) = sum;
             sum += *(const vf *)(m->x + i) * *(const vf *)(m->dx + i);
         }
@@ -338,90 +460,127 @@ INLINE void gradients_of_rows(const struct rwkv7 *p, int64_t row, int64_t head, 
         for (int64_t i = t * kp; i < (t + 1) * kp; i += VL) { /* b = a o u */
             const vf inverse = *(const vf *)(m->inverse + i);
             const vf db = *(vf *)(m->dh + CHUNK * kp + i) *= -inverse;
-            const vf du = *(vf *)(m->dx + i) = *(const vf *)(m->dx + i) * *(const vf *)(m->p + i) + db * *(const vf *)(m->rate + i);
+            *(vf *)(m->dx + i) = *(const vf *)(m->dx + i) * *(const vf *)(m->p + i) + db * *(const vf *)(m->rate + i);
             *(vf *)(m->dh + i) *= inverse;
-            sum += *(const vf *)(m->u + i) * du;
+            sum += *(const vf *)(m->u + i) * *(const vf *)(m->dx + i);
         }
         projected[t] = sum_of(sum);
     }
-    for (int64_t t = 0; t < count; t++) {
-        const int64_t place = (first + t) * p->batch + row, at = place * width_of(p);
-        const float *const key = p->x + at + p->reads * all + at_head;
-        float *const dx = p->dx + at, *const dkey = dx + p->reads * all + at_head;
-        float *const dvalue = dx + (p->reads + 1) * all + head * p->values, *const dz = p->dweight + place * 2 * all + at_head;
-        for (int64_t c = 0; c < p->values; c += VL) store(dvalue + c, *(const vf *)(m->dz + t * vp + c), lanes(p->values - c));
-        for (int64_t c = 0; c < keys; c += VL) {
-            const int n = lanes(keys - c);
+    for (int64_t c = 0; c < kp; c += VL) {
+        const int used = lanes(keys - c);
+        const vf scale = load(p->key_scale + at + c, used), key_rate = load(p->key_rate + at + c, used);
+        vf dscale = {0}, dkey_rate = {0}, ddecay_bias = {0}, drate_bias = {0};
+        for (int64_t t = 0; t < count; t++) {
             const int64_t i = t * kp + c, b = CHUNK * kp + i;
             const vf u = *(const vf *)(m->u + i), rate = *(const vf *)(m->rate + i), decay = *(const vf *)(m->decay + i);
-            const vf k = load(key + c, n), written = *(const vf *)(m->dh + i);
-            const vf scale = load(p->key_scale + at_head + c, n), key_rate = load(p->key_rate + at_head + c, n);
+            const vf k = *(const vf *)(key + t * wide + c), written = *(const vf *)(m->dh + i);
             const vf scaled = (*(const vf *)(m->dx + i) - u * projected[t]) * m->length[t];
-            const vf drate = *(const vf *)(m->dh + b) * u + written * k * key_rate;
-            float *const dscale = p->dkey_scale + row * all + at_head + c;
-            float *const dkey_rate = p->dkey_rate + row * all + at_head + c;
-            if (p->reads)
-                store(dx + at_head + c, reading ? *(const vf *)(m->dx + b) * *(const vf *)(m->p + i + kp) : (vf){0}, n);
-            store(dkey + c, scaled * scale + written * (1.0f + (rate - 1.0f) * key_rate), n);
-            store(dz + c, *(const vf *)(m->dlog + i) * least * decay * (1.0f - decay), n);
-            store(dz + all + c, drate * rate * (1.0f - rate), n);
-            store(dscale, load(dscale, n) + scaled * k, n);
-            store(dkey_rate, load(dkey_rate, n) + written * k * (rate - 1.0f), n);
+            const vf dz = *(const vf *)(m->dlog + i) * least * decay * (1.0f - decay);
+            const vf drate = (*(const vf *)(m->dh + b) * u + written * k * key_rate) * rate * (1.0f - rate);
+            *(vf *)(m->dlog + i) = dz;
+            *(vf *)(m->drate + i) = drate;
+            *(vf *)(dkey + t * wide + c) = scaled * scale + written * (1.0f + (rate - 1.0f) * key_rate);
+            if (reading(p)) *(vf *)(dquery + t * wide + c) = *(const vf *)(m->dx + b) * *(const vf *)(m->p + kp + i);
+            dscale += scaled * k;
+            dkey_rate += written * k * (rate - 1.0f);
+            ddecay_bias += dz;
+            drate_bias += drate;
         }
+        float *const to[] = {p->dkey_scale, p->dkey_rate, p->ddecay_bias, p->drate_bias};
+        const vf sums[] = {dscale, dkey_rate, ddecay_bias, drate_bias};
+        for (int i = 0; i < 4; i++) store(to[i] + at_group + c, load(to[i] + at_group + c, used) + sums[i], used);
+    }
+    copy_rows(CHUNK, vp, m->dz, vp, m->dall_x + values_at(p) + head * vp, wide);
+    const float *const gradients[] = {m->dlog, m->drate};
+    float *const sums[] = {p->ddecay_weight, p->drate_weight};
+    for (int i = 0; i < 2; i++) {
+        product(keys, lp, count, BY_COLUMNS(gradients[i], kp), m->low + i * lp, 2 * lp, INTO(1, 1), sums[i] + at_group * lp, lp);
+        product(count, lp, keys, BY_ROWS(gradients[i], kp), m->low_rows[i] + head * kp * lp, lp, INTO(head ? 1 : 0, 1),
+                m->dlow + i * lp, 2 * lp);
     }
 }
 
-INLINE void backward(const struct rwkv7 *p, int64_t from, int64_t to, struct scratch *m) {
-    const int64_t keys = p->keys, values = p->values, kp = padded(keys), vp = padded(values), size = keys * vp;
-    const int64_t chunks = rwkv7_groups(p->steps);
-    for (int64_t unit = from; p->grad_end && unit < to; unit++) {
-        float *const gt = m->memories + (unit - from) * values * kp;
-        copy_rows(keys, values, p->end + unit * keys * values, values, m->g, vp);
-        transpose(keys, vp, m->g, vp, m->st, kp);
-        copy_rows(keys, values, p->grad_end + unit * keys * values, values, m->g, vp);
-        transpose(keys, values, m->g, vp, gt, kp);
-        sum_along(p, gt, m, m->along + (unit - from) * kp);
+/* The gradients of what `fill_features` has read. */
+static void gradients_of_features(const struct rwkv7 *p, int64_t row, int64_t first, int64_t count, struct scratch *m) {
+    const int64_t wide = wide_of(p), width = width_of(p), lp = padded(p->low);
+    for (int64_t t = 0; t < count; t++) {
+        const int64_t place = (first + t) * p->batch + row;
+        float *const dlow = p->dweight + place * 2 * p->low;
+        for (int64_t c = 0; c < p->low; c += VL) {
+            const int n = lanes(p->low - c);
+            const int64_t i = t * 2 * lp + c;
+            store(dlow + c, *(const vf *)(m->dlow + i) * tangent_slope(*(const vf *)(m->low + i)), n);
+            store(dlow + p->low + c, *(const vf *)(m->dlow + lp + i), n);
+        }
+        if (!p->inputs) EACH_PART({ copy_rows(1, size, m->dall_x + t * wide + at_wide, 0, p->dx + place * width + at, 0); })
     }
-    for (int64_t first = (chunks - 1) * CHUNK; first >= 0; first -= CHUNK)
-        for (int64_t unit = from; unit < to; unit++) {
-            const int64_t row = unit / p->heads, head = unit % p->heads;
-            const int64_t count = first + CHUNK < p->steps ? CHUNK : p->steps - first;
-            const float *const s = p->starts + (unit * chunks + first / CHUNK) * size;
-            float *const gt = m->memories + (unit - from) * values * kp, *const along = m->along + (unit - from) * kp;
-            fill_rows(p, row, head, first, count, m);
-            find(p, s, m);
-            if (p->reads && p->grad_y) {
+    if (!p->inputs) return;
+    product(p->inputs, wide, count, BY_COLUMNS(m->inputs, p->inputs), m->dall_x, wide, INTO(1, 1), m->dinput_map, wide);
+    if (!first && p->dinput_first)
+        EACH_PART({ copy_rows(1, size, m->dall_x + at_wide, 0, p->dinput_first + row * width + at, 0); })
+}
+
+static void backward(const struct rwkv7 *p, int64_t row, struct scratch *m) {
+    const int64_t keys = p->keys, values = p->values, kp = padded(keys), vp = padded(values), size = keys * vp;
+    const int64_t chunks = rwkv7_groups(p->steps), all = p->heads * values, wide = wide_of(p);
+    const int64_t group = ((row + 1) * p->groups - 1) / p->batch;
+    memset(m->memories, 0, (size_t)(4 * all * kp));
+    memset(m->along, 0, (size_t)(4 * p->heads * kp));
+    memset(m->dinput_map, 0, (size_t)(4 * p->inputs * wide));
+    for (int64_t head = 0; p->grad_end && head < p->heads; head++) {
+        const int64_t at = (row * p->heads + head) * keys * values;
+        float *const gt = m->memories + head * values * kp;
+        copy_rows(keys, values, p->end + at, values, m->g, vp);
+        transpose(keys, vp, m->g, vp, m->st, kp);
+        copy_rows(keys, values, p->grad_end + at, values, m->g, vp);
+        transpose(keys, values, m->g, vp, gt, kp);
+        sum_along(p, gt, m, m->along + head * kp);
+    }
+    for (int64_t first = (chunks - 1) * CHUNK; first >= 0; first -= CHUNK) {
+        const int64_t count = first + CHUNK < p->steps ? CHUNK : p->steps - first;
+        fill_features(p, row, first, count, -CHUNK, m);
+        for (int64_t head = 0; head < p->heads; head++) {
+            const float *const s = p->starts + ((row * chunks + first / CHUNK) * p->heads + head) * size;
+            float *const gt = m->memories + head * values * kp, *const along = m->along + head * kp;
+            fill_rows(p, head, count, m);
+            if (reading(p)) {
                 float *const dy = m->dz + 2 * CHUNK * vp;
-                copy_rows(count, values, p->grad_y + ((first * p->batch + row) * p->heads + head) * values,
-                          p->batch * p->heads * values, dy, vp);
-                memset(dy + count * vp, 0, (size_t)(4 * (CHUNK - count) * vp));
+                copy_rows(count, values, p->grad_y + (first * p->batch + row) * all + head * values, p->batch * all, dy, vp);
+                clear_rows(count, vp, dy);
             }
-            retreat(p, s, gt, m);
+#define RETREAT(P) find(P, s, m), retreat(P, s, gt, m)
+            EACH_SIZE(RETREAT);
+#undef RETREAT
             if (p->norms) fill_norms(p, row, head, first, count, m);
-            gradients_of_rows(p, row, head, first, count, along, m);
+            gradients_of_rows(p, group, head, count, along, m);
             sum_along(p, gt, m, along);
         }
-    for (int64_t unit = from; unit < to; unit++) {
-        transpose(values, kp, m->memories + (unit - from) * values * kp, kp, m->g, vp);
-        copy_rows(keys, values, m->g, vp, p->dstart + unit * keys * values, values);
+        gradients_of_features(p, row, first, count, m);
     }
+    for (int64_t head = 0; head < p->heads; head++) {
+        transpose(values, kp, m->memories + head * values * kp, kp, m->g, vp);
+        copy_rows(keys, values, m->g, vp, p->dstart + (row * p->heads + head) * keys * values, values);
+    }
+    float *const dinput_weight = p->dinput_weight + group * width_of(p) * p->inputs;
+    EACH_PART({
+        for (int64_t i = 0; i < p->inputs; i++)
+            for (int64_t j = 0; j < size; j++)
+                dinput_weight[(at + j) * p->inputs + i] += m->dinput_map[i * wide + at_wide + j];
+    })
 }
 
 static int run(const struct rwkv7 *p, int64_t first, int64_t last, int is_backward) {
     struct carver size = {NULL, 0};
-    carve_scratch(&size, p, last - first, is_backward);
+    carve_scratch(&size, p, is_backward);
     struct carver from = {zeros(size.used), 0};
     if (!from.base) return 1;
-    struct scratch m = carve_scratch(&from, p, last - first, is_backward);
+    struct scratch m = carve_scratch(&from, p, is_backward);
     for (int64_t c = 0; c < padded(p->keys); c++) m.p[c] = 1.0f;
     const uint64_t denormals = flush_denormals();
-    struct rwkv7 sized = *p;
-    if (p->keys == 32 && p->values == 32 && !p->reads) { /* with constant sizes, products need not compute addresses */
-        sized.keys = sized.values = 32, sized.reads = 0;
-        if (is_backward) backward(&sized, first, last, &m);
-        else forward(&sized, first, last, &m);
-    } else if (is_backward) backward(p, first, last, &m);
-    else forward(p, first, last, &m);
+    fill_maps(p, &m);
+    for (int64_t row = first; row < last; row++)
+        if (is_backward) backward(p, row, &m);
+        else forward(p, row, &m);
     restore_denormals(denormals);
     free(from.base);
     return 0;
