@@ -148,14 +148,11 @@ class RWKV7(Model):
         x, weight = mixed(inputs, slice(0 if reads else n, 3 * n)), resolved(mixed(inputs, low))
         x = resolved(x) if reads else x
         vectors = self.decay_weight, self.decay_bias, self.rate_weight, self.rate_bias, self.key_scale, self.key_rate
-        y, (memory,) = rwkv7(
-            x, weight, (memory,), trace, *vectors, settings.heads, settings.head_size, reads=reads
-        )
+        y, (memory,) = rwkv7(x, weight, (memory,), trace, *vectors, settings.heads, settings.head_size, reads=reads)
         gate_inputs = resolved(mixed(inputs, gates)) if reads else None
         if gate_inputs is None:  # only the last step is read, which depends on the last two inputs
             recent = inputs[-2:]
-            x, gate_inputs = (resolved(mixed(recent, rows))[-1:] for rows in (slice(0, 3 * n), gates))
-            weight = weight[-1:]
+            x, weight, gate_inputs = (resolved(mixed(recent, rows))[-1:] for rows in (slice(0, 3 * n), low, gates))
             query = x[0, :, :n].unflatten(-1, (settings.heads, -1))
             y = torch.einsum("bhk,bhkv->bhv", query, memory.unflatten(-1, (*query.shape[1:], -1))).flatten(1)[None]
         final = torch.cat((memory, project(inputs[-1:], earlier)[0]), dim=-1)

@@ -35,9 +35,7 @@ def _decay_widths(n: int, heads: int, key_size: int, reads: bool) -> tuple[int, 
     return n // key_size, heads * (1 + key_size * (1 + reads))
 
 
-def _rate_widths(
-    n: int, decay_weight: Tensor, heads: int, key_size: int, reads: bool, **_: object
-) -> tuple[int, int]:
+def _rate_widths(n: int, decay_weight: Tensor, heads: int, key_size: int, reads: bool, **_: object) -> tuple[int, int]:
     return heads * key_size * (1 + reads) + n // key_size, 2 * decay_weight.shape[-1]
 
 

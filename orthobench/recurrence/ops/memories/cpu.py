@@ -93,9 +93,7 @@ def _forward(name: str, x: Tensor, arguments: Arguments, fields: dict[str, Any],
     return (y,), (end, x, starts)
 
 
-def _backward(
-    name: str, x: Tensor, arguments: Arguments, tape: Tape, fields: dict[str, Any]
-) -> tuple[Tensor, Tensor]:
+def _backward(name: str, x: Tensor, arguments: Arguments, tape: Tape, fields: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """Fill the tape's norms, and return the gradients of the weight and of the state."""
     (start,), sizes, starts = arguments.state, _sizes(x, arguments), tape.saved[2]
     dweight, dstart = torch.empty_like(arguments.weight), torch.empty_like(start)
