@@ -145,12 +145,13 @@ class RWKV7(Model):
             weight = torch.cat((now[rows], earlier[rows]), dim=1)
             return Projection(torch.cat((inputs, previous), dim=-1), weight, first=before[:, rows])
 
-        x, weight = mixed(inputs, slice(0 if reads else n, 3 * n)), resolved(mixed(inputs, low))
-        x = resolved(x) if reads else x
+        projected, weight = mixed(inputs, slice(0 if reads else n, 3 * n)), resolved(mixed(inputs, low))
+        x = resolved(projected) if reads else None
         vectors = self.decay_weight, self.decay_bias, self.rate_weight, self.rate_bias, self.key_scale, self.key_rate
-        y, (memory,) = rwkv7(x, weight, (memory,), trace, *vectors, settings.heads, settings.head_size, reads=reads)
+        sizes = settings.heads, settings.head_size
+        y, (memory,) = rwkv7(projected if x is None else x, weight, (memory,), trace, *vectors, *sizes, reads=reads)
         gate_inputs = resolved(mixed(inputs, gates)) if reads else None
-        if gate_inputs is None:  # only the last step is read, which depends on the last two inputs
+        if x is None or gate_inputs is None:  # only the last step is read, which depends on the last two inputs
             recent = inputs[-2:]
             x, weight, gate_inputs = (resolved(mixed(recent, rows))[-1:] for rows in (slice(0, 3 * n), low, gates))
             query = x[0, :, :n].unflatten(-1, (settings.heads, -1))
@@ -168,7 +169,7 @@ class RWKV7(Model):
     def read(self, y: Tensor, x: Tensor, weight: Tensor, gate_inputs: Tensor) -> Tensor:
         """Return h `[T, B, n]`, given the readings y `[T, B, n]` and what they were computed from."""
         rates = project(weight.chunk(2, dim=-1)[1], self.rate_weight, self.rate_bias).sigmoid()
-        heads, n = self.settings.heads, self.hidden_size
+        heads = self.settings.heads
         query, key, value = x.chunk(3, dim=-1)
         written = written_keys(key, rates, self.key_rate)
         size = (query * written * self.bonus).unflatten(-1, (heads, -1)).sum(-1, keepdim=True)

@@ -188,8 +188,8 @@ def find(operation: Declaration, backend: str) -> type[Kernel] | None:
 def run(kernel: type[Kernel], call: Call) -> Result:
     """Run a kernel, under autograd if a gradient is needed.
 
-    For a projection, x holds its inputs, and the parameters include `input_weight`, `input_bias` and `input_first`. For a
-    convolution, x holds its source or the source's inputs, and they include `convolution`, `before` and
+    For a projection, x holds its inputs, and the parameters include `input_weight`, `input_bias` and `input_first`. For
+    a convolution, x holds its source or the source's inputs, and they include `convolution`, `before` and
     `convolution_bias`.
     """
     assert isinstance(call.weight, Tensor)

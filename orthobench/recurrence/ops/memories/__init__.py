@@ -99,10 +99,10 @@ def rwkv7(
 ) -> Step:
     """RWKV-7's memory of each head: S_t = (diag(w) - (a o u) u^T) S_{t-1} + k~ v^T, read as y_t = S_t^T r_t.
 
-    x has the query r, the key k and the value v, `[heads, features]` each. The weight has the features d and then e, from
-    which z = D tanh(d) + b and p = E e + c are computed for each feature of a key: w = exp(-e^(-1/2) s(z)) is the decay,
-    and a = s(p) is the rate of learning. D is `decay_weight` `[n, features]`, b `decay_bias` `[n]`, and E and c belong to
-    the rate.
+    x has the query r, the key k and the value v, `[heads, features]` each. The weight has a few features for the decays
+    and then as many for the rates. The decays are w = exp(-e^(-1/2) s(D tanh(d) + b)), with a map D `decay_weight`
+    `[heads * key_size, features]` of their features d and a bias b `decay_bias`. The rates of learning are a = s(E e + c)
+    with a map `rate_weight` and a bias `rate_bias`.
 
     u is k o `key_scale` divided by (|.|^2 + epsilon)^(1/2) in each head. k~ is k o (1 + (a - 1) o `key_rate`). Without
     `reads`, x has no query, and the outputs have 0 features.
