@@ -136,28 +136,37 @@ class RWKV7(Model):
         reads = self.signature.readout != "last"
         memory, before = state[0].split((settings.memory, settings.mixed), dim=-1)
         now, earlier = self.maps()
+        both = torch.cat((now, earlier), dim=1)
         gates = slice(3 * n, 3 * n + settings.low_gate)
         low = slice(gates.stop, settings.mixed)
 
-        def mixed(inputs: Tensor, rows: slice) -> Projection:
-            """Return features that read two inputs `[T, B, rows]`; `before` is added to those of the first step."""
+        def mixed(inputs: Tensor, *parts: slice) -> Projection:
+            """Return features that read two inputs `[T, B, *]`; `before` is added to those of the first step."""
             previous = torch.cat((torch.zeros_like(inputs[:1]), inputs[:-1]))
-            weight = torch.cat((now[rows], earlier[rows]), dim=1)
-            return Projection(torch.cat((inputs, previous), dim=-1), weight, first=before[:, rows])
+            weight, first = torch.cat([both[part] for part in parts]), torch.cat([before[:, part] for part in parts], 1)
+            return Projection(torch.cat((inputs, previous), dim=-1), weight, first=first)
 
-        projected, weight = mixed(inputs, slice(0 if reads else n, 3 * n)), resolved(mixed(inputs, low))
+        projected = mixed(inputs, slice(0 if reads else n, 3 * n), low)
         x = resolved(projected) if reads else None
-        vectors = self.decay_weight, self.decay_bias, self.rate_weight, self.rate_bias, self.key_scale, self.key_rate
-        sizes = settings.heads, settings.head_size
-        y, (memory,) = rwkv7(projected if x is None else x, weight, (memory,), trace, *vectors, *sizes, reads=reads)
+        vectors = self.decay_bias, self.rate_weight, self.rate_bias, self.key_scale, self.key_rate
+        y, (memory,) = rwkv7(
+            projected if x is None else x,
+            self.decay_weight,
+            (memory,),
+            trace,
+            *vectors,
+            settings.heads,
+            settings.head_size,
+            reads=reads,
+        )
         gate_inputs = resolved(mixed(inputs, gates)) if reads else None
         if x is None or gate_inputs is None:  # only the last step is read, which depends on the last two inputs
             recent = inputs[-2:]
-            x, weight, gate_inputs = (resolved(mixed(recent, rows))[-1:] for rows in (slice(0, 3 * n), low, gates))
+            x, gate_inputs = resolved(mixed(recent, slice(0, 3 * n), low))[-1:], resolved(mixed(recent, gates))[-1:]
             query = x[0, :, :n].unflatten(-1, (settings.heads, -1))
             y = torch.einsum("bhk,bhkv->bhv", query, memory.unflatten(-1, (*query.shape[1:], -1))).flatten(1)[None]
         final = torch.cat((memory, project(inputs[-1:], earlier)[0]), dim=-1)
-        return self.read(y, x, weight, gate_inputs), (final,)
+        return self.read(y, x, gate_inputs), (final,)
 
     def maps(self) -> tuple[Tensor, Tensor]:
         """Return the maps of the input and of the one before it, `[mixed, m]` each."""
@@ -166,11 +175,11 @@ class RWKV7(Model):
         earlier = torch.cat([share * part for share, part in zip(self.shift, parts, strict=True)])
         return self.input_weight - earlier, earlier
 
-    def read(self, y: Tensor, x: Tensor, weight: Tensor, gate_inputs: Tensor) -> Tensor:
+    def read(self, y: Tensor, x: Tensor, gate_inputs: Tensor) -> Tensor:
         """Return h `[T, B, n]`, given the readings y `[T, B, n]` and what they were computed from."""
-        rates = project(weight.chunk(2, dim=-1)[1], self.rate_weight, self.rate_bias).sigmoid()
-        heads = self.settings.heads
-        query, key, value = x.chunk(3, dim=-1)
+        heads, n = self.settings.heads, self.hidden_size
+        query, key, value = x[..., : 3 * n].chunk(3, dim=-1)
+        rates = project(x[..., -self.settings.low :], self.rate_weight, self.rate_bias).sigmoid()
         written = written_keys(key, rates, self.key_rate)
         size = (query * written * self.bonus).unflatten(-1, (heads, -1)).sum(-1, keepdim=True)
         normed = group_norm(

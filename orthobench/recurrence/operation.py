@@ -243,6 +243,8 @@ class Operation(Declaration, Generic[P]):
         n, batch = state[0].shape[-1], x.shape[1]
         if self.widths and (reason := self.check(n, **parameters)):
             raise ValueError(f"{self.name}: {reason}")
+        width: int
+        weight_width: Any
         width, weight_width = self.widths(n, **parameters) if self.widths else (self.gates * n, n)
         shapes: dict[str, tuple[Inputs, tuple[int, ...]]] = {"x": (x, (x.shape[0], batch, width))}
         tensors = [*state, *(value for value in parameters.values() if isinstance(value, Tensor))]
@@ -251,7 +253,7 @@ class Operation(Declaration, Generic[P]):
             diagonal = (x.shape[0], batch, weight_width) if per_step else (self.rows * n,)
             matrix = (weight_width, width) if self.widths else self.matrix_shape(n, parameters)
             is_matrix = weight.dim() == 2 if self.widths else not self.diagonal
-            shapes["weight"] = weight, matrix if is_matrix else diagonal
+            shapes["weight"] = weight, weight_width if self.weights else matrix if is_matrix else diagonal
             tensors.append(weight)
         elif self.rows * self.sources * self.gates != 1 or self.diagonal or self.widths:
             raise ValueError(f"{self.name}: the weight should be a tensor")
@@ -301,10 +303,13 @@ def operation(
     diagonal: bool = False,
     traced: int | None = None,
     check: Callable[..., str | None] = lambda n, **parameters: None,
-    widths: Callable[..., tuple[int, int]] | None = None,
+    widths: Callable[..., tuple[int, Any]] | None = None,
+    weights: Callable[..., Tensor] | None = None,
     output: Callable[..., Tensor] | None = None,
     forms: Callable[[int], Iterable[Form]] | None = lambda n: [Form()],
 ) -> Callable[[Callable[Concatenate[Any, P], Step]], Operation[P]]:
     """Declare an operation by the function that returns its step; see `Declaration`. `rows` is `gates` by default."""
     rows = gates if rows is None else rows
-    return lambda step: Operation(step, states, gates, rows, sources, diagonal, traced, check, widths, output, forms)
+    return lambda step: Operation(
+        step, states, gates, rows, sources, diagonal, traced, check, widths, weights, output, forms
+    )

@@ -36,7 +36,8 @@ class Memories(Kernel):
         _, x, _ = tape.saved
         assert x is not None
         dx = runtime.take(*x.shape)
-        dweight, dstart = _backward("memories", x, arguments, tape, {"dx": dx})
+        dweight = torch.empty_like(arguments.weight)
+        dstart = _backward("memories", x, arguments, tape, {"dx": dx, "dweight": dweight})
         return Gradients(dx, dweight, (dstart,))
 
 
@@ -65,16 +66,17 @@ class RWKV7(Kernel):
         dx, dfirst = (None if "input_weight" in vectors else runtime.take(*x.shape)), None
         if first is not None:
             dfirst = torch.empty_like(first)
-        sums = {}
-        for name in vectors.keys() - {"input_first"}:
-            *rows, columns = vectors[name].shape
-            low = name in ("decay_weight", "rate_weight")
-            sums[name] = x.new_zeros(groups, *rows, native.padded(columns) if low else columns)
+        sums, summed = {}, {"weight": arguments.weight, **vectors}
+        for name in summed.keys() - {"input_first"}:
+            *rows, columns = summed[name].shape
+            sums[name] = x.new_zeros(
+                groups, *rows, native.padded(columns) if name in ("weight", "rate_weight") else columns
+            )
         gradients = {"dx": dx, "dinput_first": dfirst, **{f"d{name}": each for name, each in sums.items()}}
         fields = {**vectors, **gradients, "end": end, "groups": groups}
-        dweight, dstart = _backward("rwkv7", x, arguments, tape, fields)
-        totals = {name: native.total(each)[..., : vectors[name].shape[-1]] for name, each in sums.items()}
-        return Gradients(dx, dweight, (dstart,), totals | {"input_first": dfirst})
+        dstart = _backward("rwkv7", x, arguments, tape, fields)
+        totals = {name: native.total(each)[..., : summed[name].shape[-1]] for name, each in sums.items()}
+        return Gradients(dx, totals.pop("weight"), (dstart,), totals | {"input_first": dfirst})
 
 
 def _vectors(arguments: Arguments) -> dict[str, Tensor]:
@@ -93,18 +95,18 @@ def _forward(name: str, x: Tensor, arguments: Arguments, fields: dict[str, Any],
     return (y,), (end, x, starts)
 
 
-def _backward(name: str, x: Tensor, arguments: Arguments, tape: Tape, fields: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """Fill the tape's norms, and return the gradients of the weight and of the state."""
+def _backward(name: str, x: Tensor, arguments: Arguments, tape: Tape, fields: dict[str, Any]) -> Tensor:
+    """Fill the tape's norms, and return the gradient of the state."""
     (start,), sizes, starts = arguments.state, _sizes(x, arguments), tape.saved[2]
-    dweight, dstart = torch.empty_like(arguments.weight), torch.empty_like(start)
+    dstart = torch.empty_like(start)
     norms = x.new_empty(*x.shape[:2], sizes["heads"]) if tape.norms else None
     tensors = {"grad_y": tape.gradient if sizes["reads"] else None, "grad_end": tape.final[0], "norms": norms}
-    tensors |= {"dweight": dweight, "dstart": dstart, "start": start, "starts": starts}
+    tensors |= {"dstart": dstart, "start": start, "starts": starts}
     _run(f"{name}_backward", x, arguments, fields | tensors)
     for out in tape.norms:
         assert norms is not None
         torch.sqrt(norms.sum(-1), out=out)
-    return dweight, dstart
+    return dstart
 
 
 def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
@@ -115,7 +117,7 @@ def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
     sizes |= {"values": arguments.state[0].shape[1] // (heads * keys)}
     if "key_rate" in parameters:
         makes = parameters.get("input_weight") is not None
-        sizes |= {"low": parameters["decay_weight"].shape[1], "inputs": x.shape[2] if makes else 0}
+        sizes |= {"low": parameters["rate_weight"].shape[1], "inputs": x.shape[2] if makes else 0}
         sizes |= {"epsilon": parameters["epsilon"]}
     return sizes
 

@@ -6,17 +6,17 @@
  * are X S_0 + A Z, where A is the part of X H^T below its diagonal, and f follows by substitution. As w is above 0.545, P
  * stays above 6e-5 in 16 steps, and 1 / P is harmless.
  *
- * Queries, keys and values may be computed from a few inputs. Decays and rates are computed from a few features. The
- * caller gives each thread a range of batch rows, and a row walks through time with the memories of all its heads.
- * Backward computes each chunk again from the memories stored before it. Groups of rows have sums of their own, so that
- * no sum depends on the number of threads. */
+ * x may be computed from a few inputs, and its last features give decays and rates. The caller gives each thread a range
+ * of batch rows, and a row walks through time with the memories of all its heads. Backward computes each chunk again
+ * from the memories stored before it. Groups of rows have sums of their own, so that no sum depends on the number of
+ * threads. */
 #include "memory.h"
 #include "tiles.h"
 
 enum { CHUNK = 16 }; /* steps, a multiple of a vector's lanes */
 
-/* x_t of a row is the query [heads, keys] if the memory is read, the key [heads, keys] and the value [heads, values].
- * With n = heads * keys, a matrix [n, low] maps tanh(d_t) to pre-activations of decays, and another a_t to those of
+/* x_t of a row is the query [heads, keys] if the memory is read, the key [heads, keys], the value [heads, values], and d and
+ * e [low]. With n = heads * keys, one matrix [n, low] maps tanh(d) to pre-activations of decays, and one e to those of
  * rates. What a pass does not need is NULL. */
 struct rwkv7 {
     int64_t steps, batch, heads; /* T, B and the number of heads */
@@ -29,8 +29,7 @@ struct rwkv7 {
     const float *x;              /* [T, B, width], or the inputs [T, B, inputs] */
     const float *input_weight;   /* [width, inputs] */
     const float *input_first;    /* what is added to x_1 [B, width] */
-    const float *weight;         /* d and a [T, B, 2, low] */
-    const float *decay_weight;   /* [n, low] */
+    const float *weight;         /* of decays [n, low] */
     const float *decay_bias;     /* [n] */
     const float *rate_weight;    /* [n, low] */
     const float *rate_bias;      /* [n] */
@@ -45,8 +44,7 @@ struct rwkv7 {
     float *dx;                   /* as x, which has then not been computed from inputs */
     float *dinput_weight;        /* [groups, width, inputs], zeroed */
     float *dinput_first;         /* as input_first */
-    float *dweight;              /* as weight */
-    float *ddecay_weight;        /* [groups, n, padded(low)], zeroed */
+    float *dweight;              /* [groups, n, padded(low)], zeroed */
     float *ddecay_bias;          /* [groups, n], zeroed */
     float *drate_weight;         /* [groups, n, padded(low)], zeroed */
     float *drate_bias;           /* [groups, n], zeroed */
@@ -56,13 +54,12 @@ struct rwkv7 {
     float *norms;                /* |dL/dS_t|^2 [T, B, heads], or NULL */
 };
 
-/* What a chunk is computed from, and its gradients; all rows are whole vectors, and so are each head's parts of x. */
+/* What a chunk is computed from, and its gradients; all rows are whole vectors, and so are the parts of x. */
 struct scratch {
     float *input_map;    /* [inputs, wide] */
     float *low_maps[2];  /* of decays and rates, transposed [low, heads, keys] */
     float *low_rows[2];  /* as they are [heads, keys, low] */
-    float *all_x;        /* [CHUNK, wide] */
-    float *low;          /* tanh(d) and a [CHUNK, 2, low] */
+    float *all_x;        /* x with tanh(d) instead of d [CHUNK, wide] */
     float *inputs;       /* [CHUNK, inputs] */
     float *x;            /* u o P of the step before, and if the memory is read q o P [2, CHUNK, keys] */
     float *h;            /* k / P and -b / P [2, CHUNK, keys] */
@@ -80,18 +77,17 @@ struct scratch {
     float *dx, *dh;      /* as x and h */
     float *dz;           /* gradients of v, f and y [3, CHUNK, values] */
     float *dlog, *drate; /* gradients of log w, and then of z, and of p [CHUNK, keys] */
-    float *dall_x, *dlow; /* as all_x and low */
+    float *dall_x;       /* as all_x */
     float *dinput_map;   /* as input_map */
 };
 
-INLINE int64_t width_of(const struct rwkv7 *p) { return p->heads * ((p->reads + 1) * p->keys + p->values); }
+INLINE int64_t width_of(const struct rwkv7 *p) { return p->heads * ((p->reads + 1) * p->keys + p->values) + 2 * p->low; }
 
-/* The floats of x with each head's parts in whole vectors, and where those of the keys and of the values begin. */
-INLINE int64_t wide_of(const struct rwkv7 *p) {
-    return p->heads * ((p->reads + 1) * padded(p->keys) + padded(p->values));
-}
+/* Where keys, values and d begin in x with its parts in whole vectors, and its floats. */
 INLINE int64_t keys_at(const struct rwkv7 *p) { return p->reads * p->heads * padded(p->keys); }
 INLINE int64_t values_at(const struct rwkv7 *p) { return (p->reads + 1) * p->heads * padded(p->keys); }
+INLINE int64_t low_at(const struct rwkv7 *p) { return values_at(p) + p->heads * padded(p->values); }
+INLINE int64_t wide_of(const struct rwkv7 *p) { return low_at(p) + 2 * padded(p->low); }
 
 /* The number of rows that read the memory. */
 INLINE int64_t readers(const struct rwkv7 *p) { return (p->reads + 1) * CHUNK; }
@@ -113,7 +109,6 @@ static struct scratch carve_scratch(struct carver *from, const struct rwkv7 *p, 
         m.low_rows[i] = carve(from, n * lp);
     }
     m.all_x = carve(from, CHUNK * wide);
-    m.low = carve(from, 2 * CHUNK * lp);
     m.inputs = carve(from, CHUNK * p->inputs);
     m.x = carve(from, 2 * CHUNK * kp);
     m.h = carve(from, 2 * CHUNK * kp);
@@ -138,7 +133,6 @@ static struct scratch carve_scratch(struct carver *from, const struct rwkv7 *p, 
     m.dlog = carve(from, CHUNK * kp);
     m.drate = carve(from, CHUNK * kp);
     m.dall_x = carve(from, CHUNK * wide);
-    m.dlow = carve(from, 2 * CHUNK * lp);
     m.dinput_map = carve(from, p->inputs * wide);
     return m;
 }
@@ -187,19 +181,19 @@ static void clear_rows(int64_t first, int64_t width, float *rows) {
     memset(rows + first * width, 0, (size_t)(4 * (CHUNK - first) * width));
 }
 
-/* Runs its argument for each part of a head of x, a query, a key or a value, with its size and where it is in a row of x and
- * in one of whole vectors. */
-#define EACH_PART(...)                                                                    \
-    for (int64_t part = 0, at = 0, at_wide = 0; part < (p->reads + 2) * p->heads; part++) { \
-        const int64_t size = part < (p->reads + 1) * p->heads ? p->keys : p->values;      \
-        __VA_ARGS__                                                                       \
-        at += size, at_wide += padded(size);                                              \
+/* Runs its argument for each part of x, which are the heads' queries, keys and values, d and e, with its size and where it
+ * is in a row of x and in one of whole vectors. */
+#define EACH_PART(...)                                                                                      \
+    for (int64_t at = 0, at_wide = 0; at < width_of(p);) {                                                  \
+        const int64_t size = at_wide < values_at(p) ? p->keys : at_wide < low_at(p) ? p->values : p->low; \
+        __VA_ARGS__                                                                                         \
+        at += size, at_wide += padded(size);                                                                \
     }
 
 /* The maps in the layouts of the products. */
 static void fill_maps(const struct rwkv7 *p, struct scratch *m) {
     const int64_t kp = padded(p->keys), n = p->heads * kp, lp = padded(p->low), wide = wide_of(p);
-    const float *const maps[] = {p->decay_weight, p->rate_weight};
+    const float *const maps[] = {p->weight, p->rate_weight};
     for (int i = 0; i < 2; i++)
         for (int64_t head = 0; head < p->heads; head++) {
             float *const rows = m->low_rows[i] + head * kp * lp;
@@ -213,36 +207,32 @@ static void fill_maps(const struct rwkv7 *p, struct scratch *m) {
     })
 }
 
-/* x and the features of decays and rates of the steps [first, first + count), and 0 behind them. Those of a chunk `ahead`
- * steps further are fetched. */
-static void fill_features(const struct rwkv7 *p, int64_t row, int64_t first, int64_t count, int64_t ahead,
-                          struct scratch *m) {
-    const int64_t wide = wide_of(p), width = width_of(p), lp = padded(p->low);
+/* x of the steps [first, first + count), and 0 behind them. That of a chunk `ahead` steps further is fetched. */
+static void fill_x(const struct rwkv7 *p, int64_t row, int64_t first, int64_t count, int64_t ahead, struct scratch *m) {
+    const int64_t wide = wide_of(p), width = width_of(p), inputs = p->inputs;
     for (int64_t t = 0; t < count; t++) {
         const int64_t place = (first + t) * p->batch + row;
-        const float *const low = p->weight + place * 2 * p->low, *const x = p->x + place * (p->inputs ? p->inputs : width);
-        for (int64_t c = 0; c < 2 * p->low; c += 16) prefetch(low + c, ahead * p->batch * 2 * p->low);
-        for (int64_t c = 0; c < p->low; c += VL) {
-            const int n = lanes(p->low - c);
-            *(vf *)(m->low + t * 2 * lp + c) = hyperbolic_tangent(load(low + c, n));
-            *(vf *)(m->low + t * 2 * lp + lp + c) = load(low + p->low + c, n);
+        float *const to = m->all_x + t * wide;
+        if (inputs) {
+            memcpy(m->inputs + t * inputs, p->x + place * inputs, (size_t)(4 * inputs));
+            for (int64_t c = 0; c < wide; c += VL) {
+                vf sum = {0};
+                for (int64_t i = 0; i < inputs; i++) sum += *(const vf *)(m->input_map + i * wide + c) * m->inputs[t * inputs + i];
+                *(vf *)(to + c) = sum;
+            }
+        } else {
+            for (int64_t c = 0; c < width; c += 16) prefetch(p->x + place * width + c, ahead * p->batch * width);
+            EACH_PART({ copy_rows(1, size, p->x + place * width + at, 0, to + at_wide, 0); })
         }
-        if (p->inputs) memcpy(m->inputs + t * p->inputs, x, (size_t)(4 * p->inputs));
-        else {
-            for (int64_t c = 0; c < width; c += 16) prefetch(x + c, ahead * p->batch * width);
-            EACH_PART({ copy_rows(1, size, x + at, 0, m->all_x + t * wide + at_wide, 0); })
-        }
-    }
-    clear_rows(count, 2 * lp, m->low);
-    if (p->inputs) {
-        clear_rows(count, p->inputs, m->inputs);
-        product(CHUNK, wide, p->inputs, BY_ROWS(m->inputs, p->inputs), m->input_map, wide, INTO(0, 1), m->all_x, wide);
-        if (!first && p->input_first)
+        if (first + t == 0 && p->input_first)
             EACH_PART({
                 for (int64_t c = 0; c < size; c += VL)
-                    *(vf *)(m->all_x + at_wide + c) += load(p->input_first + row * width + at + c, lanes(size - c));
+                    *(vf *)(to + at_wide + c) += load(p->input_first + row * width + at + c, lanes(size - c));
             })
-    } else clear_rows(count, wide, m->all_x);
+        for (int64_t c = low_at(p); c < low_at(p) + p->low; c += VL)
+            *(vf *)(to + c) = hyperbolic_tangent(*(const vf *)(to + c));
+    }
+    clear_rows(count, wide, m->all_x);
 }
 
 /* w = exp(-e^(-1/2) s) of s in [0, 1]: a fit of least relative error, 1e-9, and with the rounding 1e-7; 1 at 0. */
@@ -260,9 +250,9 @@ INLINE vf decay_of(vf s) {
 static void fill_rows(const struct rwkv7 *p, int64_t head, int64_t count, struct scratch *m) {
     const int64_t keys = p->keys, kp = padded(keys), vp = padded(p->values), n = p->heads * kp, lp = padded(p->low);
     const int64_t wide = wide_of(p), at = head * keys;
-    const float *const query = m->all_x + head * kp, *const key = query + keys_at(p);
-    product(CHUNK, kp, p->low, BY_ROWS(m->low, 2 * lp), m->low_maps[0] + head * kp, n, INTO(0, 1), m->decay, kp);
-    product(CHUNK, kp, p->low, BY_ROWS(m->low + lp, 2 * lp), m->low_maps[1] + head * kp, n, INTO(0, 1), m->rate, kp);
+    const float *const query = m->all_x + head * kp, *const key = query + keys_at(p), *const low = m->all_x + low_at(p);
+    product(CHUNK, kp, p->low, BY_ROWS(low, wide), m->low_maps[0] + head * kp, n, INTO(0, 1), m->decay, kp);
+    product(CHUNK, kp, p->low, BY_ROWS(low + lp, wide), m->low_maps[1] + head * kp, n, INTO(0, 1), m->rate, kp);
     for (int64_t t = 0; t < CHUNK; t++) {
         vf squares = {0};
         for (int64_t c = 0; c < kp; c += VL) {
@@ -357,7 +347,7 @@ static void forward(const struct rwkv7 *p, int64_t row, struct scratch *m) {
         if (p->starts)
             memcpy(p->starts + (row * rwkv7_groups(p->steps) + first / CHUNK) * p->heads * size, m->memories,
                    (size_t)(4 * p->heads * size));
-        fill_features(p, row, first, count, CHUNK, m);
+        fill_x(p, row, first, count, CHUNK, m);
         for (int64_t head = 0; head < p->heads; head++) {
             fill_rows(p, head, count, m);
 #define ADVANCE(P) advance(P, m->memories + head * size, m)
@@ -457,7 +447,7 @@ static void gradients_of_rows(const struct rwkv7 *p, int64_t group, int64_t head
     const int64_t keys = p->keys, kp = padded(keys), vp = padded(p->values), wide = wide_of(p), at = head * keys;
     const int64_t lp = padded(p->low), at_group = group * p->heads * keys + at;
     const float least = -0.60653065971263342f;
-    const float *const key = m->all_x + keys_at(p) + head * kp;
+    const float *const key = m->all_x + keys_at(p) + head * kp, *const low = m->all_x + low_at(p);
     float *const dquery = m->dall_x + head * kp, *const dkey = dquery + keys_at(p);
     float projected[CHUNK];
     for (int64_t c = 0; c < kp; c += VL) {
@@ -507,29 +497,24 @@ static void gradients_of_rows(const struct rwkv7 *p, int64_t group, int64_t head
     }
     copy_rows(CHUNK, vp, m->dz, vp, m->dall_x + values_at(p) + head * vp, wide);
     const float *const gradients[] = {m->dlog, m->drate};
-    float *const sums[] = {p->ddecay_weight, p->drate_weight};
+    float *const sums[] = {p->dweight, p->drate_weight};
     for (int i = 0; i < 2; i++) {
-        product(keys, lp, count, BY_COLUMNS(gradients[i], kp), m->low + i * lp, 2 * lp, INTO(1, 1), sums[i] + at_group * lp, lp);
+        product(keys, lp, count, BY_COLUMNS(gradients[i], kp), low + i * lp, wide, INTO(1, 1), sums[i] + at_group * lp, lp);
         product(count, lp, keys, BY_ROWS(gradients[i], kp), m->low_rows[i] + head * kp * lp, lp, INTO(head ? 1 : 0, 1),
-                m->dlow + i * lp, 2 * lp);
+                m->dall_x + low_at(p) + i * lp, wide);
     }
 }
 
-/* The gradients of what `fill_features` has read. */
-static void gradients_of_features(const struct rwkv7 *p, int64_t row, int64_t first, int64_t count, struct scratch *m) {
-    const int64_t wide = wide_of(p), width = width_of(p), lp = padded(p->low);
+/* The gradients of what `fill_x` has read. */
+static void gradients_of_x(const struct rwkv7 *p, int64_t row, int64_t first, int64_t count, struct scratch *m) {
+    const int64_t wide = wide_of(p), width = width_of(p);
     for (int64_t t = 0; t < count; t++) {
-        const int64_t place = (first + t) * p->batch + row;
-        float *const dlow = p->dweight + place * 2 * p->low;
-        for (int64_t c = 0; c < p->low; c += VL) {
-            const int n = lanes(p->low - c);
-            const int64_t i = t * 2 * lp + c;
-            store(dlow + c, *(const vf *)(m->dlow + i) * tangent_slope(*(const vf *)(m->low + i)), n);
-            store(dlow + p->low + c, *(const vf *)(m->dlow + lp + i), n);
-        }
-        if (!p->inputs) EACH_PART({ copy_rows(1, size, m->dall_x + t * wide + at_wide, 0, p->dx + place * width + at, 0); })
+        float *const from = m->dall_x + t * wide;
+        for (int64_t c = low_at(p); c < low_at(p) + p->low; c += VL)
+            *(vf *)(from + c) *= tangent_slope(*(const vf *)(m->all_x + t * wide + c));
+        float *const dx = p->inputs ? NULL : p->dx + ((first + t) * p->batch + row) * width;
+        if (dx) EACH_PART({ copy_rows(1, size, from + at_wide, 0, dx + at, 0); })
     }
-    if (!p->inputs) return;
     product(p->inputs, wide, count, BY_COLUMNS(m->inputs, p->inputs), m->dall_x, wide, INTO(1, 1), m->dinput_map, wide);
     if (!first && p->dinput_first)
         EACH_PART({ copy_rows(1, size, m->dall_x + at_wide, 0, p->dinput_first + row * width + at, 0); })
@@ -553,7 +538,7 @@ static void backward(const struct rwkv7 *p, int64_t row, struct scratch *m) {
     }
     for (int64_t first = (chunks - 1) * CHUNK; first >= 0; first -= CHUNK) {
         const int64_t count = first + CHUNK < p->steps ? CHUNK : p->steps - first;
-        fill_features(p, row, first, count, -CHUNK, m);
+        fill_x(p, row, first, count, -CHUNK, m);
         for (int64_t head = 0; head < p->heads; head++) {
             const float *const s = p->starts + ((row * chunks + first / CHUNK) * p->heads + head) * size;
             float *const gt = m->memories + head * values * kp, *const along = m->along + head * kp;
@@ -570,7 +555,7 @@ static void backward(const struct rwkv7 *p, int64_t row, struct scratch *m) {
             gradients_of_rows(p, group, head, count, along, m);
             sum_along(p, gt, m, along);
         }
-        gradients_of_features(p, row, first, count, m);
+        gradients_of_x(p, row, first, count, m);
     }
     for (int64_t head = 0; head < p->heads; head++) {
         transpose(values, kp, m->memories + head * values * kp, kp, m->g, vp);
