@@ -96,8 +96,10 @@ def test_one_rate_and_no_decay_is_the_delta_rule(dtype: torch.dtype, tolerance: 
 
 
 @pytest.mark.parametrize("settings", FORMS)
-def test_kernels_match_the_reference(settings: dict[str, Any]) -> None:
-    assert_kernels_are_the_definition(make("rwkv7", inputs=3, hidden_size=12, readout="all", **settings), steps=20)
+@pytest.mark.parametrize("readout", ["all", "last"])
+def test_kernels_match_the_reference(settings: dict[str, Any], readout: str) -> None:
+    """If only the last step is read, the kernel computes keys and values from the inputs."""
+    assert_kernels_are_the_definition(make("rwkv7", inputs=3, hidden_size=12, readout=readout, **settings), steps=20)
 
 
 @pytest.mark.parametrize("cut", [1, 5])

@@ -1,9 +1,9 @@
 /* RWKV-7's memories in float32: S_t = (diag(w_t) - b_t u_t^T) S_{t-1} + k_t v_t^T, y_t = S_t^T q_t, b = a o u.
  *
  * A chunk of steps is a few products of matrices. With P_t = w_1 o ... o w_t, the memory S_t / P_t changes only by what
- * is written, so that it is S_0 + H^T Z: the rows of H are k_s / P_s and -b_s / P_s, and those of Z are v_s and what was
- * found, f_s = u_s^T S_{s-1}. Two kinds of rows X read the memory: u_t o P_{t-1} finds f_t, and q_t o P_t reads y_t. Both
- * are X S_0 + A Z, where A is the part of X H^T below its diagonal, and f follows by substitution. As w is above 0.545, P
+ * is written. It is S_0 + H^T Z: the rows of H are k_s / P_s and -b_s / P_s. Those of Z are v_s and what was found, f_s =
+ * u_s^T S_{s-1}. Two kinds of rows X read the memory: u_t o P_{t-1} finds f_t, and q_t o P_t reads y_t. Both are
+ * X S_0 + A Z, where A is the part of X H^T below its diagonal, and f follows by substitution. As w is above 0.545, P
  * stays above 6e-5 in 16 steps, and 1 / P is harmless.
  *
  * x may be computed from a few inputs, and its last features give decays and rates. The caller gives each thread a range
@@ -181,8 +181,8 @@ static void clear_rows(int64_t first, int64_t width, float *rows) {
     memset(rows + first * width, 0, (size_t)(4 * (CHUNK - first) * width));
 }
 
-/* Runs its argument for each part of x, which are the heads' queries, keys and values, d and e, with its size and where it
- * is in a row of x and in one of whole vectors. */
+/* Runs its argument for each part of x: the heads' queries, keys and values, d and e. `at` is its place in a row of x, and
+ * `at_wide` that in a row of whole vectors. */
 #define EACH_PART(...)                                                                                      \
     for (int64_t at = 0, at_wide = 0; at < width_of(p);) {                                                  \
         const int64_t size = at_wide < values_at(p) ? p->keys : at_wide < low_at(p) ? p->values : p->low; \
