@@ -121,7 +121,7 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
     both = sum(not horizon.is_predicted_inside and not horizon.loses for horizon in fitted)
     sentences = [
         f"{len(runs)} runs have the probe `error_control`. In {len(runs) - len(predicted)} of them, the decoder reads "
-        "a state of the training sequences wrong on average. There the ratio predicts nothing, and they are left out.",
+        "too few states of the training sequences. There the ratio predicts nothing, and they are left out.",
         f"Of the other {len(predicted)} runs, {len(fitted)} fit the lengths of training. {len(loses)} of these lose "
         f"the state before the longest test, and {both} keep it as the ratio predicts.",
     ]

@@ -18,6 +18,7 @@ OUTSIDE = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "benchmarks/RESULTS.md",
+    "benchmarks/RESULTS_CUDA.md",
     "reports/REPRODUCTION.md",
 )
 """The documents outside `docs/` that become pages of the site."""

@@ -146,7 +146,8 @@ def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
 def print_summary(rows: Sequence[Variant]) -> None:
     """Print the results of each variant over its seeds, the best first, with the baseline of each task.
 
-    A variant that the test of ranks does not separate from the first, with Holm's adjustment, is "not apart". In a
+    The first is "best" if it is better than the baseline. A variant that the test of ranks does not separate from the
+    first, with Holm's adjustment, is "not apart". In a
     narrow terminal the last columns are left out, because a number must not be cut.
     """
     from rich.table import Table
@@ -191,7 +192,8 @@ def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
 
     ordered = sorted(rows, key=score)
     apart = apart_from_first([values(variant) for variant in ordered])
-    notes = ["best" if len(ordered) > 1 else "", *("" if each else "not apart" for each in apart)]
+    learns = baseline is None or score(ordered[0]) < metric.sign * baseline
+    notes = ["best" if len(ordered) > 1 and learns else "", *("" if each else "not apart" for each in apart)]
     first = ("model", "final [95 %]", "metric")
     records = [
         {name: brief[name] for name in first} | {"": note} | brief

@@ -13,7 +13,10 @@ there the ratio grows with the length, until the decoder reads wrong states.
 
 A level L is 90 % of the way from chance, 1 / k, to 1. On training sequences, a share L of the deviations, in units of
 their root mean square, is at least -K. The decoder's readability threshold is 1 / K, because a share L of margins with
-this distribution is positive up to this ratio. The predicted horizon is the greatest length up to which the ratio is at
+this distribution is positive up to this ratio. A state whose mean margin in training is 0 or less is left out, as long
+as a share q of at least L of the training sequences ends in the others. Of those, a share L / q then has to be read.
+
+The predicted horizon is the greatest length up to which the ratio is at
 most the threshold. The measured horizon is the greatest length up to which the decoder reads a share L of the states.
 The paper's program is not public, so the definitions of spread, separation and threshold are our own.
 """
@@ -57,9 +60,14 @@ def relative_deviations(margin: Tensor, states: Tensor) -> Tensor | None:
     return (margin - means) / means if bool((means > 0).all()) else None
 
 
+def read_states(margin: Tensor, states: Tensor) -> Tensor:
+    """Return the states whose mean margin is positive, from margins `[N]` of `states` `[N]`."""
+    return torch.bincount(states, margin).gt(0).nonzero().squeeze(1)
+
+
 def ratio_of(deviations: Tensor | None) -> float:
     """Return the root mean square of relative deviations `[N]`, the distinguishability ratio."""
-    return math.inf if deviations is None else float(deviations.square().mean().sqrt())
+    return math.inf if deviations is None or not len(deviations) else float(deviations.square().mean().sqrt())
 
 
 def readability_threshold(deviations: Tensor | None, level: float) -> float:
@@ -120,7 +128,11 @@ class ErrorControl(Probe):
             return ProbeResult()
         level = 1 / len(known) + LEVEL * (1 - 1 / len(known))
         margin = margins(outputs, states)
-        threshold = readability_threshold(relative_deviations(margin, states), level)
+        is_read = torch.isin(states, read_states(margin, states))
+        if (share := float(is_read.double().mean())) < level:
+            is_read, share = torch.ones_like(is_read), 1.0
+        compared = states[is_read].unique()
+        threshold = readability_threshold(relative_deviations(margin[is_read], states[is_read]), level / share)
         values = {
             "error_control/threshold": threshold,
             "error_control/margin": float(margin.mean()),
@@ -132,9 +144,10 @@ class ErrorControl(Probe):
         ranges = merged_lengths(torch.bincount(lengths[order]))
         ends, sizes = [last for last, _ in ranges], [size for _, size in ranges]
         margin, states = margins(outputs, states)[order], states[order]
-        parts = list(zip(margin.split(sizes), states.split(sizes), strict=True))
-        ratios = [ratio_of(relative_deviations(*part)) for part in parts]
-        accuracies = [float((part > 0).double().mean()) for part, _ in parts]
+        is_compared = torch.isin(states, compared)
+        parts = list(zip(margin.split(sizes), states.split(sizes), is_compared.split(sizes), strict=True))
+        ratios = [ratio_of(relative_deviations(part[kept], true[kept])) for part, true, kept in parts]
+        accuracies = [float((part > 0).double().mean()) for part, _, _ in parts]
         values |= {
             "error_control/predicted_horizon": horizon(ends, [ratio <= threshold for ratio in ratios]),
             "error_control/measured_horizon": horizon(ends, [accuracy >= level for accuracy in accuracies]),

@@ -22,7 +22,9 @@ from orthobench.recurrence.head_normalization import head_norm
 _PARTS = 8  # ranges of rows with separate sums of parameter gradients, so that no sum depends on the number of threads
 
 
-def turned_heads(features: Tensor, weight: Tensor, bias: Tensor, angles: Tensor, epsilon: float) -> Tensor:
+def turned_heads(
+    features: Tensor, weight: Tensor, bias: Tensor, angles: Tensor, epsilon: float, scale: Tensor | None = None
+) -> Tensor:
     """Return features / sqrt(mean(features^2) + epsilon) o weight + bias, whose first pairs are turned by the angles.
 
     Args:
@@ -31,31 +33,36 @@ def turned_heads(features: Tensor, weight: Tensor, bias: Tensor, angles: Tensor,
         bias: `[heads, N]`.
         angles: in radians, `[T, B, heads, pairs]`, for at most N / 2 pairs.
         epsilon: a number added to the mean of the squares.
+        scale: multiplies the result, `[T, B, heads]`; 1 by default.
 
     Returns:
         `[T, B, heads, N]`.
     """
     cosine, sine = angles.cos(), angles.sin()
-    tensors = features, weight, bias, cosine, sine
+    tensors = features, weight, bias, cosine, sine, angles.new_ones(angles.shape[:-1]) if scale is None else scale
     fits = 2 * cosine.shape[-1] <= features.shape[-1]
-    if fits and native.serves("turned_heads", "T B n, n, h n, T B h p, T B h p", *tensors):
+    if fits and native.serves("turned_heads", "T B n, n, h n, T B h p, T B h p, T B h", *tensors):
         return in_c(*tensors, epsilon)
     return in_pytorch(*tensors, epsilon)
 
 
-def in_c(features: Tensor, weight: Tensor, bias: Tensor, cosine: Tensor, sine: Tensor, epsilon: float) -> Tensor:
+def in_c(
+    features: Tensor, weight: Tensor, bias: Tensor, cosine: Tensor, sine: Tensor, scale: Tensor, epsilon: float
+) -> Tensor:
     """Return the turned features by the C kernels, for float32 on the CPU."""
-    result: Tensor = _TurnedHeads.apply(features, weight, bias, cosine, sine, epsilon)
+    result: Tensor = _TurnedHeads.apply(features, weight, bias, cosine, sine, scale, epsilon)
     return result
 
 
-def in_pytorch(features: Tensor, weight: Tensor, bias: Tensor, cosine: Tensor, sine: Tensor, epsilon: float) -> Tensor:
+def in_pytorch(
+    features: Tensor, weight: Tensor, bias: Tensor, cosine: Tensor, sine: Tensor, scale: Tensor, epsilon: float
+) -> Tensor:
     """Return the turned features by torch's operations, which define them."""
     vectors = head_norm(features, weight, epsilon)[..., None, :] + bias
     turning, still = vectors.tensor_split((2 * cosine.shape[-1],), dim=-1)
     first, second = turning.unflatten(-1, (cosine.shape[-1], 2)).unbind(-1)
     pairs = torch.stack((cosine * first - sine * second, sine * first + cosine * second), dim=-1)
-    return torch.cat((pairs.flatten(-2), still), dim=-1)
+    return torch.cat((pairs.flatten(-2), still), dim=-1) * scale[..., None]
 
 
 class _TurnedHeads(Function):
@@ -71,18 +78,19 @@ class _TurnedHeads(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        features, weight, bias, cosine, sine = tensors = ctx.saved_tensors
-        by_row = {"dfeatures": features, "dcosine": cosine, "dsine": sine}
+        features, weight, bias, cosine, sine, scale = tensors = ctx.saved_tensors
+        by_row = {"dfeatures": features, "dcosine": cosine, "dsine": sine, "dscale": scale}
         gradients = {name: runtime.take(*each.shape) for name, each in by_row.items()}
         sums = {"dweight": weight.new_zeros(_PARTS, *weight.shape), "dbias": bias.new_zeros(_PARTS, *bias.shape)}
         _run("turned_heads_backward", tensors, ctx.epsilon, sums, dout=gradient.contiguous(), **gradients)
         dweight, dbias = (native.total(each) for each in sums.values())
-        return gradients["dfeatures"], dweight, dbias, gradients["dcosine"], gradients["dsine"], None
+        dfeatures, *others = gradients.values()
+        return dfeatures, dweight, dbias, *others, None
 
 
 def _run(function: str, arguments: Any, epsilon: float, sums: dict[str, Tensor], /, **tensors: Tensor) -> None:
     """Run one pass over all rows, divided into ranges; `sums` hold the sums of each range, `[_PARTS, ...]`."""
-    tensors |= dict(zip(("features", "weight", "bias", "cosine", "sine"), arguments, strict=True))
+    tensors |= dict(zip(("features", "weight", "bias", "cosine", "sine", "scale"), arguments, strict=True))
     rows, size = tensors["features"].numel() // len(tensors["weight"]), len(tensors["weight"])
     sizes = {"heads": len(tensors["bias"]), "size": size, "pairs": tensors["cosine"].shape[-1], "epsilon": epsilon}
     kernel = getattr(native.kernels(), function)

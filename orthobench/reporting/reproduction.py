@@ -236,7 +236,7 @@ def _machines(conditions: Sequence[Condition]) -> Sheet:
         torch = facts.get("packages", {}).get("torch", "")
         by_machine.setdefault((machine, torch, (facts.get("commit") or "")[:10]), []).append(run)
     rows = [[*which, str(len(runs)), _hours(runs)] for which, runs in sorted(by_machine.items())]
-    return Sheet("", [], ["machine", "torch", "commit", "runs", "hours"], rows)
+    return Sheet("", [], ["machine at the end", "torch", "commit", "runs", "hours"], rows)
 
 
 def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:

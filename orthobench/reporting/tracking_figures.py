@@ -102,7 +102,7 @@ def _predicted_words(runs: Sequence[Tracked]) -> str:
     )
     silent = sum(not run.horizon.is_predicted for run in runs)
     if silent:
-        words += f" Left out: {counted(silent, 'run')} whose decoder reads a state wrong already in training."
+        words += f" Left out: {counted(silent, 'run')} whose decoder reads too few states of the training sequences."
     correlation = log_correlation(inside)
     if correlation is not None:
         words += f" Correlation of the logarithms over the {len(inside)} runs that fit, with both horizons within the "

@@ -48,6 +48,8 @@ def backend_problem(name: str, device: torch.device) -> str | None:
     """
     if name == "auto":
         return None
+    if name == "cuda" and device.type != name:
+        return "the run is on the CPU"
     try:
         with use_backend(name):
             recurrence.chosen_backend(_Described((1, 1, 2), device), _Described((2, 2), device))
@@ -307,10 +309,9 @@ def resumed_backend(
     names = ("torch", "cpu_capability") if saved == {"reference"} else ("torch", "cpu_capability", "kernel_code")
     changes = [f"{name} {before[name]} before, {now[name]} now" for name in names if before[name] != now[name]]
     if requested == "auto":
-        missing = [f"{name} ({reason})" for name in sorted(saved) if (reason := backend_problem(name, device))]
-        if missing:
-            changes.append(f"back end {', '.join(missing)} cannot serve here")
-        elif saved == {"reference"}:
+        problems = [(name, reason) for name in sorted(saved) if (reason := backend_problem(name, device))]
+        changes += [f"back end {name} before, and now {reason}" for name, reason in problems]
+        if not problems and saved == {"reference"}:
             backend = "reference"
     elif saved - {requested}:
         changes.append(f"back end {', '.join(sorted(saved))} before, {requested} now")

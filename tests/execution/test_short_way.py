@@ -43,13 +43,14 @@ except SystemExit:
     pass
 sys.setprofile(None)
 modules = sorted(name for name in sys.modules if name.partition(".")[0] == "orthobench")
+modules += [name for name in ("torch._dynamo", "torch.distributed.tensor") if name in sys.modules]
 print(json.dumps({"files": sorted(called), "modules": modules}))
 """
 
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory) -> dict[str, list[str]]:
-    small = ["sequence_length=10", "train_size=40", "test_size=20", "batch_size=10", "epochs=1"]
+    small = ["sequence_length=10", "train_size=40", "test_size=20", "batch_size=10", "epochs=1", "optimizer=adam"]
     words = ["run", "adding", "scornn", "--device", "cpu", *(word for setting in small for word in ("-s", setting))]
     command = [sys.executable, "-c", COUNT, str(PACKAGE), *words, "--db", "r.db"]
     folder, cache = tmp_path_factory.mktemp("counted"), tmp_path_factory.mktemp("cache")
@@ -73,3 +74,5 @@ def test_run_imports_few_modules(counted):
     assert len(counted["modules"]) <= MODULES, counted["modules"]
     branches = ("executors.ray", "executors.slurm", "executors.processes", "sinks.live", "data.mnist", "planning.grid")
     assert {f"orthobench.{name}" for name in branches} & set(counted["modules"]) == set()
+    compiler = [name for name in counted["modules"] if name.startswith("torch")]
+    assert not compiler, "torch's compiler takes nearly as long to import as torch"

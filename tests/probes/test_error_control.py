@@ -19,6 +19,7 @@ from orthobench.probes.error_control import (
     margins,
     merged_lengths,
     ratio_of,
+    read_states,
     readability_threshold,
     relative_deviations,
 )
@@ -127,6 +128,25 @@ def test_attractor_holds_and_neutral_map_diffuses(contraction):
     assert predicted == pytest.approx(lost, rel=0.2)
 
 
+@pytest.mark.parametrize("wrong", [1, 3])
+def test_few_states_that_are_never_read_leave_the_horizons_of_the_others(wrong):
+    """With 20 states, one may be unread at a level of 0.905; of the rest, 0.905 / 0.95 have to be read."""
+    count, noise, generator = 20, 0.008, torch.Generator().manual_seed(3)
+
+    def outputs(states):
+        shown = torch.where(states < wrong, states + wrong, states)
+        return on_circle(shown, count, errors(*states.shape, noise, 1.0, generator))
+
+    values = on_walks(count, outputs, size=1024).values
+    measured, predicted = (values[f"error_control/{name}_horizon"] for name in ("measured", "predicted"))
+    if wrong > 1:
+        assert (values["error_control/threshold"], measured) == (0, 0)
+        return
+    quantile = NORMAL.ppf((1 + (0.9 + 0.1 / count) / (1 - wrong / count)) / 2)
+    assert measured == pytest.approx((math.pi / count / (quantile * noise)) ** 2, rel=0.2)
+    assert predicted == pytest.approx(measured, rel=0.2)
+
+
 def test_random_affine_maps_spread_errors_as_their_covariance():
     """h <- A h + noise, read by a random plane: the margin is normal, with the variance of the closed form."""
     draw = np.random.default_rng(0)
@@ -177,6 +197,7 @@ def test_margins_and_deviations_match_numbers_by_hand():
     assert deviations.tolist() == [-0.5, 0.5, -0.5, 0.5]
     assert ratio_of(deviations) == 0.5
     assert readability_threshold(deviations, 0.9) == 1  # all margins are positive up to a ratio of 1
+    assert read_states(margins(outputs, states), states).tolist() == [0]
     assert (ratio_of(None), readability_threshold(None, 0.9)) == (math.inf, 0)
     assert readability_threshold(0 * deviations, 0.9) == math.inf
 

@@ -159,9 +159,11 @@ PASSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], list[tuple
         [(4, 2, 6), (3,), (4, 2, 2), (6, 2)],
     ),
     "turned_heads": (
-        lambda x, weight, bias, angles: turned_heads(x, weight, bias, angles, 0.1),
-        lambda x, weight, bias, angles: rotation.in_pytorch(x, weight, bias, angles.cos(), angles.sin(), 0.1),
-        [(4, 2, 7), (7,), (3, 7), (4, 2, 3, 2)],
+        lambda x, weight, bias, angles, scale: turned_heads(x, weight, bias, angles, 0.1, scale),
+        lambda x, weight, bias, angles, scale: rotation.in_pytorch(
+            x, weight, bias, angles.cos(), angles.sin(), scale, 0.1
+        ),
+        [(4, 2, 7), (7,), (3, 7), (4, 2, 3, 2), (4, 2, 3)],
     ),
     "gated_scan": (
         lambda skip, u, U, c: scan(skip, Projection(u, U, c)),

@@ -51,7 +51,15 @@ def test_missing_back_end_warns(config, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("orthobench.recurrence.cpu.native.missing", lambda: "there is no C compiler")
     run, *_ = train_in(tmp_path, config)
     assert run.backend == "cpu, reference"
-    assert any("back end cpu (" in message and "cannot serve here" in message for message in caplog.messages)
+    assert any("back end cpu before, and now" in message and "no C compiler" in message for message in caplog.messages)
+
+
+def test_run_from_a_gpu_goes_on_with_a_warning(config, tmp_path, caplog, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr("orthobench.training.trainer.Trainer.backends", lambda self: {"cuda"})
+        train_in(tmp_path, config, stop_at=6)
+    train_in(tmp_path, config)
+    assert any("(back end cuda before, and now the run is on the CPU)" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize("name", ["torch", "cpu_capability", "kernel_code"])

@@ -1,5 +1,5 @@
-/* The normalisation of features that heads share, a bias of each head, and a rotation of the first pairs of features by
- * angles of each head, and the gradients, in float32.
+/* The normalisation of features that heads share, then for each head a bias, a rotation of the first pairs of features,
+ * and a scale. In float32, with the gradients.
  *
  * A row is a step of a row of the batch; each range of rows belongs to one thread. A vector has whole pairs. */
 #include "vectors.h"
@@ -11,10 +11,12 @@ struct turned_heads {
     const float *weight;        /* of the normalisation [size] */
     const float *bias;          /* [heads, size] */
     const float *cosine, *sine; /* of the angles [rows, heads, pairs] */
+    const float *scale;         /* [rows, heads] */
     float *out;                 /* [rows, heads, size] */
     const float *dout;          /* as out */
     float *dfeatures;           /* as features */
     float *dcosine, *dsine;     /* as cosine */
+    float *dscale;              /* as scale */
     float *dweight;             /* as weight: the sum of this range, zeroed */
     float *dbias;               /* as bias, likewise */
 };
@@ -54,39 +56,43 @@ int turned_heads_forward(const struct turned_heads *p, int64_t first, int64_t la
     const uint64_t denormals = flush_denormals();
     for (int64_t row = first; row < last; row++) {
         const float *const features = p->features + row * p->size;
-        const vf scale = unit_scale(features, p->size, p->epsilon);
+        const vf unit = unit_scale(features, p->size, p->epsilon);
         for (int64_t head = 0; head < p->heads; head++)
             for (int64_t c = 0; c < p->size; c += VL) {
                 const int count = lanes(p->size - c), pairs = pairs_at(p, c);
                 const int64_t at = row * p->heads + head, angle = at * p->pairs + c / 2;
-                const vf normal = load(features + c, count) * scale;
+                const vf normal = load(features + c, count) * unit, scale = splat(p->scale[at]);
                 const vf x = normal * load(p->weight + c, count) + load(p->bias + head * p->size + c, count);
                 const vf cosine = spread(p->cosine + angle, pairs, 1), sine = spread(p->sine + angle, pairs, 0);
-                store(p->out + at * p->size + c, x * cosine + swap_pairs(x) * (sine * signs()), count);
+                store(p->out + at * p->size + c, scale * (x * cosine + swap_pairs(x) * (sine * signs())), count);
             }
     }
     restore_denormals(denormals);
     return 0;
 }
 
-/* With the unit vector n = features o scale and its gradient d, that of the features is scale (d - n mean(d n)). */
+/* With the unit vector n = features o unit and its gradient d, that of the features is unit (d - n mean(d n)). */
 int turned_heads_backward(const struct turned_heads *p, int64_t first, int64_t last) {
     const uint64_t denormals = flush_denormals();
     for (int64_t row = first; row < last; row++) {
         const float *const features = p->features + row * p->size;
         float *const to = p->dfeatures + row * p->size;
-        const vf scale = unit_scale(features, p->size, p->epsilon);
+        const vf unit = unit_scale(features, p->size, p->epsilon);
         vf along = {0};
+        for (int64_t head = 0; head < p->heads; head++) p->dscale[row * p->heads + head] = 0;
         for (int64_t c = 0; c < p->size; c += VL) {
             const int count = lanes(p->size - c), pairs = pairs_at(p, c);
-            const vf normal = load(features + c, count) * scale, weight = load(p->weight + c, count);
+            const vf normal = load(features + c, count) * unit, weight = load(p->weight + c, count);
             vf total = {0};
             for (int64_t head = 0; head < p->heads; head++) {
                 const int64_t at = row * p->heads + head, angle = at * p->pairs + c / 2;
                 float *const dbias = p->dbias + head * p->size + c;
                 const vf x = normal * weight + load(p->bias + head * p->size + c, count);
                 const vf cosine = spread(p->cosine + angle, pairs, 1), sine = spread(p->sine + angle, pairs, 0);
-                const vf d = load(p->dout + at * p->size + c, count);
+                const vf turned = x * cosine + swap_pairs(x) * (sine * signs());
+                vf d = load(p->dout + at * p->size + c, count);
+                p->dscale[at] += sum_of(d * turned);
+                d *= splat(p->scale[at]);
                 const vf dx = d * cosine + swap_pairs(d * (sine * signs()));
                 if (pairs) {
                     store(p->dcosine + angle, joined(d * x), pairs);
@@ -102,7 +108,7 @@ int turned_heads_backward(const struct turned_heads *p, int64_t first, int64_t l
         const float mean = sum_of(along) / (float)p->size;
         for (int64_t c = 0; c < p->size; c += VL) {
             const int count = lanes(p->size - c);
-            store(to + c, scale * (load(to + c, count) - load(features + c, count) * scale * mean), count);
+            store(to + c, unit * (load(to + c, count) - load(features + c, count) * unit * mean), count);
         }
     }
     restore_denormals(denormals);
