@@ -30,7 +30,7 @@ from torch.nn.functional import group_norm
 
 from orthobench.matrices.initial import as_parameter, torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, add_to_first, project, rwkv7, written_keys
+from orthobench.recurrence import GradientTrace, Projection, project, resolved, rwkv7, written_keys
 
 from ._heads import HeadsSettings
 
@@ -136,28 +136,37 @@ class RWKV7(Model):
         reads = self.signature.readout != "last"
         memory, before = state[0].split((settings.memory, settings.mixed), dim=-1)
         now, earlier = self.maps()
+        both = torch.cat((now, earlier), dim=1)
         gates = slice(3 * n, 3 * n + settings.low_gate)
         low = slice(gates.stop, settings.mixed)
 
-        def mixed(inputs: Tensor, rows: slice) -> Tensor:
-            """Return features that read two inputs `[T, B, rows]`; `before` is added to those of the first step."""
+        def mixed(inputs: Tensor, *parts: slice) -> Projection:
+            """Return features that read two inputs `[T, B, *]`; `before` is added to those of the first step."""
             previous = torch.cat((torch.zeros_like(inputs[:1]), inputs[:-1]))
-            features = project(torch.cat((inputs, previous), dim=-1), torch.cat((now[rows], earlier[rows]), dim=1))
-            return add_to_first(features, before[:, rows])
+            weight, first = torch.cat([both[part] for part in parts]), torch.cat([before[:, part] for part in parts], 1)
+            return Projection(torch.cat((inputs, previous), dim=-1), weight, first=first)
 
-        x, weight = mixed(inputs, slice(0 if reads else n, 3 * n)), self.coefficients(mixed(inputs, low))
+        projected = mixed(inputs, slice(0 if reads else n, 3 * n), low)
+        x = resolved(projected) if reads else None
+        vectors = self.decay_bias, self.rate_weight, self.rate_bias, self.key_scale, self.key_rate
         y, (memory,) = rwkv7(
-            x, weight, (memory,), trace, self.key_scale, self.key_rate, settings.heads, settings.head_size, reads=reads
+            projected if x is None else x,
+            self.decay_weight,
+            (memory,),
+            trace,
+            *vectors,
+            settings.heads,
+            settings.head_size,
+            reads=reads,
         )
-        gate_inputs = mixed(inputs, gates) if reads else None
-        if gate_inputs is None:  # only the last step is read, which depends on the last two inputs
+        gate_inputs = resolved(mixed(inputs, gates)) if reads else None
+        if x is None or gate_inputs is None:  # only the last step is read, which depends on the last two inputs
             recent = inputs[-2:]
-            x, gate_inputs = mixed(recent, slice(0, 3 * n))[-1:], mixed(recent, gates)[-1:]
-            weight = self.coefficients(mixed(recent, low)[-1:])
+            x, gate_inputs = resolved(mixed(recent, slice(0, 3 * n), low))[-1:], resolved(mixed(recent, gates))[-1:]
             query = x[0, :, :n].unflatten(-1, (settings.heads, -1))
             y = torch.einsum("bhk,bhkv->bhv", query, memory.unflatten(-1, (*query.shape[1:], -1))).flatten(1)[None]
         final = torch.cat((memory, project(inputs[-1:], earlier)[0]), dim=-1)
-        return self.read(y, x, weight, gate_inputs), (final,)
+        return self.read(y, x, gate_inputs), (final,)
 
     def maps(self) -> tuple[Tensor, Tensor]:
         """Return the maps of the input and of the one before it, `[mixed, m]` each."""
@@ -166,18 +175,12 @@ class RWKV7(Model):
         earlier = torch.cat([share * part for share, part in zip(self.shift, parts, strict=True)])
         return self.input_weight - earlier, earlier
 
-    def coefficients(self, low: Tensor) -> Tensor:
-        """Return the pre-activations of the decays and the rates `[T, B, 2n]`."""
-        # One product with zeros in half of its weight takes less time than two, whose results would be copied together.
-        decay, rate = low.chunk(2, dim=-1)
-        weight = torch.block_diag(self.decay_weight, self.rate_weight)
-        return project(torch.cat((decay.tanh(), rate), dim=-1), weight, torch.cat((self.decay_bias, self.rate_bias)))
-
-    def read(self, y: Tensor, x: Tensor, weight: Tensor, gate_inputs: Tensor) -> Tensor:
+    def read(self, y: Tensor, x: Tensor, gate_inputs: Tensor) -> Tensor:
         """Return h `[T, B, n]`, given the readings y `[T, B, n]` and what they were computed from."""
         heads, n = self.settings.heads, self.hidden_size
-        query, key, value = x.chunk(3, dim=-1)
-        written = written_keys(key, weight[..., n:].sigmoid(), self.key_rate)
+        query, key, value = x[..., : 3 * n].chunk(3, dim=-1)
+        rates = project(x[..., -self.settings.low :], self.rate_weight, self.rate_bias).sigmoid()
+        written = written_keys(key, rates, self.key_rate)
         size = (query * written * self.bonus).unflatten(-1, (heads, -1)).sum(-1, keepdim=True)
         normed = group_norm(
             y.flatten(0, 1), heads, self.norm_weight, self.norm_bias, _NORM_EPSILON * self.settings.head_size

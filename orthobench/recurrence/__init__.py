@@ -28,7 +28,7 @@ from orthobench.recurrence.call import (
     State,
 )
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.projection import Read, add_to_first, project, reading, unread
+from orthobench.recurrence.projection import Read, project, reading, unread
 from orthobench.recurrence.runtime import BACKENDS, BackendError, last_used, set_backend, use_backend
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from orthobench.recurrence.entropy import cross_entropy
     from orthobench.recurrence.head_normalization import head_norm
     from orthobench.recurrence.normalization import layer_norm
+    from orthobench.recurrence.operation import resolved
     from orthobench.recurrence.ops.cornn import cornn
     from orthobench.recurrence.ops.delta import delta_rule, read_memory, unit
     from orthobench.recurrence.ops.diagonal import diagonal_recurrence
@@ -71,7 +72,6 @@ __all__ = [
     "Projection",
     "Read",
     "State",
-    "add_to_first",
     "cornn",
     "cross_entropy",
     "decaying_memory",
@@ -99,6 +99,7 @@ __all__ = [
     "read_memory",
     "reading",
     "recurrence",
+    "resolved",
     "rwkv7",
     "selective_scan",
     "set_backend",
@@ -118,6 +119,7 @@ MODULES = {
     "entropy": ("cross_entropy",),
     "head_normalization": ("head_norm",),
     "normalization": ("layer_norm",),
+    "operation": ("resolved",),
     "ops.cornn": ("cornn",),
     "ops.delta": ("delta_rule", "read_memory", "unit"),
     "ops.diagonal": ("diagonal_recurrence",),

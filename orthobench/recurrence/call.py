@@ -138,6 +138,8 @@ class Declaration:
         widths: returns the number of features of x and of the weight, from n and the parameters, if they do not follow
             from the blocks. There is then one weight for each step and batch row, `[T, B, width]`, or a matrix that
             maps x_t to these weights, `[width, features of x]`.
+        weights: returns the weights that the steps take, `[T, B, width]`, from x, the weight and the parameters, if the
+            weight is a tensor for all steps; `widths` then returns its shape. Kernels compute them themselves.
         output: returns the output of a step `[B, outputs]` from x_t, the step's weight, the state and the parameters;
             if None, the output is the first state.
         forms: returns the variants to test at n features; if None, the folder's module `comparison` compares its
@@ -155,7 +157,8 @@ class Declaration:
         diagonal: bool,
         traced: int | None,
         check: Callable[..., str | None],
-        widths: Callable[..., tuple[int, int]] | None,
+        widths: Callable[..., tuple[int, Any]] | None,
+        weights: Callable[..., Tensor] | None,
         output: Callable[..., Tensor] | None,
         forms: Callable[[int], Iterable[Form]] | None,
     ) -> None:
@@ -163,7 +166,7 @@ class Declaration:
         self.step, self.states, self.check = step, states, check
         self.gates, self.rows, self.sources, self.diagonal = gates, rows, sources, diagonal
         self.traced_states = ("h", *states[1:traced])
-        self.widths, self.output, self.forms = widths, output, forms
+        self.widths, self.weights, self.output, self.forms = widths, weights, output, forms
         self.kernels: dict[str, Any] = {}
         self._signature = inspect.signature(step)
         named = list(self._signature.parameters.values())[1:]  # without the weight
@@ -251,11 +254,13 @@ class Projection:
         inputs: u `[T, B, m]`.
         weight: U `[gates * n, m]`.
         bias: b `[gates * n]` or None.
+        first: an addend of the first step's x `[B, gates * n]`, or None.
     """
 
     inputs: Tensor
     weight: Tensor
     bias: Tensor | None = None
+    first: Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -320,9 +325,9 @@ Inputs = Tensor | Projection | Convolution
 
 
 def parts(x: Inputs) -> tuple[Tensor | None, ...]:
-    """Return the inputs, or the 3, 4 or 6 tensors from which they are computed; None for an absent bias."""
+    """Return the inputs, or the 4, 5 or 7 tensors from which they are computed; None for those that are absent."""
     if isinstance(x, Projection):
-        return x.inputs, x.weight, x.bias
+        return x.inputs, x.weight, x.bias, x.first
     return (*parts(x.source), x.weight, x.before, x.bias) if isinstance(x, Convolution) else (x,)
 
 
@@ -343,4 +348,5 @@ class Call:
     @property
     def is_mapped(self) -> bool:
         """Whether the weight is a matrix that maps x to the weights of all steps."""
-        return self.operation.widths is not None and isinstance(self.weight, Tensor) and self.weight.dim() == 2
+        maps = self.operation.widths is not None and self.operation.weights is None
+        return maps and isinstance(self.weight, Tensor) and self.weight.dim() == 2

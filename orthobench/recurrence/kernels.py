@@ -118,12 +118,14 @@ class Kernel:
         forgets_states: whether `forward` returns the outputs instead of the states at every step. What it saves then
             begins with the final state.
         makes_weights: whether the passes compute the weights of the steps from the map of a mapped call.
+        adds_first: whether the passes that compute a projection add its `first`.
         gates_outputs: whether the passes apply a skip and a gate to the outputs (`gated_scan`).
     """
 
     reads: ClassVar[bool] = False
     forgets_states: ClassVar[bool] = False
     makes_weights: ClassVar[bool] = False
+    adds_first: ClassVar[bool] = False
     gates_outputs: ClassVar[bool] = False
 
     @staticmethod
@@ -186,8 +188,9 @@ def find(operation: Declaration, backend: str) -> type[Kernel] | None:
 def run(kernel: type[Kernel], call: Call) -> Result:
     """Run a kernel, under autograd if a gradient is needed.
 
-    For a projection, x holds its inputs, and the parameters include `input_weight` and `input_bias`. For a convolution,
-    x holds its source or the source's inputs, and they include `convolution`, `before` and `convolution_bias`.
+    For a projection, x holds its inputs, and the parameters include `input_weight`, `input_bias` and `input_first`. For
+    a convolution, x holds its source or the source's inputs, and they include `convolution`, `before` and
+    `convolution_bias`.
     """
     assert isinstance(call.weight, Tensor)
     parameters, source = dict(call.parameters), call.x
@@ -195,7 +198,7 @@ def run(kernel: type[Kernel], call: Call) -> Result:
         parameters |= {"convolution": source.weight, "before": source.before, "convolution_bias": source.bias}
         source = source.source
     if isinstance(source, Projection):
-        parameters |= {"input_weight": source.weight, "input_bias": source.bias}
+        parameters |= {"input_weight": source.weight, "input_bias": source.bias, "input_first": source.first}
         source = source.inputs
     norms = call.trace.expect(source, call.operation.traced_states) if call.trace is not None else ()
     tensors = [source, call.weight, *call.state]

@@ -33,7 +33,7 @@ from orthobench.recurrence.call import (
     parts,
 )
 from orthobench.recurrence.kernels import Kernel
-from orthobench.recurrence.projection import project
+from orthobench.recurrence.projection import add_to_first, project
 
 _logger = logging.getLogger("orthobench.recurrence")
 _logged: set[str] = set()
@@ -67,7 +67,9 @@ def kernel_of(call: Call, name: str) -> type[Kernel]:
 
 def _resolved(x: Inputs, kernel: type[Kernel]) -> Inputs:
     """Return the call's inputs, after computing what the kernel does not compute itself."""
-    if isinstance(x, Tensor) or kernel.makes(x):
+    source = x.source if isinstance(x, Convolution) else x
+    adds = kernel.adds_first or isinstance(source, Tensor) or source.first is None
+    if isinstance(x, Tensor) or (adds and kernel.makes(x)):
         return x
     if isinstance(x, Convolution):
         x = replace(x, source=resolved(x.source))
@@ -81,7 +83,10 @@ def resolved(x: Inputs) -> Tensor:
         from orthobench.recurrence.convolution import short_convolution
 
         return short_convolution(resolved(x.source), x.weight, x.before, x.bias)
-    return project(x.inputs, x.weight, x.bias) if isinstance(x, Projection) else x
+    if isinstance(x, Tensor):
+        return x
+    projected = project(x.inputs, x.weight, x.bias)
+    return projected if x.first is None else add_to_first(projected, x.first)
 
 
 def choose(call: Call) -> str:
@@ -207,7 +212,7 @@ class Operation(Declaration, Generic[P]):
     def _check(self, x: Inputs, weight: Weight, state: State, parameters: dict[str, Any]) -> None:
         """Check the arguments, once for each combination of shapes, types, devices and other parameters."""
         tensors = parts(x)
-        signature: list[Any] = [len(tensors)]
+        signature: list[Any] = [type(x)]
         for value in (*tensors, *state, *parameters.values(), weight):
             if isinstance(value, Tensor):
                 signature += value.shape, value.dtype, value.device
@@ -238,6 +243,8 @@ class Operation(Declaration, Generic[P]):
         n, batch = state[0].shape[-1], x.shape[1]
         if self.widths and (reason := self.check(n, **parameters)):
             raise ValueError(f"{self.name}: {reason}")
+        width: int
+        weight_width: Any
         width, weight_width = self.widths(n, **parameters) if self.widths else (self.gates * n, n)
         shapes: dict[str, tuple[Inputs, tuple[int, ...]]] = {"x": (x, (x.shape[0], batch, width))}
         tensors = [*state, *(value for value in parameters.values() if isinstance(value, Tensor))]
@@ -246,7 +253,7 @@ class Operation(Declaration, Generic[P]):
             diagonal = (x.shape[0], batch, weight_width) if per_step else (self.rows * n,)
             matrix = (weight_width, width) if self.widths else self.matrix_shape(n, parameters)
             is_matrix = weight.dim() == 2 if self.widths else not self.diagonal
-            shapes["weight"] = weight, matrix if is_matrix else diagonal
+            shapes["weight"] = weight, weight_width if self.weights else matrix if is_matrix else diagonal
             tensors.append(weight)
         elif self.rows * self.sources * self.gates != 1 or self.diagonal or self.widths:
             raise ValueError(f"{self.name}: the weight should be a tensor")
@@ -275,12 +282,13 @@ class Operation(Declaration, Generic[P]):
                 )
 
     def _check_projection(self, x: Projection) -> None:
-        inputs, weight, bias = x.inputs, x.weight, x.bias
+        inputs, weight, bias, first = x.inputs, x.weight, x.bias, x.first
         fits = weight.dim() == 2 and inputs.shape[-1:] == weight.shape[1:]
+        fits = fits and (first is None or first.shape == x.shape[1:])
         if not fits or (bias is not None and bias.shape != weight.shape[:1]):
-            sizes = [list(tensor.shape) for tensor in (inputs, weight, bias) if tensor is not None]
+            sizes = [list(tensor.shape) for tensor in (inputs, weight, bias, first) if tensor is not None]
             raise ValueError(f"{self.name}: inputs, their weight and bias do not fit: {', '.join(map(str, sizes))}")
-        for tensor in (weight, bias):
+        for tensor in (weight, bias, first):
             if tensor is not None and (tensor.dtype, tensor.device) != (x.dtype, x.device):
                 raise ValueError(
                     f"{self.name}: {tensor.dtype} on {tensor.device}, but the inputs are {x.dtype} on {x.device}"
@@ -295,10 +303,13 @@ def operation(
     diagonal: bool = False,
     traced: int | None = None,
     check: Callable[..., str | None] = lambda n, **parameters: None,
-    widths: Callable[..., tuple[int, int]] | None = None,
+    widths: Callable[..., tuple[int, Any]] | None = None,
+    weights: Callable[..., Tensor] | None = None,
     output: Callable[..., Tensor] | None = None,
     forms: Callable[[int], Iterable[Form]] | None = lambda n: [Form()],
 ) -> Callable[[Callable[Concatenate[Any, P], Step]], Operation[P]]:
     """Declare an operation by the function that returns its step; see `Declaration`. `rows` is `gates` by default."""
     rows = gates if rows is None else rows
-    return lambda step: Operation(step, states, gates, rows, sources, diagonal, traced, check, widths, output, forms)
+    return lambda step: Operation(
+        step, states, gates, rows, sources, diagonal, traced, check, widths, weights, output, forms
+    )

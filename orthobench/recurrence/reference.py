@@ -39,12 +39,15 @@ def run(call: Call) -> Result:
     kept, and the backward pass recomputes the steps, one piece of the sequence at a time. The transforms of
     `torch.func` cannot recompute.
     """
-    assert isinstance(call.x, Tensor)
-    is_small = isinstance(call.weight, Tensor) and (call.operation.output is None or len(call.x) < _LONG)
+    x = call.x
+    assert isinstance(x, Tensor)
+    if call.operation.weights is not None:
+        call = replace(call, weight=call.operation.weights(x, call.weight, **call.parameters))
+    is_small = isinstance(call.weight, Tensor) and (call.operation.output is None or len(x) < _LONG)
     if is_small or call.trace is not None or not torch.is_grad_enabled() or is_transformed():
-        return _loop(call, call.x, *call.state)
-    outputs, state, length = [], call.state, math.isqrt(len(call.x))
-    pieces = call.x.split(length)
+        return _loop(call, x, *call.state)
+    outputs, state, length = [], call.state, math.isqrt(len(x))
+    pieces = x.split(length)
     weights = call.weight.split(length) if isinstance(call.weight, Tensor) else [call.weight] * len(pieces)
     for piece, weight in zip(pieces, weights, strict=True):
         states, state = checkpoint(_loop, replace(call, weight=weight), piece, *state, use_reentrant=False)

@@ -79,11 +79,12 @@ def delta_rule_and_rwkv7(dtype: torch.dtype) -> tuple[list[Tensor], list[Tensor]
     x = torch.cat((q, (k / k.norm(dim=-1, keepdim=True)).flatten(-2), v), dim=-1).to(dtype)
     logits = torch.randn(steps, batch, heads, generator=generator, dtype=torch.float64).to(dtype)
     memory = torch.randn(batch, heads * keys * values, generator=generator, dtype=torch.float64).to(dtype)
-    never = torch.full((steps, batch, heads * keys), -200.0, dtype=dtype)  # exp(-0.607 s(-200)) is 1
-    ones = torch.ones(heads * keys, dtype=dtype)
-    weight = torch.cat((never, logits.repeat_interleave(keys, dim=-1)), dim=-1)
-    expected = delta_rule(x, logits.sigmoid(), (memory,), None, heads, keys)
-    actual = rwkv7(x, weight, (memory,), None, ones, ones, heads, keys, epsilon=0.0)
+    zeros, ones = torch.zeros(heads * keys, dtype=dtype), torch.ones(heads * keys, dtype=dtype)
+    for_each_key = torch.eye(heads, dtype=dtype).repeat_interleave(keys, dim=0)
+    maps = zeros - 200, for_each_key, zeros  # exp(-0.607 s(-200)) is 1
+    x, weight = torch.cat((x, logits, logits), dim=-1), 0 * for_each_key
+    expected = delta_rule(x[..., : -2 * heads], logits.sigmoid(), (memory,), None, heads, keys)
+    actual = rwkv7(x, weight, (memory,), None, *maps, ones, ones, heads, keys, epsilon=0.0)
     return [actual[0], *actual[1]], [expected[0], *expected[1]]
 
 
@@ -95,8 +96,10 @@ def test_one_rate_and_no_decay_is_the_delta_rule(dtype: torch.dtype, tolerance: 
 
 
 @pytest.mark.parametrize("settings", FORMS)
-def test_kernels_match_the_reference(settings: dict[str, Any]) -> None:
-    assert_kernels_are_the_definition(make("rwkv7", inputs=3, hidden_size=12, readout="all", **settings), steps=20)
+@pytest.mark.parametrize("readout", ["all", "last"])
+def test_kernels_match_the_reference(settings: dict[str, Any], readout: str) -> None:
+    """If only the last step is read, the kernel computes keys and values from the inputs."""
+    assert_kernels_are_the_definition(make("rwkv7", inputs=3, hidden_size=12, readout=readout, **settings), steps=20)
 
 
 @pytest.mark.parametrize("cut", [1, 5])
@@ -116,12 +119,12 @@ def test_eigenvalues_of_a_step_stay_in_the_stated_range() -> None:
     """Real and in (-0.455, 1), also where decays and rates saturate."""
     generator = torch.Generator().manual_seed(4)
     for scale in (1.0, 30.0):
-        weight = scale * torch.randn(1, 50, 2 * 6, generator=generator, dtype=torch.float64)
-        x = torch.randn(1, 50, 2 * 6 + 6, generator=generator, dtype=torch.float64)
-        x[..., 12:] = 0  # no value is written: the memory after a step is the transition times the memory before
-        ones, start = torch.ones(6, dtype=torch.float64), torch.eye(6, dtype=torch.float64).flatten()
+        x = torch.randn(1, 50, 5 * 6, generator=generator, dtype=torch.float64)
+        x[..., 12:18] = 0  # no value is written: the memory after a step is the transition times the memory before
+        eye, zeros, ones = (fill(6, dtype=torch.float64) for fill in (torch.eye, torch.zeros, torch.ones))
+        start, maps = eye.flatten().expand(50, -1), (zeros, scale * eye, zeros)
         with use_backend("reference"):
-            _, (memory,) = rwkv7(x, weight, (start.expand(50, -1),), None, ones, ones, 1, 6)
+            _, (memory,) = rwkv7(x, 10 * scale * eye, (start,), None, *maps, ones, ones, 1, 6)
         values = torch.linalg.eigvals(memory.unflatten(-1, (6, 6)))
         assert float(values.imag.abs().max()) < 1e-6
         assert math.exp(-math.exp(-0.5)) - 1 - 1e-9 < float(values.real.min()) < 0.5

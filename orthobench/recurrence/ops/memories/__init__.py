@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from orthobench.recurrence.call import State, Step
 from orthobench.recurrence.operation import operation
@@ -21,12 +23,12 @@ def _check_memories(n: int, heads: int, key_size: int, reads: bool) -> str | Non
     return None
 
 
-def _check_rates(
-    n: int, key_scale: Tensor, key_rate: Tensor, heads: int, key_size: int, epsilon: float, reads: bool
-) -> str | None:
-    for name, tensor in (("key_scale", key_scale), ("key_rate", key_rate)):
-        if tensor.shape != (heads * key_size,):
-            return f"{name} {list(tensor.shape)} should be [{heads * key_size}]"
+def _check_rates(n: int, heads: int, key_size: int, epsilon: float, reads: bool, **tensors: Tensor) -> str | None:
+    low = tensors["rate_weight"].shape[-1]
+    for name, tensor in tensors.items():
+        shape = [heads * key_size, low] if name == "rate_weight" else [heads * key_size]
+        if list(tensor.shape) != shape:
+            return f"{name} {list(tensor.shape)} should be {shape}"
     return _check_memories(n, heads, key_size, reads)
 
 
@@ -35,9 +37,19 @@ def _decay_widths(n: int, heads: int, key_size: int, reads: bool) -> tuple[int, 
 
 
 def _rate_widths(
-    n: int, key_scale: Tensor, key_rate: Tensor, heads: int, key_size: int, epsilon: float, reads: bool
-) -> tuple[int, int]:
-    return heads * key_size * (1 + reads) + n // key_size, 2 * heads * key_size
+    n: int, rate_weight: Tensor, heads: int, key_size: int, reads: bool, **_: object
+) -> tuple[int, tuple[int, int]]:
+    keys, low = heads * key_size, rate_weight.shape[-1]
+    return keys * (1 + reads) + n // key_size + 2 * low, (keys, low)
+
+
+def _rates(
+    x: Tensor, weight: Tensor, decay_bias: Tensor, rate_weight: Tensor, rate_bias: Tensor, **_: object
+) -> Tensor:
+    """Return the logarithms of the decays and the rates of all steps `[T, B, 2 * heads * key_size]`."""
+    low = weight.shape[-1]
+    decays = LEAST_LOG_DECAY * linear(x[..., -2 * low : -low].tanh(), weight, decay_bias).sigmoid()
+    return torch.cat((decays, linear(x[..., -low:], rate_weight, rate_bias).sigmoid()), dim=-1)
 
 
 def _parts(x: Tensor, heads: int, key_size: int, reads: bool) -> list[Tensor]:
@@ -57,6 +69,10 @@ def _read(x: Tensor, weight: Tensor, memory: Tensor, heads: int, key_size: int, 
 
 def _read_decaying(x: Tensor, weight: Tensor, memory: Tensor, heads: int, key_size: int, reads: bool) -> Tensor:
     return _read(weight[..., heads:], weight, memory, heads, key_size, reads)
+
+
+def _read_erased(x: Tensor, weight: Tensor, memory: Tensor, rate_weight: Tensor, **parameters: Any) -> Tensor:
+    return _read(x[..., : -2 * rate_weight.shape[-1]], weight, memory, **parameters)
 
 
 @operation(states=("S",), check=_check_memories, widths=_decay_widths, output=_read_decaying, forms=None)
@@ -84,9 +100,12 @@ def written_keys(keys: Tensor, rates: Tensor, key_rate: Tensor) -> Tensor:
     return keys * (1 + (rates - 1) * key_rate)
 
 
-@operation(states=("S",), check=_check_rates, widths=_rate_widths, output=_read, forms=None)
+@operation(states=("S",), check=_check_rates, widths=_rate_widths, weights=_rates, output=_read_erased, forms=None)
 def rwkv7(
     weight: Tensor,
+    decay_bias: Tensor,
+    rate_weight: Tensor,
+    rate_bias: Tensor,
     key_scale: Tensor,
     key_rate: Tensor,
     heads: int,
@@ -96,18 +115,20 @@ def rwkv7(
 ) -> Step:
     """RWKV-7's memory of each head: S_t = (diag(w) - (a o u) u^T) S_{t-1} + k~ v^T, read as y_t = S_t^T r_t.
 
-    x has the query r, the key k and the value v, `[heads, features]` each. The weight has two pre-activations for each
-    feature of a key, z and then p: w = exp(-e^(-1/2) s(z)) is the decay, and a = s(p) is the rate of learning.
+    x has the query r, the key k and the value v, `[heads, features]` each, and then d and e with fewer features. The
+    decays are w = exp(-e^(-1/2) s(D tanh(d) + b)), with the weight D `[heads * key_size, features]` and b `decay_bias`.
+    The rates of learning are a = s(E e + c), with E `rate_weight` and c `rate_bias`.
+
     u is k o `key_scale` divided by (|.|^2 + epsilon)^(1/2) in each head. k~ is k o (1 + (a - 1) o `key_rate`). Without
     `reads`, x has no query, and the outputs have 0 features.
 
     Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution", 2025.
     """
-    decay, rate = (each.sigmoid() for each in weight.chunk(2, dim=-1))
-    decay = (LEAST_LOG_DECAY * decay).exp().unflatten(-1, (heads, key_size, 1))
+    log_decay, rate = weight.chunk(2, dim=-1)
+    decay = log_decay.exp().unflatten(-1, (heads, key_size, 1))
 
     def step(x: Tensor, memory: Tensor) -> State:
-        _, key, value = _parts(x, heads, key_size, reads)
+        _, key, value = _parts(x[..., : -2 * rate_weight.shape[-1]], heads, key_size, reads)
         memory = memory.unflatten(-1, (heads, key_size, -1))
         erased = unit(key * key_scale.unflatten(0, (heads, -1)), epsilon)
         written = written_keys(key.flatten(-2), rate, key_rate).unflatten(-1, (heads, -1))

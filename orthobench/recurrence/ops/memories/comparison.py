@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from orthobench.recurrence import reference
+from orthobench.recurrence.call import Call, Inputs, Projection, Result
 from orthobench.recurrence.comparison import normal
-from orthobench.recurrence.cpu import agreement
+from orthobench.recurrence.cpu import agreement, native
 from orthobench.recurrence.ops.memories import decaying_memory, rwkv7
 
-_FORMS = ((5, 18, True), (35, 16, False), (3, 70, True))  # keys, values, whether outputs are read
+_FORMS = ((5, 18, True), (35, 16, False), (3, 70, True), (32, 32, False))  # keys, values, whether outputs are read
 
 
 def agrees() -> bool:
     """Return whether the kernels agree, with whole and partial vectors; 18 steps are two groups."""
-    heads, batch, steps = 2, 3, 18
+    heads, batch, steps, low = 2, 3, 18, 18
     for keys, values, reads in _FORMS:
         parameters = {"heads": heads, "key_size": keys, "reads": reads}
         x = normal(steps, batch, heads * ((1 + reads) * keys + values), seed=0) / keys**0.5
         start = normal(batch, heads * keys * values, seed=2)
-        rates = normal(steps, batch, 2 * heads * keys, seed=3)
         read, values_read = x.split((x.shape[-1] - heads * values, heads * values), dim=-1)
         decays = torch.cat((-normal(steps, batch, heads, seed=1).sigmoid(), read), dim=-1)
-        scales = [1 + 0.5 * normal(heads * keys, seed=seed) for seed in (4, 5)]
         if not agreement.form_agrees(decaying_memory, parameters, (), [values_read, decays, start]):
             return False
-        names = ("key_scale", "key_rate")
-        if not agreement.form_agrees(rwkv7, parameters | {"epsilon": 1e-6}, names, [x, rates, start, *scales]):
+        x = torch.cat((x, normal(steps, batch, 2 * low, seed=3)), dim=-1)
+        decay_weight, rate_weight = (normal(heads * keys, low, seed=seed) / low**0.5 for seed in (4, 5))
+        vectors = [normal(heads * keys, seed=seed) for seed in (6, 7, 8, 9)]
+        names = ("rate_weight", "decay_bias", "rate_bias", "key_scale", "key_rate")
+        arguments = [x, decay_weight, start, rate_weight, *vectors]
+        if not agreement.form_agrees(rwkv7, parameters | {"epsilon": 1e-6}, names, arguments):
             return False
-    return True
+    return _projected_agrees(parameters, names, arguments)
+
+
+def _projected_agrees(parameters: Mapping[str, Any], names: Sequence[str], arguments: Sequence[Tensor]) -> bool:
+    """Return whether RWKV-7's kernel agrees if it computes x from 2 inputs, with an addend for the first step."""
+    x, *others = arguments
+    shapes = [(*x.shape[:2], 2), (x.shape[2], 2), x.shape[1:]]
+    projection = [normal(*shape, seed=10 + i) for i, shape in enumerate(shapes)]
+
+    def results(
+        run: Callable[[Call], Result], x: Inputs, weight: Tensor, start: Tensor, *vectors: Tensor
+    ) -> list[Tensor]:
+        call = rwkv7.call(x, weight, (start,), None, **{**parameters, **dict(zip(names, vectors, strict=True))})
+        assert run is reference.run or native.makes(call)
+        return [*run(call)[1]]
+
+    def in_kernel(u: Tensor, input_weight: Tensor, first: Tensor, *others: Tensor) -> list[Tensor]:
+        return results(native.run, Projection(u, input_weight, first=first), *others)
+
+    def defined(u: Tensor, input_weight: Tensor, first: Tensor, *others: Tensor) -> list[Tensor]:
+        x = torch.nn.functional.linear(u, input_weight)
+        return results(reference.run, torch.cat((x[:1] + first, x[1:])), *others)
+
+    return agreement.agrees(in_kernel, defined, [*projection, *others], inputs=1)

@@ -1,7 +1,7 @@
-"""The CPU kernels of the decaying memories: calls of `memories.c`, in float32.
+"""The CPU kernels of the decaying memories: calls of `memories.c`, and for RWKV-7 of `rwkv7.c`, in float32.
 
-Forward keeps the memory at the start of each group of steps, and backward recomputes the others. The heads of all batch
-rows are split over the threads, which does not change results.
+Forward keeps the memory at the start of each group of steps, from which backward computes the group again. The heads of
+all batch rows are split over the threads, or for RWKV-7 groups of rows, which does not change results.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence import runtime
+from orthobench.recurrence.call import Convolution, Projection
+from orthobench.recurrence.convolution import has_few_inputs
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.memories import decaying_memory, rwkv7
@@ -19,62 +21,115 @@ from orthobench.recurrence.ops.memories import decaying_memory, rwkv7
 _SMALL = 1 << 19  # multiplications; below, starting a thread costs more than it saves
 
 
-@kernel(rwkv7, "cpu")
 @kernel(decaying_memory, "cpu")
 class Memories(Kernel):
-    """The kernel of `decaying_memory` and of `rwkv7`."""
+    """The kernel of `decaying_memory`."""
 
     forgets_states = True
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        (start,), sizes = arguments.state, _sizes(x, arguments)
-        steps, batch, heads, values = (sizes[name] for name in ("steps", "batch", "heads", "values"))
-        y, end = runtime.take(steps, batch, sizes["reads"] * heads * values), torch.empty_like(start)
-        library, starts = native.kernels(), None
-        if keep:
-            groups, size = library.memories_groups(steps), library.memories_size(sizes["keys"], values)
-            starts = runtime.take(batch * heads, groups * size)
-        _run("memories_forward", sizes, x=x, start=start, y=y, end=end, starts=starts, **_weights(arguments))
-        return (y,), (end, x, starts)
+        return _forward("memories", x, arguments, {}, keep)
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        _, x, starts = tape.saved
+        _, x, _ = tape.saved
         assert x is not None
-        (start,), sizes = arguments.state, _sizes(x, arguments)
-        dx, dweight, dstart = runtime.take(*x.shape), torch.empty_like(arguments.weight), torch.empty_like(start)
-        norms = x.new_empty(*x.shape[:2], sizes["heads"]) if tape.norms else None
-        weights = _weights(arguments)
-        by_row = {name: x.new_zeros(x.shape[1], *weights[name].shape) for name in weights if name != "weight"}
-        tensors = {"grad_y": tape.gradient if sizes["reads"] else None, "grad_end": tape.final[0], "norms": norms}
-        tensors |= {"dx": dx, "dweight": dweight, "dstart": dstart}
-        tensors |= {f"d{name}": tensor for name, tensor in by_row.items()}
-        _run("memories_backward", sizes, x=x, start=start, starts=starts, **weights, **tensors)
-        for out in tape.norms:
-            assert norms is not None
-            torch.sqrt(norms.sum(-1), out=out)
-        return Gradients(dx, dweight, (dstart,), {name: native.total(tensor) for name, tensor in by_row.items()})
+        dx = runtime.take(*x.shape)
+        dweight = torch.empty_like(arguments.weight)
+        dstart = _backward("memories", x, arguments, tape, {"dx": dx, "dweight": dweight})
+        return Gradients(dx, dweight, (dstart,))
+
+
+@kernel(rwkv7, "cpu")
+class RWKV7(Kernel):
+    """The kernel of `rwkv7`."""
+
+    forgets_states = True
+    adds_first = True
+
+    @staticmethod
+    def makes(x: Projection | Convolution) -> bool:
+        """Return whether these inputs are a projection of few inputs, which need no gradient."""
+        return isinstance(x, Projection) and has_few_inputs(x)
+
+    @staticmethod
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        return _forward("rwkv7", x, arguments, _vectors(arguments), keep)
+
+    @staticmethod
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        end, x, _ = tape.saved
+        assert x is not None
+        vectors, groups = _vectors(arguments), native.row_groups(x.shape[1])
+        first = vectors.get("input_first")
+        dx, dfirst = (None if "input_weight" in vectors else runtime.take(*x.shape)), None
+        if first is not None:
+            dfirst = torch.empty_like(first)
+        sums, summed = {}, {"weight": arguments.weight, **vectors}
+        for name in summed.keys() - {"input_first"}:
+            *rows, columns = summed[name].shape
+            sums[name] = x.new_zeros(
+                groups, *rows, native.padded(columns) if name in ("weight", "rate_weight") else columns
+            )
+        gradients = {"dx": dx, "dinput_first": dfirst, **{f"d{name}": each for name, each in sums.items()}}
+        fields = {**vectors, **gradients, "end": end, "groups": groups}
+        dstart = _backward("rwkv7", x, arguments, tape, fields)
+        totals = {name: native.total(each)[..., : summed[name].shape[-1]] for name, each in sums.items()}
+        return Gradients(dx, totals.pop("weight"), (dstart,), totals | {"input_first": dfirst})
+
+
+def _vectors(arguments: Arguments) -> dict[str, Tensor]:
+    return {name: value for name, value in arguments.parameters.items() if isinstance(value, Tensor)}
+
+
+def _forward(name: str, x: Tensor, arguments: Arguments, fields: dict[str, Any], keep: bool) -> Any:
+    (start,), sizes = arguments.state, _sizes(x, arguments)
+    steps, batch, heads, values = (sizes[each] for each in ("steps", "batch", "heads", "values"))
+    y, end = runtime.take(steps, batch, sizes["reads"] * heads * values), torch.empty_like(start)
+    starts = None
+    if keep:
+        groups, size = (getattr(native.kernels(), f"{name}_{each}") for each in ("groups", "size"))
+        starts = runtime.take(batch * heads, groups(steps) * size(sizes["keys"], values))
+    _run(f"{name}_forward", x, arguments, {**fields, "start": start, "y": y, "end": end, "starts": starts})
+    return (y,), (end, x, starts)
+
+
+def _backward(name: str, x: Tensor, arguments: Arguments, tape: Tape, fields: dict[str, Any]) -> Tensor:
+    """Fill the tape's norms, and return the gradient of the state."""
+    (start,), sizes, starts = arguments.state, _sizes(x, arguments), tape.saved[2]
+    dstart = torch.empty_like(start)
+    norms = x.new_empty(*x.shape[:2], sizes["heads"]) if tape.norms else None
+    tensors = {"grad_y": tape.gradient if sizes["reads"] else None, "grad_end": tape.final[0], "norms": norms}
+    tensors |= {"dstart": dstart, "start": start, "starts": starts}
+    _run(f"{name}_backward", x, arguments, fields | tensors)
+    for out in tape.norms:
+        assert norms is not None
+        torch.sqrt(norms.sum(-1), out=out)
+    return dstart
 
 
 def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
     """Return the numbers of the problem."""
-    heads, keys, reads = (arguments.parameters[name] for name in ("heads", "key_size", "reads"))
-    return {
-        **{"steps": x.shape[0], "batch": x.shape[1], "heads": heads, "keys": keys, "reads": int(reads)},
-        **{"values": arguments.state[0].shape[1] // (heads * keys), "corrects": "key_rate" in arguments.parameters},
-        **{"epsilon": arguments.parameters.get("epsilon", 0.0)},
-    }
+    parameters = arguments.parameters
+    heads, keys, reads = (parameters[name] for name in ("heads", "key_size", "reads"))
+    sizes = {"steps": x.shape[0], "batch": x.shape[1], "heads": heads, "keys": keys, "reads": int(reads)}
+    sizes |= {"values": arguments.state[0].shape[1] // (heads * keys)}
+    if "key_rate" in parameters:
+        makes = parameters.get("input_weight") is not None
+        sizes |= {"low": parameters["rate_weight"].shape[1], "inputs": x.shape[2] if makes else 0}
+        sizes |= {"epsilon": parameters["epsilon"]}
+    return sizes
 
 
-def _weights(arguments: Arguments) -> dict[str, Tensor]:
-    vectors = {name: value for name, value in arguments.parameters.items() if isinstance(value, Tensor)}
-    return {"weight": arguments.weight, **vectors}
-
-
-def _run(function: str, sizes: dict[str, Any], **tensors: Tensor | None) -> None:
-    """Run one direction over all steps, with the heads of all rows split over the threads."""
-    units = sizes["batch"] * sizes["heads"]
-    work = sizes["steps"] * units * sizes["keys"] * sizes["values"]
-    parts = runtime.ranges(units, torch.get_num_threads() if work > _SMALL else 1)
-    native.run_parts(function, parts, **sizes, **tensors)
+def _run(function: str, x: Tensor, arguments: Arguments, fields: dict[str, Any]) -> None:
+    """Run one direction over all steps, with the heads of all rows, or groups of rows, split over the threads."""
+    sizes = _sizes(x, arguments)
+    batch, units = sizes["batch"], sizes["batch"] * sizes["heads"]
+    threads = torch.get_num_threads() if sizes["steps"] * units * sizes["keys"] * sizes["values"] > _SMALL else 1
+    if "key_rate" in arguments.parameters:
+        groups = native.row_groups(batch)
+        parts = [(batch * first // groups, batch * last // groups) for first, last in runtime.ranges(groups, threads)]
+    else:
+        parts = runtime.ranges(units, threads)
+    native.run_parts(function, parts, x=x, weight=arguments.weight, **sizes, **fields)

@@ -1,26 +1,21 @@
-/* Memories that decay and are written to, in float32: S_t = diag(w) S_{t-1} - b (u^T S_{t-1}) + k v^T, y_t = S_t^T q_t.
+/* Memories that decay and are written to, in float32: S_t = w S_{t-1} + k v^T, y_t = S_t^T q_t.
  *
  * A unit is a head of a batch row, and the caller gives each thread a range of units. The columns of S only meet in sums
- * over the keys, so a few vectors of columns are carried through each step at once. For RWKV-7, w, b, u and k are
- * computed from the key and from pre-activations, a group of steps at a time. Otherwise w is the head's decay, and
- * there is no b. Backward recomputes the memories of a group, from the one stored before it. */
+ * over the keys, so a few vectors of columns are carried through each step at once. Backward recomputes the memories of a
+ * group of steps, from the one stored before it. */
 #include "memory.h"
 #include "vectors.h"
 
 enum { GROUP = 16, MOST = 4 }; /* steps between stored memories; vectors of columns at once */
 
-/* x_t of a row is the query [heads, keys] if the memory is read, the key [heads, keys] and the value [heads, values]. Of a
- * decaying memory, the query and the key are in the weight instead. What a pass does not need is NULL. */
+/* x_t of a row is the value [heads, values]. The weight has the query [heads, keys] if the memory is read, and the key
+ * [heads, keys]. What a pass does not need is NULL. */
 struct memories {
     int64_t steps, batch, heads; /* T, B and the number of heads */
     int64_t keys, values;        /* the sizes of a key and of a value */
     int64_t reads;               /* whether queries read the memory */
-    int64_t corrects;            /* whether the memories are RWKV-7's */
-    float epsilon;               /* added to the squares of the length of u */
     const float *x;              /* [T, B, width] */
-    const float *weight;         /* log w [heads], query and key [T, B, sum], or z and p [T, B, 2, heads, keys] */
-    const float *key_scale;      /* [heads, keys] */
-    const float *key_rate;       /* [heads, keys] */
+    const float *weight;         /* log w [heads], query and key [T, B, sum] */
     const float *start;          /* S before the first step [B, heads, keys, values] */
     float *y;                    /* [T, B, heads, values] */
     float *starts;               /* S before each group of steps [B, heads, groups, keys, padded(values)] */
@@ -31,33 +26,25 @@ struct memories {
     float *dweight;              /* as weight */
     float *dstart;               /* as start */
     float *norms;                /* |dL/dS_t|^2 [T, B, heads], or NULL */
-    float *dkey_scale;           /* [B, heads, keys], zeroed */
-    float *dkey_rate;            /* [B, heads, keys], zeroed */
 };
 
 /* The rows of a group of steps [GROUP], each of whole vectors, or their gradients. */
 struct rows {
-    float *q, *k, *w, *u, *b; /* [keys]; k is what is written */
-    float *v;                 /* [values] */
+    float *q, *k, *w; /* [keys] */
+    float *v;         /* [values] */
 };
 
 struct scratch {
     struct rows x, dx;
-    float *decay, *rate; /* s(z) and s(p) [GROUP, keys] */
-    float *length;       /* 1 / |k o key_scale| [GROUP] */
-    float *s;            /* S, and backward dL/dS, of each unit [units, keys, values] */
-    float *slots;        /* S before each step of a group and behind it [GROUP + 1, keys, values] */
-    float *found;        /* u^T S [GROUP, values] */
-    float *dy;           /* y of a step, and backward its gradient [values] */
+    float *s;     /* S, and backward dL/dS, of each unit [units, keys, values] */
+    float *slots; /* S before each step of a group and behind it [GROUP + 1, keys, values] */
+    float *dy;    /* y of a step, and backward its gradient [values] */
 };
 
-/* The floats of a row of x and of the weight, of the query and the key, and those before the value in x. */
+/* The floats of a row of x and of the weight, and of the query and the key. */
 INLINE int64_t keys_of(const struct memories *p) { return (p->reads + 1) * p->heads * p->keys; }
-INLINE int64_t before_value(const struct memories *p) { return p->corrects ? keys_of(p) : 0; }
-INLINE int64_t width_of(const struct memories *p) { return before_value(p) + p->heads * p->values; }
-INLINE int64_t weights_of(const struct memories *p) {
-    return p->corrects ? 2 * p->heads * p->keys : p->heads + keys_of(p);
-}
+INLINE int64_t width_of(const struct memories *p) { return p->heads * p->values; }
+INLINE int64_t weights_of(const struct memories *p) { return p->heads + keys_of(p); }
 
 /* The floats of S with its rows in whole vectors. */
 int64_t memories_size(int64_t keys, int64_t values) { return keys * padded(values); }
@@ -67,22 +54,17 @@ int64_t memories_groups(int64_t steps) { return (steps + GROUP - 1) / GROUP; }
 
 static struct rows carve_rows(struct carver *from, int64_t keys, int64_t values) {
     float *const q = carve(from, GROUP * keys), *const k = carve(from, GROUP * keys), *const w = carve(from, GROUP * keys);
-    float *const u = carve(from, GROUP * keys), *const b = carve(from, GROUP * keys);
-    return (struct rows){q, k, w, u, b, carve(from, GROUP * values)};
+    return (struct rows){q, k, w, carve(from, GROUP * values)};
 }
 
 static struct scratch carve_scratch(struct carver *from, const struct memories *p, int64_t units, int backward) {
     const int64_t kp = padded(p->keys), vp = padded(p->values), size = p->keys * vp;
     struct scratch m = {.x = carve_rows(from, kp, vp)};
-    m.decay = carve(from, GROUP * kp);
-    m.rate = carve(from, GROUP * kp);
-    m.length = carve(from, GROUP);
     m.s = carve(from, units * size);
     m.dy = carve(from, vp);
     if (!backward) return m;
     m.dx = carve_rows(from, kp, vp);
     m.slots = carve(from, (GROUP + 1) * size);
-    m.found = carve(from, GROUP * vp);
     return m;
 }
 
@@ -94,39 +76,15 @@ static void copy_row(const float *from, float *to, int64_t size) {
 static void fill_rows(const struct memories *p, int64_t row, int64_t head, int64_t first, int64_t stop,
                       struct scratch *m) {
     const int64_t keys = p->keys, kp = padded(keys), vp = padded(p->values), all = p->heads * keys, at_head = head * keys;
-    const float least = -0.60653065971263342f; /* -e^(-1/2) */
     for (int64_t t = first; t < stop; t++) {
         const int64_t i = (t - first) * kp, place = t * p->batch + row;
         const float *const x = p->x + place * width_of(p), *const weight = p->weight + place * weights_of(p);
-        const float *const query = (p->corrects ? x : weight + p->heads) + at_head, *const key = query + p->reads * all;
+        const float *const query = weight + p->heads + at_head;
         if (p->reads) copy_row(query, m->x.q + i, keys);
-        copy_row(x + before_value(p) + head * p->values, m->x.v + (t - first) * vp, p->values);
-        if (!p->corrects) {
-            const vf decay = exponential(splat(weight[head]));
-            copy_row(key, m->x.k + i, keys);
-            for (int64_t c = 0; c < kp; c += VL) *(vf *)(m->x.w + i + c) = decay;
-            continue;
-        }
-        const float *const z = weight + at_head;
-        vf squares = {0};
-        for (int64_t c = 0; c < keys; c += VL) {
-            const int count = lanes(keys - c);
-            const vf k = load(key + c, count), u = k * load(p->key_scale + at_head + c, count);
-            const vf decay = sigmoid(load(z + c, count)), rate = sigmoid(load(z + all + c, count));
-            squares += u * u;
-            *(vf *)(m->x.u + i + c) = u;
-            *(vf *)(m->x.w + i + c) = exponential(decay * least);
-            *(vf *)(m->decay + i + c) = decay;
-            *(vf *)(m->rate + i + c) = rate;
-            *(vf *)(m->x.k + i + c) = k + k * (rate - 1.0f) * load(p->key_rate + at_head + c, count);
-        }
-        vf root, inverse;
-        square_roots(splat(sum_of(squares) + p->epsilon), &root, &inverse);
-        m->length[t - first] = inverse[0];
-        for (int64_t c = 0; c < keys; c += VL) {
-            *(vf *)(m->x.u + i + c) *= inverse;
-            *(vf *)(m->x.b + i + c) = *(const vf *)(m->x.u + i + c) * *(const vf *)(m->rate + i + c);
-        }
+        copy_row(x + head * p->values, m->x.v + (t - first) * vp, p->values);
+        const vf decay = exponential(splat(weight[head]));
+        copy_row(query + p->reads * all, m->x.k + i, keys);
+        for (int64_t c = 0; c < kp; c += VL) *(vf *)(m->x.w + i + c) = decay;
     }
 }
 
@@ -134,78 +92,30 @@ static void fill_rows(const struct memories *p, int64_t row, int64_t head, int64
 static void gradients_of_rows(const struct memories *p, int64_t row, int64_t head, int64_t first, int64_t stop,
                               struct scratch *m) {
     const int64_t keys = p->keys, kp = padded(keys), vp = padded(p->values), all = p->heads * keys, at_head = head * keys;
-    const float least = -0.60653065971263342f;
     for (int64_t t = first; t < stop; t++) {
         const int64_t i = (t - first) * kp, place = t * p->batch + row, at = place * width_of(p);
-        const float *const key = p->x + at + p->reads * all + at_head;
-        float *const dx = p->dx + at, *const dweight = p->dweight + place * weights_of(p);
-        float *const dquery = (p->corrects ? dx : dweight + p->heads) + at_head, *const dkey = dquery + p->reads * all;
-        float *const dvalue = dx + before_value(p) + head * p->values;
+        float *const dweight = p->dweight + place * weights_of(p), *const dquery = dweight + p->heads + at_head;
+        float *const dkey = dquery + p->reads * all, *const dvalue = p->dx + at + head * p->values;
         for (int64_t c = 0; c < p->values; c += VL)
             store(dvalue + c, *(const vf *)(m->dx.v + (t - first) * vp + c), lanes(p->values - c));
         if (p->reads)
             for (int64_t c = 0; c < keys; c += VL)
                 store(dquery + c, *(const vf *)(m->dx.q + i + c), lanes(keys - c));
-        if (!p->corrects) {
-            float total = 0;
-            for (int64_t c = 0; c < keys; c++) total += m->dx.w[i + c] * m->x.w[i + c];
-            dweight[head] = total;
-            for (int64_t c = 0; c < keys; c += VL) store(dkey + c, *(const vf *)(m->dx.k + i + c), lanes(keys - c));
-            continue;
-        }
-        float *const dz = dweight + at_head;
-        vf along = {0};
-        for (int64_t c = 0; c < keys; c += VL) { /* b = a o u */
-            const vf u = *(const vf *)(m->x.u + i + c), rate = *(const vf *)(m->rate + i + c);
-            const vf du = *(vf *)(m->dx.u + i + c) += *(const vf *)(m->dx.b + i + c) * rate;
-            along += u * du;
-        }
-        const float projected = sum_of(along), inverse = m->length[t - first];
-        for (int64_t c = 0; c < keys; c += VL) {
-            const int count = lanes(keys - c);
-            const vf u = *(const vf *)(m->x.u + i + c), rate = *(const vf *)(m->rate + i + c);
-            const vf decay = *(const vf *)(m->decay + i + c), k = load(key + c, count);
-            const vf written = *(const vf *)(m->dx.k + i + c), scale = load(p->key_scale + at_head + c, count);
-            const vf key_rate = load(p->key_rate + at_head + c, count);
-            const vf scaled = (*(const vf *)(m->dx.u + i + c) - u * projected) * inverse;
-            const vf drate = *(const vf *)(m->dx.b + i + c) * u + written * k * key_rate;
-            const vf dlog = *(const vf *)(m->dx.w + i + c) * *(const vf *)(m->x.w + i + c);
-            float *const dscale = p->dkey_scale + row * all + at_head + c;
-            float *const dkey_rate = p->dkey_rate + row * all + at_head + c;
-            store(dkey + c, scaled * scale + written * (1.0f + (rate - 1.0f) * key_rate), count);
-            store(dz + c, dlog * least * decay * (1.0f - decay), count);
-            store(dz + all + c, drate * rate * (1.0f - rate), count);
-            store(dscale, load(dscale, count) + scaled * k, count);
-            store(dkey_rate, load(dkey_rate, count) + written * k * (rate - 1.0f), count);
-        }
+        float total = 0;
+        for (int64_t c = 0; c < keys; c++) total += m->dx.w[i + c] * m->x.w[i + c];
+        dweight[head] = total;
+        for (int64_t c = 0; c < keys; c += VL) store(dkey + c, *(const vf *)(m->dx.k + i + c), lanes(keys - c));
     }
 }
 
-/* S_t of `count` vectors of columns from S_{t-1}, u^T S_{t-1}, and with q also y_t. Even and odd rows have sums of their
- * own, as a sum waits for the one before it. */
-INLINE void advance_columns(const int count, const int corrects, int64_t keys, int64_t ld, const float *q, const float *k,
-                            const float *w, const float *u, const float *b, const float *v, const float *before,
-                            float *after, float *found, float *y) {
-    vf even[MOST] = {{0}}, odd[MOST] = {{0}}, value[MOST];
+/* S_t of `count` vectors of columns from S_{t-1}, and with q also y_t. */
+INLINE void advance_columns(const int count, int64_t keys, int64_t ld, const float *q, const float *k, const float *w,
+                            const float *v, const float *before, float *after, float *y) {
+    vf sum[MOST] = {{0}}, value[MOST];
     for (int j = 0; j < count; j++) value[j] = *(const vf *)(v + j * VL);
-    int64_t i = 0;
-    if (corrects) {
-        for (; i + 1 < keys; i += 2)
-            for (int j = 0; j < count; j++) {
-                even[j] += *(const vf *)(before + i * ld + j * VL) * u[i];
-                odd[j] += *(const vf *)(before + (i + 1) * ld + j * VL) * u[i + 1];
-            }
+    for (int64_t i = 0; i < keys; i++)
         for (int j = 0; j < count; j++) {
-            if (i < keys) even[j] += *(const vf *)(before + i * ld + j * VL) * u[i];
-            even[j] += odd[j];
-            if (found) *(vf *)(found + j * VL) = even[j];
-        }
-    }
-    vf sum[MOST] = {{0}};
-    for (i = 0; i < keys; i++)
-        for (int j = 0; j < count; j++) {
-            vf s = *(const vf *)(before + i * ld + j * VL) * w[i] + value[j] * k[i];
-            if (corrects) s -= even[j] * b[i];
+            const vf s = *(const vf *)(before + i * ld + j * VL) * w[i] + value[j] * k[i];
             *(vf *)(after + i * ld + j * VL) = s;
             if (y) sum[j] += s * q[i];
         }
@@ -227,23 +137,21 @@ INLINE vf sums_of_rows(vf *rows) {
 
 /* Adds to the gradients of a step's rows what `count` vectors of columns contribute, and replaces dL/dS_t `d` by
  * dL/dS_{t-1}. Returns the sum of the squares of dL/dS_t. */
-INLINE float retreat_columns(const int count, const int corrects, int64_t keys, int64_t ld, const float *q,
-                             const float *k, const float *w, const float *u, const float *b, const float *v,
-                             const float *before, const float *after, const float *found, const float *dy, float *d,
-                             float *dq, float *dk, float *dw, float *du, float *db, float *dv) {
-    vf value[MOST], error[MOST], arriving[MOST], dvalue[MOST] = {{0}}, dfound[MOST] = {{0}}, squares = {0};
+INLINE float retreat_columns(const int count, int64_t keys, int64_t ld, const float *q, const float *k, const float *w,
+                             const float *v, const float *before, const float *after, const float *dy, float *d,
+                             float *dq, float *dk, float *dw, float *dv) {
+    vf value[MOST], arriving[MOST], dvalue[MOST] = {{0}}, squares = {0};
     for (int j = 0; j < count; j++) {
         value[j] = *(const vf *)(v + j * VL);
-        if (corrects) error[j] = *(const vf *)(found + j * VL);
         if (dy) arriving[j] = *(const vf *)(dy + j * VL);
     }
     for (int64_t first = 0; first < keys; first += VL) {
         const int rows = lanes(keys - first);
-        vf sums_q[VL], sums_k[VL], sums_w[VL], sums_b[VL];
-        for (int r = rows; r < VL; r++) sums_q[r] = sums_k[r] = sums_w[r] = sums_b[r] = (vf){0};
+        vf sums_q[VL], sums_k[VL], sums_w[VL];
+        for (int r = rows; r < VL; r++) sums_q[r] = sums_k[r] = sums_w[r] = (vf){0};
         for (int r = 0; r < rows; r++) {
             const int64_t i = first + r;
-            vf by_q = {0}, by_k = {0}, by_w = {0}, by_b = {0};
+            vf by_q = {0}, by_k = {0}, by_w = {0};
             for (int j = 0; j < count; j++) {
                 const int64_t at = i * ld + j * VL;
                 vf g = *(const vf *)(d + at);
@@ -255,50 +163,25 @@ INLINE float retreat_columns(const int count, const int corrects, int64_t keys, 
                 by_k += g * value[j];
                 by_w += g * *(const vf *)(before + at);
                 dvalue[j] += g * k[i];
-                if (corrects) {
-                    by_b -= g * error[j];
-                    dfound[j] -= g * b[i];
-                    *(vf *)(d + at) = g;
-                } else *(vf *)(d + at) = g * w[i];
+                *(vf *)(d + at) = g * w[i];
             }
-            sums_q[r] = by_q, sums_k[r] = by_k, sums_w[r] = by_w, sums_b[r] = by_b;
+            sums_q[r] = by_q, sums_k[r] = by_k, sums_w[r] = by_w;
         }
         if (dy) *(vf *)(dq + first) += sums_of_rows(sums_q);
         *(vf *)(dk + first) += sums_of_rows(sums_k);
         *(vf *)(dw + first) += sums_of_rows(sums_w);
-        if (corrects) *(vf *)(db + first) += sums_of_rows(sums_b);
     }
     for (int j = 0; j < count; j++) *(vf *)(dv + j * VL) = dvalue[j];
-    if (corrects)
-        for (int64_t first = 0; first < keys; first += VL) {
-            const int rows = lanes(keys - first);
-            vf sums_u[VL];
-            for (int r = rows; r < VL; r++) sums_u[r] = (vf){0};
-            for (int r = 0; r < rows; r++) {
-                vf by_u = {0};
-                for (int j = 0; j < count; j++) {
-                    const int64_t i = first + r, at = i * ld + j * VL;
-                    by_u += *(const vf *)(before + at) * dfound[j];
-                    *(vf *)(d + at) = *(const vf *)(d + at) * w[i] + dfound[j] * u[i];
-                }
-                sums_u[r] = by_u;
-            }
-            *(vf *)(du + first) += sums_of_rows(sums_u);
-        }
     return sum_of(squares);
 }
 
-/* Calls BODY(COUNT, CORRECTS) with both as constants. */
-#define EACH_FORM(COUNT, CORRECTS, BODY)          \
-    switch ((COUNT) * 2 + ((CORRECTS) != 0)) {    \
-        case 2: BODY(1, 0); break;                \
-        case 3: BODY(1, 1); break;                \
-        case 4: BODY(2, 0); break;                \
-        case 5: BODY(2, 1); break;                \
-        case 6: BODY(3, 0); break;                \
-        case 7: BODY(3, 1); break;                \
-        case 8: BODY(4, 0); break;                \
-        default: BODY(4, 1);                      \
+/* Calls BODY(COUNT) with a constant. */
+#define EACH_COUNT(COUNT, BODY) \
+    switch (COUNT) {            \
+        case 1: BODY(1); break; \
+        case 2: BODY(2); break; \
+        case 3: BODY(3); break; \
+        default: BODY(4);       \
     }
 
 static int vectors_at(int64_t c, int64_t width) {
@@ -312,11 +195,9 @@ static void advance(const struct memories *p, int64_t step, const float *before,
     const struct rows *const x = &m->x;
     for (int64_t c = 0; c < vp; c += MOST * VL) {
         const float *const v = x->v + step * vp + c;
-        float *const found = m->found ? m->found + step * vp + c : NULL;
-#define ADVANCE(COUNT, CORRECTS)                                                                                      \
-    advance_columns(COUNT, CORRECTS, p->keys, vp, x->q + i, x->k + i, x->w + i, x->u + i, x->b + i, v, before + c, after + c, \
-                    found, y ? y + c : NULL)
-        EACH_FORM(vectors_at(c, vp), p->corrects, ADVANCE)
+#define ADVANCE(COUNT)                                                                                        \
+    advance_columns(COUNT, p->keys, vp, x->q + i, x->k + i, x->w + i, v, before + c, after + c, y ? y + c : NULL)
+        EACH_COUNT(vectors_at(c, vp), ADVANCE)
 #undef ADVANCE
     }
 }
@@ -328,11 +209,10 @@ static float retreat(const struct memories *p, int64_t step, const float *dy, st
     float squares = 0;
     for (int64_t c = 0; c < vp; c += MOST * VL) {
         const int64_t r = step * vp + c;
-#define RETREAT(COUNT, CORRECTS)                                                                                      \
-    squares += retreat_columns(COUNT, CORRECTS, p->keys, vp, x->q + i, x->k + i, x->w + i, x->u + i, x->b + i, x->v + r,   \
-                               before + c, after + c, m->found + r, dy ? dy + c : NULL, m->s + c, g->q + i, g->k + i, \
-                               g->w + i, g->u + i, g->b + i, g->v + r)
-        EACH_FORM(vectors_at(c, vp), p->corrects, RETREAT)
+#define RETREAT(COUNT)                                                                                      \
+    squares += retreat_columns(COUNT, p->keys, vp, x->q + i, x->k + i, x->w + i, x->v + r, before + c, after + c, \
+                               dy ? dy + c : NULL, m->s + c, g->q + i, g->k + i, g->w + i, g->v + r)
+        EACH_COUNT(vectors_at(c, vp), RETREAT)
 #undef RETREAT
     }
     return squares;
@@ -385,8 +265,8 @@ static void backward(const struct memories *p, int64_t from, int64_t to, struct 
         for (int64_t unit = from; unit < to; unit++) {
             const int64_t row = unit / p->heads, head = unit % p->heads;
             const int64_t stop = first + GROUP < p->steps ? first + GROUP : p->steps;
-            float *const sums[] = {m->dx.q, m->dx.k, m->dx.w, m->dx.u, m->dx.b};
-            for (int i = 0; i < 5; i++) memset(sums[i], 0, (size_t)(4 * GROUP * kp));
+            float *const sums[] = {m->dx.q, m->dx.k, m->dx.w};
+            for (int i = 0; i < 3; i++) memset(sums[i], 0, (size_t)(4 * GROUP * kp));
             m->s = gradients + (unit - from) * size;
             fill_rows(p, row, head, first, stop, m);
             memcpy(m->slots, p->starts + (unit * groups + first / GROUP) * size, (size_t)(4 * size));
