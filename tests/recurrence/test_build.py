@@ -564,6 +564,19 @@ def test_verdict_is_recorded(cache: Path, filled: tuple[Path, Outcome]) -> None:
     assert loaded.failures(lambda: {"gru": lambda: True, "lstm": lambda: False}) == {"lstm"}
 
 
+def test_interrupted_comparison_says_nothing_about_the_kernels(cache: Path, filled: tuple[Path, Outcome]) -> None:
+    def interrupted() -> bool:
+        raise KeyboardInterrupt
+
+    shutil.copytree(filled[0], cache)
+    build.CacheEntry(only_object(cache)).write("")
+    loaded = build.build()
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            loaded.failures(lambda: {"gru": interrupted})
+    assert loaded.failures(lambda: {"gru": lambda: True}) == frozenset()
+
+
 def test_kernels_that_end_the_process_are_tried_twice(cache: Path, filled: tuple[Path, Outcome]) -> None:
     shutil.copytree(filled[0], cache)
     build.CacheEntry(only_object(cache)).write("")

@@ -202,7 +202,11 @@ class Build:
                 attempts = len(words)
                 if attempts < _ATTEMPTS:
                     entry.write(" ".join([_PENDING] * (attempts + 1)))
-                names = _failures(comparisons) if attempts < _ATTEMPTS else frozenset(comparisons())
+                try:
+                    names = _failures(comparisons) if attempts < _ATTEMPTS else frozenset(comparisons())
+                except BaseException:  # Ctrl-C, for example, says nothing about the kernels
+                    entry.write(verdict)
+                    raise
                 words = [_COMPARED, *sorted(names)]
                 entry.write(" ".join(words))
         return frozenset(words[1:])
