@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -40,7 +41,10 @@ class WeightsAndBiases:
         if [_digest_in(folder) for folder in earlier] == [_digest(record, points)]:
             return WandbRun(None, record, points, Change.UNCHANGED)
         change = Change.REPLACED if earlier else Change.ADDED
-        # An offline run started in the same second has the same name, and `wandb sync` would not notice a replacement.
+        # An offline run started in the same second would have the same name, and `wandb sync` would not notice a
+        # replacement.
+        while any(time.strftime("-run-%Y%m%d_%H%M%S-") in folder.name for folder in earlier):
+            time.sleep(0.05)
         moved = [folder.rename(folder.with_name(REPLACED + folder.name)) for folder in earlier]
         run: Any = wandb.init(
             project=PROJECT,
