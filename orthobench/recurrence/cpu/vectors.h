@@ -71,6 +71,21 @@ INLINE void store(float *to, vf value, int count) {
 #endif
 }
 
+/* Copies a matrix [rows, columns] between rows that are `ldf` and `ldt` floats apart. */
+INLINE void copy_rows(int64_t rows, int64_t columns, const float *from, int64_t ldf, float *to, int64_t ldt) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < columns; c += VL)
+            store(to + i * ldt + c, load(from + i * ldf + c, lanes(columns - c)), lanes(columns - c));
+}
+
+/* Copies a matrix [rows, columns] to rows of whole vectors, with zeros behind. */
+INLINE void pad_rows(int64_t rows, int64_t columns, const float *from, float *to) {
+    const int64_t length = padded(columns);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < length; c += VL)
+            *(vf *)(to + i * length + c) = load(from + i * columns + c, lanes(columns - c));
+}
+
 /* Requests the line at a time step's distance, one step before its use, because no hardware prefetcher follows that
  * walk. Lines to be written are requested in the same way, because a request to own a line would wait for it. */
 INLINE void prefetch(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 0, 2); }

@@ -386,21 +386,6 @@ static void forward_chunk(const struct delta *p, struct chunk at, const float *q
 #undef FORWARD
 }
 
-/* Copies a matrix [rows, columns] to rows of whole vectors, with zeros behind. */
-static void pad_rows(int64_t rows, int64_t columns, const float *from, float *to) {
-    const int64_t length = padded(columns);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < length; c += VL)
-            *(vf *)(to + i * length + c) = load(from + i * columns + c, lanes(columns - c));
-}
-
-static void unpad_rows(int64_t rows, int64_t columns, const float *from, float *to) {
-    const int64_t length = padded(columns);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < columns; c += VL)
-            store(to + i * columns + c, *(const vf *)(from + i * length + c), lanes(columns - c));
-}
-
 static void forward_unit(const struct delta *p, int64_t row, int64_t head, struct scratch *m) {
     const int64_t kp = padded(p->keys), vp = padded(p->values), length = steps_of_chunk(p);
     const int64_t size = p->keys * p->values, unit = row * p->heads + head;
@@ -420,7 +405,7 @@ static void forward_unit(const struct delta *p, int64_t row, int64_t head, struc
                           m->x.v + at.since * p->factors * vp, m);
         }
     }
-    unpad_rows(p->keys, p->values, m->s, p->end + unit * size);
+    copy_rows(p->keys, p->values, m->s, padded(p->values), p->end + unit * size, p->values);
 }
 
 /* ---------------------------------------------------------------- backward */
@@ -630,7 +615,7 @@ static void backward_unit(const struct delta *p, int64_t row, int64_t head, stru
         memset(m->later, 0, (size_t)(4 * (p->taps - 1) * ((p->reads + p->factors) * kp + p->factors * vp)));
     for (int64_t first = (p->steps - 1) / p->group * p->group; first >= 0; first -= p->group)
         backward_group(p, row, head, first, first + p->group < p->steps ? first + p->group : p->steps, m);
-    unpad_rows(p->keys, p->values, m->s, p->dstart + unit * size);
+    copy_rows(p->keys, p->values, m->s, padded(p->values), p->dstart + unit * size, p->values);
 }
 
 /* ---------------------------------------------------------------- the passes */

@@ -218,24 +218,12 @@ static float retreat(const struct memories *p, int64_t step, const float *dy, st
     return squares;
 }
 
-static void load_memory(const struct memories *p, const float *from, float *to) {
-    const int64_t vp = padded(p->values);
-    for (int64_t i = 0; i < p->keys; i++) copy_row(from + i * p->values, to + i * vp, p->values);
-}
-
-static void store_memory(const struct memories *p, const float *from, float *to) {
-    const int64_t vp = padded(p->values);
-    for (int64_t i = 0; i < p->keys; i++)
-        for (int64_t c = 0; c < p->values; c += VL)
-            store(to + i * p->values + c, *(const vf *)(from + i * vp + c), lanes(p->values - c));
-}
-
 /* All units advance by a group of steps before any goes on, because the numbers of a step are next to each other. */
 static void forward(const struct memories *p, int64_t from, int64_t to, struct scratch *m) {
     const int64_t vp = padded(p->values), size = p->keys * vp, groups = memories_groups(p->steps);
     float *const memories = m->s;
     for (int64_t unit = from; unit < to; unit++)
-        load_memory(p, p->start + unit * p->keys * p->values, memories + (unit - from) * size);
+        pad_rows(p->keys, p->values, p->start + unit * p->keys * p->values, memories + (unit - from) * size);
     for (int64_t first = 0; first < p->steps; first += GROUP)
         for (int64_t unit = from; unit < to; unit++) {
             const int64_t row = unit / p->heads, head = unit % p->heads;
@@ -252,7 +240,7 @@ static void forward(const struct memories *p, int64_t from, int64_t to, struct s
             }
         }
     for (int64_t unit = from; unit < to; unit++)
-        store_memory(p, memories + (unit - from) * size, p->end + unit * p->keys * p->values);
+        copy_rows(p->keys, p->values, memories + (unit - from) * size, vp, p->end + unit * p->keys * p->values, p->values);
 }
 
 static void backward(const struct memories *p, int64_t from, int64_t to, struct scratch *m) {
@@ -260,7 +248,7 @@ static void backward(const struct memories *p, int64_t from, int64_t to, struct 
     const int reading = p->reads && p->grad_y;
     float *const gradients = m->s;
     for (int64_t unit = from; p->grad_end && unit < to; unit++)
-        load_memory(p, p->grad_end + unit * p->keys * p->values, gradients + (unit - from) * size);
+        pad_rows(p->keys, p->values, p->grad_end + unit * p->keys * p->values, gradients + (unit - from) * size);
     for (int64_t first = (groups - 1) * GROUP; first >= 0; first -= GROUP)
         for (int64_t unit = from; unit < to; unit++) {
             const int64_t row = unit / p->heads, head = unit % p->heads;
@@ -281,7 +269,7 @@ static void backward(const struct memories *p, int64_t from, int64_t to, struct 
             gradients_of_rows(p, row, head, first, stop, m);
         }
     for (int64_t unit = from; unit < to; unit++)
-        store_memory(p, gradients + (unit - from) * size, p->dstart + unit * p->keys * p->values);
+        copy_rows(p->keys, p->values, gradients + (unit - from) * size, vp, p->dstart + unit * p->keys * p->values, p->values);
 }
 
 static int run(const struct memories *p, int64_t first, int64_t last, int is_backward) {

@@ -171,12 +171,6 @@ INLINE struct left reversed(struct left a) {
     return (struct left){a.at + (CHUNK - 1) * (a.by_row + a.by_depth), -a.by_row, -a.by_depth};
 }
 
-static void copy_rows(int64_t rows, int64_t size, const float *from, int64_t ldf, float *to, int64_t ldt) {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < size; c += VL)
-            store(to + i * ldt + c, load(from + i * ldf + c, lanes(size - c)), lanes(size - c));
-}
-
 static void clear_rows(int64_t first, int64_t width, float *rows) {
     memset(rows + first * width, 0, (size_t)(4 * (CHUNK - first) * width));
 }
