@@ -12,6 +12,7 @@ import pandas as pd
 from orthobench.analysis.aggregates import Aggregate, Target, aggregate, chance_level, reason, scaled
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import Agreement, CurveEnd, Median, Summary, median, summarize
+from orthobench.analysis.variants import of_one_machine
 from orthobench.errors import shell_command
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation, Artifact, Column, Experiment, Paper, Printed
@@ -259,7 +260,7 @@ def values_by_run(variant: VariantData, selection: str, metric: str, split: str)
         metric: a metric's name, or a time (`TIMES`), which belongs to the run itself.
     """
     if metric in TIMES:
-        seconds = {run.id: run.seconds_per_epoch for run in variant.finished}
+        seconds = {run.id: run.seconds_per_epoch for run in of_one_machine(variant.finished)}
         return {run: value / TIMES[metric] for run, value in seconds.items() if value is not None}
     split_of_best = {"best_test": "test", "best_valid": "valid"}.get(selection)
     logged = variant.series_of_runs(split, metric)
@@ -288,6 +289,9 @@ def _at_best(curve: pd.Series, ranking: pd.Series | None, goal: str) -> float:
 
 def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant: VariantData | None) -> Cell:
     how, command = experiment.aggregation_of(printed, artifact), fill_command(artifact, [experiment])
+    is_time = printed.metric in TIMES
+    if is_time and variant and variant.finished:
+        variant = replace(variant, runs=of_one_machine(variant.finished), cache={})
     chance = _chance(how, printed, variant)
 
     def selected(rule: str | None) -> dict[int, float]:
@@ -307,8 +311,9 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
         return Cell(printed, experiment, None, outcome, command, aggregation=how)
     measured, agreement = judged
     decided, why = _verdict(printed, experiment, agreement), ""
-    is_time = printed.metric in TIMES
-    if printed.value is not None and not is_time:
+    if is_time:
+        why = f"measured on {variant.run.environment.machine}"
+    elif printed.value is not None:
         is_end = how.selection in ("last", "curve") and not how.scaled
         ends = variant.ends_of(printed.split, printed.metric) if is_end else {}
         why = reason(everything, measured, agreement, how, printed.number, target)

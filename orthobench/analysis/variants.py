@@ -63,7 +63,7 @@ class Variant:
 
     @property
     def seconds_per_epoch(self) -> Summary | None:
-        seconds = [seconds for run in self.runs if (seconds := run.seconds_per_epoch) is not None]
+        seconds = [seconds for run in of_one_machine(self.runs) if (seconds := run.seconds_per_epoch) is not None]
         return summarize(seconds, bounds=(0.0, math.inf))
 
     def brief(self) -> dict[str, Any]:
@@ -86,6 +86,11 @@ def group(members: Sequence[Member], by: Callable[[Member], str]) -> list[list[M
     for member in members:
         groups.setdefault(by(member), []).append(member)
     return list(groups.values())
+
+
+def of_one_machine(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs of the machine that trained most of them, because no machine has the mean time of several."""
+    return max(group(runs, lambda run: run.environment.machine), key=len, default=[])
 
 
 def variants(runs: Sequence[Run]) -> list[Variant]:

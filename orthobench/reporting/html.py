@@ -164,7 +164,8 @@ def _render(
     labels = _labels(conditions, matrix)
     about = _about(conditions)
     by_task = {column.condition.task for column in matrix.columns}
-    trials = {c.key for c in conditions if c.task in by_task} - {column.condition.key for column in matrix.columns}
+    in_matrix = {condition.key for column in matrix.columns for condition in column.conditions}
+    trials = {c.key for c in conditions if c.task in by_task} - in_matrix
     script, style = _script(SCRIPTS if sweeps is None else LIVE_SCRIPTS), _resource("page.css")
     return (
         _environment()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections import Counter
@@ -11,6 +12,7 @@ from typing import Any
 
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.over_length import fits
+from orthobench.analysis.variants import group
 from orthobench.errors import shell_command
 from orthobench.planning.index import index
 from orthobench.plugins.layers import is_layer
@@ -32,6 +34,7 @@ class MatrixCell:
     """How far a model gets on a task: 0 is the best predictor without memory, and 1 is a perfect value.
 
     Attributes:
+        condition: the task with its settings.
         variant: the model's best variant on this task.
         score: the median over seeds; a diverged run counts as 0.
         low: the lowest seed.
@@ -39,6 +42,7 @@ class MatrixCell:
         fits: whether the model holds the lengths of the training sequences; None if they are not tested.
     """
 
+    condition: Condition
     variant: VariantData
     score: float
     low: float
@@ -71,11 +75,20 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class MatrixColumn:
-    """A task with its settings; `command` trains the model MODEL on it."""
+    """A task with its settings, or several that divide the same data differently into training and validation.
 
-    condition: Condition
+    Attributes:
+        conditions: those with the most variants come first.
+        command: what trains the model MODEL on the first of them.
+    """
+
+    conditions: list[Condition]
     label: str
     command: str
+
+    @property
+    def condition(self) -> Condition:
+        return self.conditions[0]
 
 
 @dataclass(frozen=True)
@@ -128,17 +141,16 @@ def make_matrix(conditions: Sequence[Condition]) -> Matrix:
     chosen = _without_earlier(compared or chosen)
     order = list(dict.fromkeys(condition.task for condition in chosen))
     chosen.sort(key=lambda condition: (order.index(condition.task), condition.settings.get("sequence_length") or 0))
-    labels = short_labels(chosen)
-    columns = [
-        MatrixColumn(condition, label, _command(condition)) for condition, label in zip(chosen, labels, strict=True)
-    ]
+    alike = [sorted(each, key=lambda condition: -len(condition.variants)) for each in group(chosen, _same_data)]
+    labels = short_labels([first for first, *_ in alike])
+    columns = [MatrixColumn(each, label, _command(each[0])) for each, label in zip(alike, labels, strict=True)]
     families = families_of_models()
     separating = _separating_settings(chosen)
     names: dict[tuple[str, str], list[MatrixCell | None]] = {}
-    for number, condition in enumerate(chosen):
+    for number, condition in ((number, each) for number, column in enumerate(columns) for each in column.conditions):
         for variant in _members(condition):
             key = (variant.run.model, _value(variant.run, separating.get(variant.run.model)))
-            cells = names.setdefault(key, [None] * len(chosen))
+            cells = names.setdefault(key, [None] * len(columns))
             cell, other = _cell(condition, variant), cells[number]
             if other is None or cell.score > other.score:
                 cells[number] = cell
@@ -182,6 +194,15 @@ def _without_earlier(conditions: Sequence[Condition]) -> list[Condition]:
     return [condition for condition in conditions if not is_tagged(condition) or names(condition) not in later]
 
 
+def _same_data(condition: Condition) -> str:
+    """Return a text that two conditions share if only their division into training and validation differs."""
+    match condition.settings:
+        case {"train_size": int(training), "validation_size": int(validation), **others}:
+            return json.dumps([condition.task, training + validation, others], sort_keys=True)
+        case settings:
+            return json.dumps([condition.task, settings], sort_keys=True)
+
+
 def _is_comparison(condition: Condition) -> bool:
     """Tell whether a condition has an experiment of a paper, or several models with three seeds."""
     members = _members(condition)
@@ -200,7 +221,7 @@ def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
         return min(max((value - baseline) / (perfect - baseline), 0.0), 1.0)
 
     scores = [score(value) for value in variant.scores]
-    return MatrixCell(variant, statistics.median(scores), min(scores), max(scores), fits(variant))
+    return MatrixCell(condition, variant, statistics.median(scores), min(scores), max(scores), fits(variant))
 
 
 def _separating_settings(conditions: Sequence[Condition]) -> dict[str, str]:

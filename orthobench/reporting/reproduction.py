@@ -232,7 +232,7 @@ def _machines(conditions: Sequence[Condition]) -> Sheet:
         facts = run.environment.facts
         threads = facts.get("threads")
         on = f", {counted(threads, 'thread')}" if threads else ""
-        machine = facts.get("accelerator") or f"{facts.get('cpu')}{on}"
+        machine = run.environment.machine + ("" if facts.get("accelerator") else on)
         torch = facts.get("packages", {}).get("torch", "")
         by_machine.setdefault((machine, torch, (facts.get("commit") or "")[:10]), []).append(run)
     rows = [[*which, str(len(runs)), _hours(runs)] for which, runs in sorted(by_machine.items())]

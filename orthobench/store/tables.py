@@ -232,6 +232,11 @@ class Environment(Base):
     facts: Mapped[dict[str, Any]]
 
     @property
+    def machine(self) -> str:
+        """The name of the accelerator, or of the processor of a run without one."""
+        return str(self.facts.get("accelerator") or self.facts.get("cpu"))
+
+    @property
     def flat_facts(self) -> dict[str, Any]:
         """The facts with an entry for each package."""
         facts = dict(self.facts)

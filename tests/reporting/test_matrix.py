@@ -14,7 +14,7 @@ from orthobench.analysis.conditions import collect
 from orthobench.reporting.html import write_html
 from orthobench.reporting.matrix import Matrix, make_matrix, picture, short_labels
 from orthobench.reporting.scope import Scope
-from orthobench.store import Status, TraceRow, open_store
+from orthobench.store import Run, Status, TraceRow, open_store
 
 BASELINE = 0.2
 """The baseline that `RunDatabase` stores."""
@@ -62,6 +62,24 @@ def test_earlier_edition_makes_way_for_a_later_one(database):
     database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=12)
     lengths = [column.condition.settings["sequence_length"] for column in matrix_of(database).columns]
     assert sorted(lengths) == [10, 12]
+
+
+def test_another_division_of_the_same_data_has_no_column_of_its_own(database):
+    def train(model: str, final: float, **sizes: int) -> Run:
+        images = experiment(model, "last", []).model_copy(update={"task": "mnist", "task_settings": sizes})
+        return database.run(images, 0, test=[final] * 4)
+
+    train("rnn", 0.5)
+    train("lstm", 0.5)
+    undivided = train("antisymmetric", 0.9, train_size=60_000, validation_size=0)
+    matrix = matrix_of(database)
+    (column,) = matrix.columns
+    assert column.label == "mnist"
+    assert "validation_size=5000" in column.command
+    assert {row.label: row.cells[0].condition.key for row in matrix.rows}["antisymmetric"] == undivided.condition
+    train("gru", 0.9, train_size=50_000)
+    labels = [column.label for column in matrix_of(database).columns]
+    assert labels == ["mnist train_size=55000", "mnist train_size=50000"]
 
 
 def test_rows_with_few_results_are_folded_where_there_are_many(database, monkeypatch):

@@ -150,6 +150,18 @@ def test_times_are_reported_without_a_verdict(database):
     assert (table_cell.measured.value, table_cell.verdict) == (0.5, "another machine")  # 120 s for four epochs
 
 
+def test_times_of_two_machines_are_not_averaged(database):
+    """A GPU's seed next to three of a CPU: the cell and the condition's table show the time on the CPU."""
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="minutes_per_epoch", split="train", value=5.0)])
+    for seed, (machine, seconds) in enumerate([("a GPU", 2.4), ("a CPU", 120.0), ("a CPU", 120.0), ("a CPU", 120.0)]):
+        database.run(rnn_experiment, seed, test=[1.0], seconds=seconds, cpu=machine)
+    table_cell = cell(database.view(paper(rnn_experiment)))
+    assert (table_cell.measured.value, table_cell.measured.n) == (0.5, 3)
+    assert table_cell.reason == "measured on a CPU"
+    (variant,) = collect(database.store)[0].variants
+    assert (variant.seconds_per_epoch.mean, variant.seconds_per_epoch.n) == (30.0, 3)
+
+
 def test_value_measured_once_at_the_end_needs_no_selection(database):
     rnn_experiment = experiment("rnn", "best_valid", [Printed(metric="snr", value=3.0)])
     database.run(rnn_experiment, 0, test=[0.5, 0.1, 0.3], valid=[0.6, 0.05, 0.3])

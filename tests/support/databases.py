@@ -52,7 +52,17 @@ class RunDatabase:
         self.store = store
         self.catalog = Catalog(plugins)
 
-    def run(self, experiment: Experiment, seed: int, test, valid=None, status=Status.FINISHED, cpu="a CPU", **changes):
+    def run(
+        self,
+        experiment: Experiment,
+        seed: int,
+        test,
+        valid=None,
+        status=Status.FINISHED,
+        cpu="a CPU",
+        seconds=120.0,
+        **changes,
+    ):
         """Store a run of an experiment with these test and validation values, one every 10 iterations; return it."""
         config = resolve(self.catalog, experiment.task, experiment.model, changes, seed=seed, experiment=experiment)
         spec, main = config.spec, config.task_class.main_metric()
@@ -75,7 +85,7 @@ class RunDatabase:
         iterations = 40 if status == Status.FINISHED else 10 * (len(test) - 1)
         best = min(test) if main.goal == "min" else max(test)
         progress = {"final_value": test[-1], "best_value": best, "status": status, "iterations": iterations}
-        self.store.log(run.id, rows, [], progress | {"seconds": {"train": 120.0}})
+        self.store.log(run.id, rows, [], progress | {"seconds": {"train": seconds}})
         return run
 
     def view(self, whole: Paper):

@@ -18,6 +18,7 @@ from orthobench.analysis.conditions import VariantData, collect
 from orthobench.analysis.dynamics import COMPUTATIONS
 from orthobench.analysis.paper_tables import TIMES
 from orthobench.analysis.statistics import lowest
+from orthobench.analysis.variants import of_one_machine
 from orthobench.errors import unknown
 from orthobench.papers import Artifact, Paper, Study, find_study
 from orthobench.settings import merged_settings
@@ -134,7 +135,7 @@ def _check(claim: Kind, subjects: Sequence[ClaimSubject]) -> ClaimResult:
         return ClaimResult(claim, None, reason, evidence)
     lengths = {subject.settings.get("sequence_length") for subject in (*about, *others)}
     own, rivals = ([_labelled(subject, len(lengths) > 1) for subject in part] for part in (about, others))
-    if claim.named in TIMES and len(machines := {_machine(variant) for variant in (*own, *rivals)}) > 1:
+    if claim.named in TIMES and len(machines := _machines([*own, *rivals])) > 1:
         return ClaimResult(claim, None, f"needs runs on one machine, and has {len(machines)}", evidence)
     if isinstance(claim, OverSetting):
         verdicts = [claim.judge([(_setting(subject, claim.over), subject.measured) for subject in about])]
@@ -195,10 +196,9 @@ def _evidence(claim: ModelClaim, about: Sequence[ClaimSubject], others: Sequence
     return json.dumps([check, *(sorted(subject.identity for subject in part) for part in (about, others))])
 
 
-def _machine(variant: VariantData) -> str:
-    """Return the accelerator or the processor of a variant's runs."""
-    names = {str(facts.get("accelerator") or facts.get("cpu")) for facts in (r.environment.facts for r in variant.runs)}
-    return ", ".join(sorted(names))
+def _machines(variants: Sequence[VariantData]) -> set[str]:
+    """Return the machines that the variants' times are of."""
+    return {run.environment.machine for variant in variants for run in of_one_machine(variant.finished)}
 
 
 def _missing_runs(subject: ClaimSubject) -> str:
