@@ -19,7 +19,7 @@ from torch import nn
 from orthobench.bench.measure import SystemClock, interleave, ratio, summarise
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
-from orthobench.training.lifecycle import make_trainer, plain_torch
+from orthobench.training.lifecycle import build_trainer, plain_torch
 from orthobench.training.trainer import Trainer
 
 BATCH, STEPS, UNITS, ROWS = 50, 200, 128, 1000
@@ -42,7 +42,7 @@ def harness(name: str) -> Trainer:
         "test_size": BATCH,
         "epochs": 10_000,
     }
-    return make_trainer(resolve(Catalog(), "adding", name, settings), torch.device("cpu"))
+    return build_trainer(resolve(Catalog(), "adding", name, settings), torch.device("cpu"))
 
 
 def by_hand(layer: nn.Module, trainer: Trainer) -> Callable[[], None]:

@@ -82,7 +82,7 @@ def _two_conditions(key: str, first: Sequence[str], second: str) -> UsageError:
     return given_twice(key, earlier, second.strip(), f"write alternatives as {key}={earlier},{second.strip()}")
 
 
-def make_conditions(where: Iterable[str] = (), /, **values: Any) -> Conditions:
+def read_conditions(where: Iterable[str] = (), /, **values: Any) -> Conditions:
     """Return the conditions of texts and of values by key, such as `task="adding"`.
 
     Args:

@@ -67,7 +67,7 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         optimizer.register_step_pre_hook(lambda *_: noted.append(optimizer.param_groups[0]["lr"]))
         return optimizer
 
-    monkeypatch.setattr("orthobench.training.trainer.make_optimizer", noting)
+    monkeypatch.setattr("orthobench.training.trainer.build_optimizer", noting)
     return noted
 
 

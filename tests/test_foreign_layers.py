@@ -280,7 +280,7 @@ def test_equal_parameters_and_trials_of_layers(orthobench, write, tiny, tiny_opt
 
 
 def test_a_task_that_carries_its_state_needs_one(write, tmp_path, monkeypatch):
-    from orthobench.training.lifecycle import make_trainer
+    from orthobench.training.lifecycle import build_trainer
 
     monkeypatch.chdir(tmp_path)
     write("flat.py", text().replace("return self.leak * h", "return h * 0 + self.leak"))
@@ -291,11 +291,11 @@ def test_a_task_that_carries_its_state_needs_one(write, tmp_path, monkeypatch):
     )
     write("sums.py", sums)
     config = resolve(Catalog(), "adding", "sums.py:Sums", {"hidden_size": 4, "train_size": 50, "test_size": 50})
-    trainer = make_trainer(config, torch.device("cpu"))
+    trainer = build_trainer(config, torch.device("cpu"))
     assert trainer.model.initial_state(3) == ()
     monkeypatch.setattr(type(trainer.task), "carries_state", True)
     with pytest.raises(UsageError, match=r"carries the state from batch to batch, and sums\.py:Sums has none"):
-        make_trainer(config, torch.device("cpu"))
+        build_trainer(config, torch.device("cpu"))
 
 
 def test_a_given_plugin_file_may_define_layers_alone(orthobench, write, tmp_path, tiny_options, monkeypatch):

@@ -7,7 +7,7 @@ from functools import cache
 
 from orthobench.plugins.layers import is_layer
 from orthobench.reporting.figures import learning_curves
-from orthobench.reporting.matrix import Matrix, make_matrix, picture
+from orthobench.reporting.matrix import Matrix, compute_matrix, picture
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.pages import full_title
 from orthobench.reporting.stills import still
@@ -26,7 +26,7 @@ READ = (
 @cache
 def matrix() -> Matrix:
     """The matrix of the reference results."""
-    return make_matrix(everything().conditions)
+    return compute_matrix(everything().conditions)
 
 
 def part_of(task: str = "", model: str = "") -> Matrix | None:

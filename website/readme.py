@@ -13,7 +13,7 @@ from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import TIMES, Cell
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.matrix import FEW, MatrixCell, make_matrix, picture
+from orthobench.reporting.matrix import FEW, MatrixCell, compute_matrix, picture
 from website.findings import findings
 from website.markdown import table
 from website.results import Decided, decided, everything
@@ -26,7 +26,7 @@ END = "<!-- End of the table. -->"
 
 def pictures() -> dict[Path, str]:
     """Draw the matrix of the reference results for light and dark pages, by the file of each picture."""
-    matrix = make_matrix(everything().conditions)
+    matrix = compute_matrix(everything().conditions)
     return {ROOT / "docs" / f"matrix-{name}.svg": picture(matrix, name == "dark") for name in ("light", "dark")}
 
 
@@ -71,7 +71,7 @@ def layers_table() -> str:
     def is_of_layers(condition: Condition) -> bool:
         return any(is_layer(variant.run.model) for variant in condition.variants)
 
-    matrix = make_matrix([condition for condition in everything().conditions if is_of_layers(condition)])
+    matrix = compute_matrix([condition for condition in everything().conditions if is_of_layers(condition)])
     rows = [[f"`{row.label}`", *map(_score, row.cells)] for row in matrix.rows]
     return table(["layer or model", *(column.label for column in matrix.columns)], rows)
 

@@ -192,7 +192,7 @@ class PaperTable:
         return [cell for row in self.rows for cell in row.cells.values()]
 
 
-def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantData]) -> PaperTable:
+def build_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantData]) -> PaperTable:
     """Build the table of an artifact; `measured` has the variants of the experiments with runs, by identity."""
     rows: dict[str, Row] = {}
     for experiment in paper.experiments_in(artifact.name):

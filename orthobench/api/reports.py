@@ -92,11 +92,11 @@ def report(
         UsageError: no run meets the conditions, the database, paper, table, figure or column is unknown, or a file
             cannot be written.
     """
-    from orthobench.assignments import make_conditions
+    from orthobench.assignments import read_conditions
     from orthobench.planning.index import index
     from orthobench.reporting import Scope, write_report
 
-    scope = Scope(make_conditions(where, **conditions), paper, table, figure)
+    scope = Scope(read_conditions(where, **conditions), paper, table, figure)
     with _opened(results) as opened:
         scope = replace(scope, status_of=status_in(opened.store, opened.db))
         written = write_report(
@@ -141,10 +141,10 @@ def compare(
             runs cannot be paired.
     """
     from orthobench.analysis.compare import contrasts
-    from orthobench.assignments import make_conditions
+    from orthobench.assignments import read_conditions
 
     with _opened(results) as opened:
-        shared = make_conditions(where, **conditions)
+        shared = read_conditions(where, **conditions)
         return contrasts(opened.store, selections, shared, status_in(opened.store, opened.db), value, paired)
 
 

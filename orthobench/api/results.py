@@ -181,10 +181,10 @@ class Results:
         import pandas as pd
 
         from orthobench.analysis.selection import select_runs
-        from orthobench.assignments import NoMatchError, make_conditions
+        from orthobench.assignments import NoMatchError, read_conditions
 
         columns = {"task": task, "model": model, "status": status, "seed": seed, "tag": tag}
-        conditions = make_conditions(where, **columns, **settings)
+        conditions = read_conditions(where, **columns, **settings)
         status_of = status_in(self.store, self.db)
         try:
             runs = select_runs(self.store.runs(), conditions, status_of)
@@ -336,13 +336,13 @@ class Results:
             UsageError: a condition or a kind is unknown.
         """
         from orthobench.analysis.selection import select_runs
-        from orthobench.assignments import NoMatchError, make_conditions
+        from orthobench.assignments import NoMatchError, read_conditions
 
         for kind in kinds or ():
             if kind not in KINDS:
                 raise unknown("kind of weights", kind, KINDS)
         try:
-            conditions = make_conditions(where)
+            conditions = read_conditions(where)
             runs = select_runs(self.store.runs(brief=True), conditions, status_in(self.store, self.db))
         except NoMatchError:
             return []
@@ -467,11 +467,11 @@ class Results:
         """
         from orthobench.analysis.conditions import collect
         from orthobench.analysis.selection import select_runs
-        from orthobench.assignments import make_conditions
+        from orthobench.assignments import read_conditions
         from orthobench.reporting.pages import full_title
         from orthobench.reporting.styles import Styles
 
-        selected = make_conditions(where, **conditions)
+        selected = read_conditions(where, **conditions)
         runs = select_runs(self.store.runs(), selected, status_in(self.store, self.db))
         if len({run.condition for run in runs}) != 1:
             first = {run.condition: run for run in runs}

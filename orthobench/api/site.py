@@ -37,9 +37,9 @@ def publish(
             contains files that no earlier call wrote.
         StorageError: a file cannot be written.
     """
-    from orthobench.assignments import make_conditions
+    from orthobench.assignments import read_conditions
     from orthobench.planning.index import index
-    from orthobench.reporting.html import make_page
+    from orthobench.reporting.html import build_page
     from orthobench.reporting.scope import Scope
     from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
 
@@ -54,8 +54,8 @@ def publish(
     pages = []
     for name, location in zip(page_names(locations), locations, strict=True):
         with reading(location) as store:
-            scope = Scope(make_conditions(where, **conditions), status_of=status_in(store, location))
-            pages.append(SitePage(name, *make_page(store, scope, keys)))
+            scope = Scope(read_conditions(where, **conditions), status_of=status_in(store, location))
+            pages.append(SitePage(name, *build_page(store, scope, keys)))
     return write_site(Path(folder), pages)
 
 
@@ -78,14 +78,14 @@ def serve(
     Raises:
         UsageError: the database cannot be read, a condition is malformed, or the port is in use.
     """
-    from orthobench.assignments import make_conditions
+    from orthobench.assignments import read_conditions
     from orthobench.planning.index import index
-    from orthobench.reporting.html import empty_page, make_page
+    from orthobench.reporting.html import build_page, empty_page
     from orthobench.reporting.scope import Scope
     from orthobench.reporting.web.serve import Page, Server
 
     db = named_or_default(db, writes=False)
-    chosen, keys = make_conditions(where, **conditions), index()["variants"]
+    chosen, keys = read_conditions(where, **conditions), index()["variants"]
     root = checkpoint_root(db)
     opened: list[Store] = []
     sweeps: list[dict[str, Any]] = []
@@ -106,7 +106,7 @@ def serve(
             if not opened:
                 return empty_page(sweeps)
             scope = Scope(chosen, status_of=status_in(opened[0], db))
-            return make_page(opened[0], scope, keys, sweeps=sweeps)[0]
+            return build_page(opened[0], scope, keys, sweeps=sweeps)[0]
 
         with Server(Page(page, newest), port) as server:
             server.page.current()

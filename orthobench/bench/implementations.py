@@ -15,7 +15,7 @@ from orthobench.bench.constraints import Constraint, cayley
 from orthobench.bench.shapes import Shape
 from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, reading, recurrence, use_backend
 from orthobench.training.graph import WARM_UP, CudaRecorder, StepGraph
-from orthobench.training.optimizers import make_optimizer
+from orthobench.training.optimizers import build_optimizer
 
 SEED = 0
 EAGER = "eager loop"
@@ -193,7 +193,7 @@ class TrainingStep:
         else:
             self.targets = torch.randint(shape.outputs, rows, generator=generator).to(device)
         self.parameters = list(network.parameters())
-        self.optimizer = make_optimizer("rmsprop_tf1", self.parameters, 1e-4)
+        self.optimizer = build_optimizer("rmsprop_tf1", self.parameters, 1e-4)
         self.run = in_graph(self.train, device) if graph else self.train
 
     def gradients(self) -> Tensor:

@@ -16,7 +16,7 @@ from orthobench.bench.suite import Setup, timing
 from orthobench.model import Model, Signature
 from orthobench.task import Batch
 from orthobench.training.graph import graph_problem
-from orthobench.training.optimizers import make_optimizer
+from orthobench.training.optimizers import build_optimizer
 
 BATCH, STEPS, PIXELS, CLASSES, LEVELS = 50, 784, 1, 10, 256
 PER_EPOCH = 55_000 // BATCH
@@ -65,7 +65,8 @@ class ModelStep:
     def __init__(self, model: Model, batch: Batch, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
         self.model, self.batch, self.loss = model, batch, loss
         self.optimizers = [
-            make_optimizer(group.optimizer, group.parameters, group.learning_rate) for group in model.parameter_groups()
+            build_optimizer(group.optimizer, group.parameters, group.learning_rate)
+            for group in model.parameter_groups()
         ]
         device = batch.inputs.device
         self.run = self.train if graph_problem(model, device) else in_graph(self.train, device, False)

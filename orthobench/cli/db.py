@@ -38,7 +38,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from orthobench.cli import records
     from orthobench.store import Store
     from orthobench.store.describe import describe
-    from orthobench.store.open import HEAD, make_engine
+    from orthobench.store.open import HEAD, open_engine
     from orthobench.store.result import is_key
     from orthobench.store.sqlite import is_protected, summary
     from orthobench.training.checkpoint import checkpoint_root, current_status
@@ -47,7 +47,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
 
     content = describe(db)
     root = checkpoint_root(db)
-    with Store(make_engine(db)) as store:
+    with Store(open_engine(db)) as store:
         states = Counter(
             str(current_status(store, root, key, status) if is_key(key) else status) for key, status in content.runs
         )
@@ -88,10 +88,10 @@ def upgrade(db: Database = DEFAULT_DATABASE) -> None:
     from orthobench.store import Store, open_store
     from orthobench.store.damage import refuse
     from orthobench.store.describe import describe
-    from orthobench.store.open import HEAD, backup_of, make_engine
+    from orthobench.store.open import HEAD, backup_of, open_engine
 
     content = describe(db)
-    with Store(make_engine(db)) as store:
+    with Store(open_engine(db)) as store:
         refuse(store.engine)
     open_store(db).close()
     if content.schema == HEAD:

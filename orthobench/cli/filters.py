@@ -45,9 +45,9 @@ class Filters:
         Raises:
             UsageError: a text is not a condition, or two conditions have the same key.
         """
-        from orthobench.assignments import make_conditions
+        from orthobench.assignments import read_conditions
 
-        return make_conditions(self.where, **self.columns, **columns)
+        return read_conditions(self.where, **self.columns, **columns)
 
 
 NO_FILTERS = Filters()

@@ -29,7 +29,7 @@ from orthobench.planning.budget import Budget, by_priority
 from orthobench.planning.estimate import Estimate, Estimator
 from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
-from orthobench.planning.sweep_plan import SweepPlan, make_plan
+from orthobench.planning.sweep_plan import SweepPlan, plan_sweep
 from orthobench.process import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
@@ -160,7 +160,7 @@ class Session:
         estimates = self._estimates(by_priority(planned)) if needs_estimates else None
         self.seconds = {key: entry.seconds for key, entry in (estimates or {}).items()}
         machine = psutil.virtual_memory().total if self.cluster is None else None
-        return make_plan(planned, estimates, budget, self.at_once, machine)
+        return plan_sweep(planned, estimates, budget, self.at_once, machine)
 
     def sweep(
         self,

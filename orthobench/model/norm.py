@@ -70,7 +70,7 @@ class NoNorm(nn.Module):
 Norm = LayerNorm | BatchNorm | NoNorm
 
 
-def make_norm(name: Literal["layer", "batch"] | None, size: int) -> Norm:
+def build_norm(name: Literal["layer", "batch"] | None, size: int) -> Norm:
     """Return the normalisation of a setting `block_norm`, over `size` features."""
     if name is None:
         return NoNorm()

@@ -28,7 +28,7 @@ from torch.nn.functional import dropout, gelu, glu, linear
 
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model.base import Model, ModelSettings, ParameterGroup, Signature, State
-from orthobench.model.norm import make_norm
+from orthobench.model.norm import build_norm
 from orthobench.recurrence import GradientTrace, project, unread
 from orthobench.sequences import valid_steps
 
@@ -77,7 +77,7 @@ class ResidualBlock(Layer):
     def __init__(self, cell: Model, settings: ModelSettings, size: int, generator: torch.Generator, is_last: bool):
         super().__init__(cell, settings, size, generator, is_last)
         features = cell.output_features(settings)
-        self.norm = make_norm(settings.block_norm, size)
+        self.norm = build_norm(settings.block_norm, size)
         self.gate_weight, self.gate_bias = linear_map(features, 2 * size, generator)
 
     def forward(
@@ -96,7 +96,7 @@ class PostNormBlock(Layer):
         features = cell.output_features(settings)
         self.projection = None if features == size else linear_map(features, size, generator)[0]
         self.map_weight, self.map_bias = linear_map(size, size, generator)
-        self.norm = make_norm(settings.block_norm, size)
+        self.norm = build_norm(settings.block_norm, size)
 
     def forward(
         self, x: Tensor, state: State, trace: GradientTrace | None, valid: Tensor | None

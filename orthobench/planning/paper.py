@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orthobench.arguments import Preset
-from orthobench.assignments import make_conditions, narrow
+from orthobench.assignments import narrow, read_conditions
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study
 from orthobench.planning.plan import SweepRun, with_seeds
@@ -61,7 +61,7 @@ def restrict(
     experiments = select_experiments(paper, *(("table", table) if table else ("figure", figure)))
     if models is not None:
         experiments = with_models(experiments, models)
-    return narrow(experiments, make_conditions(**(where or {})), _described, noun="experiment")
+    return narrow(experiments, read_conditions(**(where or {})), _described, noun="experiment")
 
 
 def with_models(experiments: Sequence[Experiment], models: Sequence[str]) -> list[Experiment]:

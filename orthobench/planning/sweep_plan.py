@@ -98,7 +98,7 @@ class SweepPlan:
         return planned
 
 
-def make_plan(
+def plan_sweep(
     planned: Sequence[PlannedRun],
     estimates: Mapping[str, Estimate] | None,
     budget: float | None,

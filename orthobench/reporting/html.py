@@ -32,7 +32,7 @@ from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.drawing import remarks
 from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.length_figures import over_length
-from orthobench.reporting.matrix import Matrix, make_matrix, short_labels
+from orthobench.reporting.matrix import Matrix, compute_matrix, short_labels
 from orthobench.reporting.packed import figure_json, packed_figures
 from orthobench.reporting.pages import (
     GROUPS,
@@ -76,13 +76,13 @@ def write_html(
     Raises:
         UsageError: no run is in scope, a file cannot be read or written, or the paper is unknown.
     """
-    page, _ = make_page(store, scope, variant_keys, commentary)
+    page, _ = build_page(store, scope, variant_keys, commentary)
     write_whole(out, page.encode(), "HTML")
     return out.resolve()
 
 
 @without_cycle_search()
-def make_page(
+def build_page(
     store: Store,
     scope: Scope,
     variant_keys: Mapping[str, str],
@@ -108,7 +108,7 @@ def make_page(
 
 
 def empty_page(sweeps: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Return the page of a database that does not exist yet, which a server renews; `sweeps` as for `make_page`."""
+    """Return the page of a database that does not exist yet, which a server renews; `sweeps` as for `build_page`."""
     return _render([], [], [], sweeps=sweeps)
 
 
@@ -160,7 +160,7 @@ def _render(
         key: {name: figure_json(figure) for name, (_, figure) in drawings.items()}
         for key, drawings in everything.items()
     }
-    matrix = make_matrix(conditions)
+    matrix = compute_matrix(conditions)
     labels = _labels(conditions, matrix)
     about = _about(conditions)
     by_task = {column.condition.task for column in matrix.columns}

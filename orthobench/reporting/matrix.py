@@ -128,7 +128,7 @@ class Matrix:
         return sorted({row.family for row in self.rows})
 
 
-def make_matrix(conditions: Sequence[Condition]) -> Matrix:
+def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
     """Compute the matrix of these conditions.
 
     Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch.

@@ -19,7 +19,7 @@ from orthobench.analysis.claims import (
     undecided,
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
-from orthobench.analysis.paper_tables import Cell, PaperTable, fill_command, make_table
+from orthobench.analysis.paper_tables import Cell, PaperTable, build_table, fill_command
 from orthobench.analysis.statistics import Median, apart_from_first
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
 from orthobench.reporting.studies import StoredStudy
@@ -180,7 +180,7 @@ def view_paper(
         views.append(
             ArtifactView(
                 artifact,
-                make_table(paper, artifact, measured) if is_table else None,
+                build_table(paper, artifact, measured) if is_table else None,
                 [] if is_table else _panels(key, experiments, measured),
                 _check_study(artifact, study_result)
                 if is_study

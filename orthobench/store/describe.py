@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, inspect, select, table
 from orthobench.errors import UsageError
 from orthobench.location import Location
 from orthobench.store.damage import check_tables, problems_of
-from orthobench.store.open import HEAD, make_engine, reach, schema
+from orthobench.store.open import HEAD, open_engine, reach, schema
 from orthobench.store.sqlite import log_of
 from orthobench.store.tables import VERSION_TABLE, Environment, Run
 
@@ -37,7 +37,7 @@ def describe(location: Location) -> Description:
     Raises:
         UsageError: the database does not exist or cannot be read.
     """
-    engine, file = make_engine(location), location.file
+    engine, file = open_engine(location), location.file
 
     def read() -> Description:
         version = schema(engine, location)

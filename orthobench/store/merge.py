@@ -25,7 +25,7 @@ from orthobench.files import name_new, unwritable
 from orthobench.location import Location, Place
 from orthobench.store.backup import already_there, back_up, row_counts
 from orthobench.store.damage import check_tables, integrity_problems
-from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
+from orthobench.store.open import HEAD, open_engine, open_store, reach, schema
 from orthobench.store.result import Status, as_name
 from orthobench.store.sqlite import connect
 from orthobench.store.store import Store
@@ -54,7 +54,7 @@ def reading(place: Place) -> Iterator[Store]:
         UsageError: the database cannot be read, or it is on a server and has an older schema.
     """
     location = Location.of(place)
-    engine, file = make_engine(location), location.file
+    engine, file = open_engine(location), location.file
     try:
         version = reach(engine, location, lambda: schema(engine, location))
     finally:
@@ -117,7 +117,7 @@ def _check_tables(location: Location) -> None:
         UsageError: the file is not a database.
         DamagedError: something is missing.
     """
-    engine = make_engine(location)
+    engine = open_engine(location)
     try:
         if reach(engine, location, lambda: schema(engine, location)) == HEAD:
             check_tables(engine, location)

@@ -51,7 +51,7 @@ def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[],
         StorageError: its server was lost.
     """
     location = Location.of(place)
-    engine, file = make_engine(location, create=create), location.file
+    engine, file = open_engine(location, create=create), location.file
 
     def upgrade_or_check() -> None:
         if create and file is not None:
@@ -89,7 +89,7 @@ def open_read_only(place: Place) -> Store:
         StorageError: its server was lost.
     """
     location = Location.of(place)
-    engine, file = make_engine(location), location.file
+    engine, file = open_engine(location), location.file
     if file is None:
         engine = engine.execution_options(postgresql_readonly=True)
     else:
@@ -142,7 +142,7 @@ def reach(
         raise UsageError(f"database {location} cannot be opened: {reason(error)}") from error
 
 
-def make_engine(location: Location, *, create: bool = False) -> Engine:
+def open_engine(location: Location, *, create: bool = False) -> Engine:
     """Return an engine for the database at a path or URL, of any schema.
 
     Unless `create` is set, the engine connects to a file anew for each transaction. A web server or a notebook that

@@ -27,7 +27,7 @@ from orthobench.metric import Metric
 from orthobench.settings import run_names
 from orthobench.store.backup import back_up_alongside
 from orthobench.store.damage import UNEXPECTED, faults_in, integrity_problems, number_column, row_problem
-from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
+from orthobench.store.open import HEAD, open_engine, open_store, reach, schema
 from orthobench.store.result import is_key
 from orthobench.store.sqlite import damaged
 from orthobench.store.tables import Base, Environment, Run, Series, StoredMetric, utc_now
@@ -117,7 +117,7 @@ def _check(location: Location, file: Path | None, dry_run: bool) -> None:
         UsageError: its schema is older, so that even a dry run would have to upgrade it.
         DamagedError: SQLite finds the file damaged.
     """
-    engine = make_engine(location)
+    engine = open_engine(location)
     try:
         version = reach(engine, location, lambda: schema(engine, location))
     finally:

@@ -13,7 +13,7 @@ from orthobench.recurrence import GradientTrace
 from orthobench.settings import describe_settings
 from orthobench.task import TrainingSettings
 from orthobench.testing.require import no_global_draws, require, require_apart
-from orthobench.training.optimizers import make_optimizer
+from orthobench.training.optimizers import build_optimizer
 from orthobench.training.trainer import build_model
 
 TIME, BATCH, INPUTS, OUTPUTS, HIDDEN = 7, 3, 2, 4, 8
@@ -202,7 +202,7 @@ def the_gradient_is_traced(model_class: Any) -> None:
 def matrices_are_square_and_orthogonal(model_class: Any) -> None:
     """Recurrent matrices are square; in an orthogonal model they are orthogonal before and after five steps."""
     model = _make(model_class)
-    optimizers = [make_optimizer(g.optimizer, g.parameters, 10 * g.learning_rate) for g in model.parameter_groups()]
+    optimizers = [build_optimizer(g.optimizer, g.parameters, 10 * g.learning_rate) for g in model.parameter_groups()]
     for _ in range(6):
         for name, matrix in model.recurrent_matrices().items():
             n = matrix.shape[-1]

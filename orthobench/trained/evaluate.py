@@ -13,7 +13,7 @@ from orthobench.spec import RunConfig
 from orthobench.store import Run, Store
 from orthobench.trained.load import TrainedModel
 from orthobench.training.by_length import ScoresByLength
-from orthobench.training.lifecycle import make_trainer
+from orthobench.training.lifecycle import build_trainer
 from orthobench.training.loop import Evaluator
 
 BATCH = "evaluation_batch_size"
@@ -81,7 +81,7 @@ def evaluate(
         UsageError: a setting is unknown or not one of the task, or the data is missing or does not fit the model.
     """
     config = with_data(trained.config, overrides or {}, seed)
-    trainer = make_trainer(config, trained.device)
+    trainer = build_trainer(config, trained.device)
     task = trainer.task
     if task.signature != trained.signature:
         own, new = (f"{s.input_size} inputs and {s.output_size} outputs" for s in (trained.signature, task.signature))

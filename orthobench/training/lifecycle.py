@@ -110,7 +110,7 @@ def plain_torch() -> Iterator[None]:
                 torch.set_default_dtype(outer)
 
 
-def make_trainer(config: RunConfig, device: torch.device) -> Trainer:
+def build_trainer(config: RunConfig, device: torch.device) -> Trainer:
     """Set torch's global state for a run, and return the run's trainer with its data.
 
     Raises:
@@ -150,7 +150,7 @@ def check_fit(configs: Iterable[RunConfig], device: torch.device = CPU) -> Train
             continue
         checked.add(config.spec.variant)
         try:
-            return make_trainer(config, device)
+            return build_trainer(config, device)
         except OrthobenchError as error:
             refusal = refusal or error
         except ValueError as error:
@@ -268,7 +268,7 @@ def resume(
     """
     key, existing_run = config.spec.key, store.find(config.spec.key)
     if existing_run is None:
-        return new or make_trainer(config, device), None
+        return new or build_trainer(config, device), None
     segments = [(segment.iteration, segment.write_token) for segment in store.segments([existing_run.id])]
     for content in checkpoints.candidates(store.last_iteration(existing_run.id)):
         try:
@@ -279,7 +279,7 @@ def resume(
             problem = _mismatch(checkpoint, key, segments)
         if not problem:
             _set_threads(checkpoint)
-            trainer = make_trainer(config, device)
+            trainer = build_trainer(config, device)
             try:
                 trainer.restore(checkpoint)
             except Exception as error:  # a state of a different structure may raise nearly any error
@@ -291,7 +291,7 @@ def resume(
     if existing_run.iterations:
         lost = existing_run.iterations
         _logger.warning("run %s starts over: no checkpoint of its %d iterations can be read", key, lost)
-    return make_trainer(config, device), None
+    return build_trainer(config, device), None
 
 
 def resumed_backend(

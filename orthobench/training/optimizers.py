@@ -41,7 +41,7 @@ class PlainOptimizer(Optimizer):
 
 
 class CompiledOptimizer(PlainOptimizer):
-    """An optimiser whose steps C computes where it can, with torch's options as `make_optimizer` sets them.
+    """An optimiser whose steps C computes where it can, with torch's options as `build_optimizer` sets them.
 
     A step without hooks has no name in torch's profiles, because torch's wrapper takes longer than the step of a small
     model.
@@ -407,7 +407,7 @@ _MAKERS: dict[str, Callable[..., Optimizer]] = {
 assert set(_MAKERS) == set(get_args(OptimizerName))
 
 
-def make_optimizer(
+def build_optimizer(
     name: OptimizerName,
     parameters: list[torch.nn.Parameter],
     learning_rate: float,

@@ -14,7 +14,7 @@ from orthobench.recurrence.runtime import use_backend
 from orthobench.spec import RunConfig
 from orthobench.task import Split, as_stream
 from orthobench.training.graph import WARM_UP
-from orthobench.training.lifecycle import make_trainer
+from orthobench.training.lifecycle import build_trainer
 from orthobench.training.loop import Evaluator
 from orthobench.training.trainer import Trainer
 
@@ -62,7 +62,7 @@ def profile_run(
         UsageError: the run cannot start.
     """
     with use_backend(backend):
-        trainer = make_trainer(config, device)
+        trainer = build_trainer(config, device)
         trainer.use_graph(cuda_graph)
         untimed = 1 if trainer.graph is None else WARM_UP + 1
         start = time.perf_counter()

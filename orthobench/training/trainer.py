@@ -28,7 +28,7 @@ from orthobench.recurrence.runtime import last_used
 from orthobench.spec import RunConfig
 from orthobench.store.result import CPU_SECONDS
 from orthobench.task import Batches, Task, seeded_generator
-from orthobench.training.optimizers import learning_rate, make_optimizer, set_capturable, set_learning_rate
+from orthobench.training.optimizers import build_optimizer, learning_rate, set_capturable, set_learning_rate
 
 if TYPE_CHECKING:
     from orthobench.training.graph import StepGraph
@@ -241,7 +241,7 @@ class Trainer:
             )
         self._parameters = list(self.model.parameters())
         self.groups = self.model.parameter_groups()
-        self.optimizers = self._make_optimizers()
+        self.optimizers = self._build_optimizers()
         self.batches = Batches(task, self.training, spec.seed, device)
         self.iterations_per_epoch = self.batches.per_epoch
         total = self.training.epochs * self.iterations_per_epoch
@@ -428,7 +428,7 @@ class Trainer:
             return ()
         return tuple(part.detach().clone() for part in final_state)  # a view would keep all states alive
 
-    def _make_optimizers(self) -> list[Any]:
+    def _build_optimizers(self) -> list[Any]:
         """Return an optimiser for each group of parameters.
 
         Raises:
@@ -445,7 +445,7 @@ class Trainer:
             or (settings.decay_exempt == "vectors" and parameter.dim() < 2)
         ]
         return [
-            make_optimizer(group.optimizer, group.parameters, group.learning_rate, group.weight_decay or decay, exempt)
+            build_optimizer(group.optimizer, group.parameters, group.learning_rate, group.weight_decay or decay, exempt)
             for group in self.groups
         ]
 

@@ -8,7 +8,7 @@ import json
 
 import pytest
 from scipy.stats import ttest_ind, wilcoxon
-from support.records import make_run_record
+from support.records import run_record
 
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -22,7 +22,7 @@ def add(file, model, values, *, first_seed=0, commit="abc", version=None, **sett
     with open_store(str(file), create=True) as store:
         for seed, value in enumerate(values, first_seed):
             config = resolve(Catalog(), "adding", model, settings, seed=seed)
-            record = make_run_record(config.spec)
+            record = run_record(config.spec)
             if version is not None:
                 record["spec"] = record["spec"] | {"model_version": version}
                 record["key"] = f"{version}{seed}{model}".encode().hex()[:16].ljust(16, "0")

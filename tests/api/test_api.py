@@ -91,9 +91,9 @@ def test_settings_are_resolved_and_database_opened_once(monkeypatch):
     from orthobench.store import open as opening
 
     calls = []
-    config, make_engine = spec._spec, opening.make_engine
+    config, open_engine = spec._spec, opening.open_engine
     monkeypatch.setattr(spec, "_spec", lambda *a, **k: (calls.append("resolve"), config(*a, **k))[1])
-    monkeypatch.setattr(opening, "make_engine", lambda *a, **k: (calls.append("open"), make_engine(*a, **k))[1])
+    monkeypatch.setattr(opening, "open_engine", lambda *a, **k: (calls.append("open"), open_engine(*a, **k))[1])
     ob.run("adding", "rnn", settings=SETTINGS)
     assert calls.count("resolve") == 1
     assert calls.count("open") == 1

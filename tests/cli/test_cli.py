@@ -127,11 +127,11 @@ def test_run_show_ls_and_run_again(orthobench, tiny_options):
 
 
 def test_show_lists_the_segments_of_a_resumed_run(orthobench):
-    from support.records import make_run_record
+    from support.records import run_record
 
     from orthobench.store import open_store
 
-    record = make_run_record(resolve(Catalog(), "adding", "rnn", {}).spec)
+    record = run_record(resolve(Catalog(), "adding", "rnn", {}).spec)
     with open_store("results.db", create=True) as store:
         run = store.start(record, "e", {"cpu": "x", "packages": {"torch": "2.7"}})
         store.rewind(run.id, -1, "a")

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.records import make_run_record
+from support.records import run_record
 from support.schemas import NEWER, OLDER, add_revision, write_older
 
 from orthobench.store import MetricRow, Status, TraceRow, open_store
@@ -29,7 +29,7 @@ def database(tmp_path) -> Path:
     path = tmp_path / "results.db"
     with open_store(str(path), create=True) as store:
         for key, values in ((FINISHED, [0.25, 0.1, 1 / 3]), (CUT_OFF, [0.5, 0.7])):
-            run = store.start(make_run_record(key=key, spec=SPEC), "e", MACHINE)
+            run = store.start(run_record(key=key, spec=SPEC), "e", MACHINE)
             rows = [MetricRow("test", "mse", i, i, value) for i, value in enumerate(values)]
             store.log(run.id, rows, [], {"iterations": len(values) - 1})
         run = store.get(FINISHED)

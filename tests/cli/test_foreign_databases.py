@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from support.records import make_run_record
+from support.records import run_record
 
 from orthobench.location import Location
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
@@ -42,7 +42,7 @@ def write_database(file: Path) -> None:
     with open_store(str(file), create=True) as store:
         for number, key in enumerate(KEYS):
             model, seed = ("lstm", "rnn")[number // 2], number % 2
-            run = store.start(make_run_record(key=key, model=model, seed=seed, variant=model), "m", {"cpu": "m"})
+            run = store.start(run_record(key=key, model=model, seed=seed, variant=model), "m", {"cpu": "m"})
             done = {"status": Status.FINISHED, "iterations": 10, "final_value": 0.1 * number, "best_value": 0.1}
             store.log(run.id, [MetricRow("test", "mse", 1, 10, 0.1 * number)], [], done | {"seconds": {"train": 1.0}})
 

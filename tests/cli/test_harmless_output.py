@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from support.records import make_run_record
+from support.records import run_record
 
 from orthobench.execution.console import Console
 from orthobench.location import Location
@@ -19,7 +19,7 @@ CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x20
 HARMFUL = {letter for letter in CONTROLS if letter not in "\t\n"}
 EVIL = "x\x1b]0;T\x07\x1b]52;c;aGk=\x1b\\\x1b[2J\r\x9b31m\u202e\u2066\x08y"
 KEYS = [f"{number:x}" * 16 for number in (10, 11, 12, 13)]
-SPEC = make_run_record()["spec"]
+SPEC = run_record()["spec"]
 METRIC = {"goal": "min", "unit": "", "label": EVIL, "is_fraction": False}
 COLUMNS = {
     "task": {"task": EVIL},
@@ -69,7 +69,7 @@ def test_no_text_of_a_database_controls_the_terminal(orthobench, column, tmp_pat
             changes = COLUMNS.get(column, {}) if evil else {}
             facts = {"cpu": EVIL, EVIL: EVIL, "packages": {EVIL: EVIL}} if evil and column == "environment" else {}
             tags = [EVIL] if evil and column == "tag" else []
-            run = store.start(make_run_record(key=key, **(record | changes)), f"m{evil}", facts, tags)
+            run = store.start(run_record(key=key, **(record | changes)), f"m{evil}", facts, tags)
             name = EVIL if evil and column in ("metric name", "metric") else "mse"
             rows = [MetricRow("test", name, 1, 10, 0.1 * number)]
             files = (

@@ -6,7 +6,7 @@ import orthobench.spec
 from orthobench.cli.display import print_plan
 from orthobench.cli.records import RunState, print_states
 from orthobench.planning.plan import PlannedRun
-from orthobench.planning.sweep_plan import make_plan
+from orthobench.planning.sweep_plan import plan_sweep
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 
@@ -40,6 +40,6 @@ def test_plan_of_many_runs_computes_each_key_once(monkeypatch, capsys):
     digests = []
     digest = orthobench.spec.run_names
     monkeypatch.setattr(orthobench.spec, "run_names", lambda spec: digests.append(spec) or digest(spec))
-    print_plan(make_plan(runs, None, None, 1))
+    print_plan(plan_sweep(runs, None, None, 1))
     assert "50 missing" in capsys.readouterr().out
     assert len(digests) == 50

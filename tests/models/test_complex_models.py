@@ -13,7 +13,7 @@ from orthobench.errors import UsageError
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.probes.orthogonality import orthogonality
-from orthobench.training.optimizers import make_optimizer
+from orthobench.training.optimizers import build_optimizer
 
 pytestmark = pytest.mark.grid
 
@@ -203,7 +203,7 @@ def test_scurnn_has_three_optimisers():
 def test_scurnn_rmsprop_matches_its_equations():
     gradients, w, r = np.random.default_rng(0).normal(size=(5, 3)) * 1e-4, np.ones(3), np.zeros(3)
     parameter = torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
-    optimizer = make_optimizer("rmsprop_scurnn", [parameter], 0.01)
+    optimizer = build_optimizer("rmsprop_scurnn", [parameter], 0.01)
     for g in gradients:
         parameter.grad = torch.tensor(g)
         optimizer.step()
@@ -232,7 +232,7 @@ def test_scurnn_step_equals_the_programs_step_on_full_matrices():
 
     (model(x)[0] - 1).square().sum().backward()
     _, matrix, _ = model.parameter_groups()
-    make_optimizer("rmsprop_scurnn", matrix.parameters, matrix.learning_rate).step()
+    build_optimizer("rmsprop_scurnn", matrix.parameters, matrix.learning_rate).step()
     np.testing.assert_allclose(scurnn_a(model), expected, atol=1e-7)
     assert np.abs(expected - a).max() > 1e-4
 
@@ -331,7 +331,7 @@ def test_a_small_step_of_full_urnn_lowers_the_loss(seed):
     before.backward()
     _, matrix = model.parameter_groups()
     assert matrix.parameters == [model.recurrent_weight]
-    make_optimizer("cayley", matrix.parameters, 1e-3).step()
+    build_optimizer("cayley", matrix.parameters, 1e-3).step()
     assert loss() < before
 
 
@@ -343,7 +343,7 @@ def test_full_urnn_step_matches_its_equation():
     b = g @ w.conj().T - w @ g.conj().T
     expected = np.linalg.inv(np.eye(7) + 5e-4 * b) @ (np.eye(7) - 5e-4 * b) @ w
     _, matrix = model.parameter_groups()
-    make_optimizer(matrix.optimizer, matrix.parameters, matrix.learning_rate).step()
+    build_optimizer(matrix.optimizer, matrix.parameters, matrix.learning_rate).step()
     np.testing.assert_allclose(model.unitary().detach().numpy(), expected, atol=1e-14)
 
 

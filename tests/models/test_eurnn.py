@@ -15,7 +15,7 @@ STYLES = [{"style": "tunable"}, {"style": "tunable", "capacity": 6}, {"style": "
 UNITS = ["complex", "real"]
 
 
-def make_eurnn(readout="all", **settings):
+def build_eurnn(readout="all", **settings):
     return make("eurnn", readout, **{"hidden_size": 8, **settings})
 
 
@@ -23,7 +23,7 @@ def make_eurnn(readout="all", **settings):
 @pytest.mark.parametrize("units", UNITS)
 @pytest.mark.parametrize("settings", STYLES)
 def test_matches_a_literal_transcription(settings, units, forms_weight):
-    model = make_eurnn(units=units, **settings)
+    model = build_eurnn(units=units, **settings)
     model.forms_weight = forms_weight
     x, outputs, p = run(model)
     u, b = p["input_weight"], p["bias"]
@@ -48,7 +48,7 @@ def test_forming_and_applying_w_agree(units, readout, traced):
     """In value, in every gradient and in the trace."""
     results = []
     for forms_weight in (True, False):
-        model = make_eurnn(readout, units=units, style="fft").double()
+        model = build_eurnn(readout, units=units, style="fft").double()
         model.forms_weight = forms_weight
         trace = GradientTrace() if traced else None
         x = torch.randn(9, 3, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -59,21 +59,21 @@ def test_forming_and_applying_w_agree(units, readout, traced):
 
 
 def test_large_matrices_with_few_layers_are_applied():
-    assert not make_eurnn(hidden_size=1024).forms_weight
-    assert make_eurnn(hidden_size=1024, capacity=64).forms_weight
-    assert make_eurnn().forms_weight
+    assert not build_eurnn(hidden_size=1024).forms_weight
+    assert build_eurnn(hidden_size=1024, capacity=64).forms_weight
+    assert build_eurnn().forms_weight
 
 
 @pytest.mark.parametrize("units", UNITS)
 @pytest.mark.parametrize("settings", STYLES)
 def test_gradients_match_finite_differences(settings, units):
-    assert_gradients(make_eurnn("last", units=units, **settings))
+    assert_gradients(build_eurnn("last", units=units, **settings))
 
 
 @pytest.mark.parametrize("units", UNITS)
 @pytest.mark.parametrize("settings", STYLES)
 def test_stays_unitary(settings, units):
-    model = make_eurnn(hidden_size=32, units=units, **settings)
+    model = build_eurnn(hidden_size=32, units=units, **settings)
     before = model.matrix().detach()
     steps(model, 200, 100)
     w = model.matrix().detach()
@@ -83,7 +83,7 @@ def test_stays_unitary(settings, units):
 
 
 def test_starts_as_its_program():
-    model = make_eurnn(hidden_size=512)
+    model = build_eurnn(hidden_size=512)
     for angles in (model.theta, model.phi, model.omega):
         assert 3.1 < angles.abs().max() <= 3.14
         assert abs(angles.mean()) < 0.3
@@ -108,13 +108,13 @@ def test_starts_as_its_program():
     ],
 )
 def test_parameter_count_matches_the_program(n, m, p, settings, exact):
-    model = make_eurnn(inputs=m, outputs=p, hidden_size=n, **settings)
+    model = build_eurnn(inputs=m, outputs=p, hidden_size=n, **settings)
     assert model.parameter_count() == exact
 
 
 @pytest.mark.parametrize(("settings", "printed"), [({}, 3_071), ({"style": "fft"}, 6_657)])
 def test_published_sizes_leave_out_the_last_phases_and_half_of_u(settings, printed):
-    model = make_eurnn(inputs=2, outputs=1, hidden_size=512, **settings)
+    model = build_eurnn(inputs=2, outputs=1, hidden_size=512, **settings)
     assert model.parameter_count() - model.omega.numel() - model.input_weight.numel() // 2 == printed
 
 
@@ -132,5 +132,5 @@ def test_published_sizes_leave_out_the_last_phases_and_half_of_u(settings, print
 )
 def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(UsageError) as error:
-        make_eurnn(**settings)
+        build_eurnn(**settings)
     assert message in str(error.value)

@@ -9,7 +9,7 @@ import torch
 from support.models import P, assert_gradients, make, modrelu, plain_outputs, run, sigmoid, skew_of, steps
 
 from orthobench.errors import UsageError
-from orthobench.training.optimizers import make_optimizer
+from orthobench.training.optimizers import build_optimizer
 
 EPS = torch.finfo(torch.float32).eps
 
@@ -186,7 +186,7 @@ def test_step_of_the_spectrum_does_not_depend_on_the_margin(margin):
     model = make("soft_orthogonal", margin=margin, spectrum_learning_rate=1e-4).double()
     (spectrum,) = (g for g in model.parameter_groups() if g.parameters[0] is model.spectrum)
     model.singular_values().sum().mul(1e3).backward()
-    make_optimizer(spectrum.optimizer, spectrum.parameters, spectrum.learning_rate).step()
+    build_optimizer(spectrum.optimizer, spectrum.parameters, spectrum.learning_rate).step()
     expected = torch.full((7,), 1e-4 / 4 / 0.1**0.5, dtype=torch.float64)
     torch.testing.assert_close(1 - model.singular_values(), expected, rtol=1e-4, atol=0)
 

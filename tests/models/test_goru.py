@@ -15,13 +15,13 @@ from orthobench.recurrence.cpu import native
 STYLES = [{}, {"style": "tunable"}, {"style": "tunable", "capacity": 6}]
 
 
-def make_goru(readout="all", **settings):
+def build_goru(readout="all", **settings):
     return make("goru", readout, **{"hidden_size": 8, **settings})
 
 
 @pytest.mark.parametrize("settings", STYLES)
 def test_matches_a_literal_transcription(settings):
-    x, outputs, p = run(make_goru(**settings))
+    x, outputs, p = run(build_goru(**settings))
     q = literal_product(8, settings.get("style", "fft"), settings.get("capacity", 2), p["theta"])
     (u_r, u_g, u_c), (w_r, w_g) = np.split(p["input_weight"], 3), np.split(p["gate_weight"], 2)
     b_r, b_g = np.split(p["gate_bias"], 2)
@@ -37,7 +37,7 @@ def test_matches_a_literal_transcription(settings):
 
 @pytest.mark.parametrize("settings", STYLES)
 def test_gradients_match_finite_differences(settings):
-    assert_gradients(make_goru("last", **settings))
+    assert_gradients(build_goru("last", **settings))
 
 
 @pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
@@ -45,7 +45,7 @@ def test_back_ends_agree_with_the_reference():
     """In float32 with the reference in float64, in value and in every gradient."""
     results = []
     for name, dtype in (("cpu", torch.float32), ("reference", torch.float64)):
-        model = make_goru(hidden_size=32).to(dtype)
+        model = build_goru(hidden_size=32).to(dtype)
         x = torch.randn(30, 5, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
         with use_backend(name):
             outputs, _ = model(x)
@@ -57,7 +57,7 @@ def test_back_ends_agree_with_the_reference():
 
 @pytest.mark.parametrize("settings", STYLES)
 def test_product_stays_orthogonal(settings):
-    model = make_goru(hidden_size=32, **settings)
+    model = build_goru(hidden_size=32, **settings)
     before = model.product().detach()
     steps(model, 200, 100)
     q = model.recurrent_matrices()["Q"].detach()
@@ -66,7 +66,7 @@ def test_product_stays_orthogonal(settings):
 
 
 def test_starts_as_its_program():
-    model = make_goru(hidden_size=512)
+    model = build_goru(hidden_size=512)
     for weight in (model.input_weight, model.gate_weight):
         assert 0.0099 < weight.abs().max() <= 0.01
     b_r, b_g = model.gate_bias.chunk(2)
@@ -86,7 +86,7 @@ def test_starts_as_its_program():
 )
 def test_parameter_count_matches_the_formula(settings, angles):
     """Angles + 3 m n + 2 n^2 + 3 n + n p + p."""
-    model = make_goru(inputs=10, outputs=9, hidden_size=128, **settings)
+    model = build_goru(inputs=10, outputs=9, hidden_size=128, **settings)
     assert model.parameter_count() == angles + 3 * 10 * 128 + 2 * 128**2 + 3 * 128 + 128 * 9 + 9
 
 
@@ -101,5 +101,5 @@ def test_parameter_count_matches_the_formula(settings, angles):
 )
 def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(UsageError) as error:
-        make_goru(**settings)
+        build_goru(**settings)
     assert message in str(error.value)

@@ -21,7 +21,7 @@ from support.models import (
 )
 
 from orthobench.errors import UsageError
-from orthobench.training.optimizers import make_optimizer
+from orthobench.training.optimizers import build_optimizer
 
 ACTIVATIONS = {"tanh": np.tanh, "relu": lambda z: np.maximum(z, 0)}
 
@@ -228,7 +228,7 @@ def test_dtriv_moves_as_its_program(rebase_every):
     base = model.base.T.clone()
     raw = torch.zeros(6, 6, dtype=torch.float64, requires_grad=True)
     program_optimizer = torch.optim.RMSprop([raw], lr=0.05)
-    optimizer = make_optimizer("rmsprop_torch", [model.skew_entries], 0.05)
+    optimizer = build_optimizer("rmsprop_torch", [model.skew_entries], 0.05)
     for count in range(1, 8):
         upper = raw.triu(1)
         matrix = base @ torch.matrix_exp(upper - upper.T)

@@ -13,7 +13,7 @@ from orthobench.analysis.claims.over_setting import OverSetting
 from orthobench.analysis.claims.record import Comparing, ModelClaim
 from orthobench.analysis.claims.trajectories import PanelClaim
 from orthobench.analysis.dynamics import COMPUTATIONS
-from orthobench.analysis.paper_tables import make_table
+from orthobench.analysis.paper_tables import build_table
 from orthobench.assignments import parse_assignments
 from orthobench.errors import UsageError
 from orthobench.model import ModelSettings
@@ -314,7 +314,7 @@ LSTM, n = 1030|1.447|1.408
 def test_tables_have_the_published_order_and_digits(key, artifact, text, columns):
     paper = find_paper(key)
     (described,) = (entry for entry in paper.artifacts() if entry.name == artifact)
-    table = make_table(paper, described, {})
+    table = build_table(paper, described, {})
     lines = [line.split("|") for line in text.strip().splitlines()]
     expected = [(cells[0], [cells[column] for column in columns if cells[column] != "-"]) for cells in lines]
     labels = [column.label for column in table.columns]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orthobench.analysis.paper_tables import make_table
+from orthobench.analysis.paper_tables import build_table
 from orthobench.papers import Printed, find_paper, papers
 
 SLICE = """
@@ -90,7 +90,7 @@ def numbers(printed: Printed) -> tuple[float, ...]:
 def test_rows_and_numbers_match_the_published_tables(key, artifact, text, scale):
     paper = find_paper(key)
     (described,) = (each for each in paper.artifacts() if each.name == artifact)
-    table = make_table(paper, described, {})
+    table = build_table(paper, described, {})
     labels = [column.label for column in table.columns]
     shown = [
         (row.label, [numbers(row.cells[label].printed) for label in labels if label in row.cells]) for row in table.rows

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.records import make_run_record
+from support.records import run_record
 
 from orthobench import environment
 from orthobench.errors import UsageError
@@ -44,7 +44,7 @@ def enter(store: Store, config: RunConfig, iterations: int, total: int, seconds:
     spec = config.spec
     machine = {"cpu": columns.pop("cpu", HERE), "accelerator": None}
     device = columns.pop("device", "cpu")
-    record = make_run_record(spec, device=device, total_iterations=total, iterations_per_epoch=20)
+    record = run_record(spec, device=device, total_iterations=total, iterations_per_epoch=20)
     entered = store.start(record, str(machine), machine)
     status = "finished" if iterations == total else "interrupted"
     store.update(entered.id, {"iterations": iterations, "seconds": seconds, "status": status, **columns})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import Field
-from support.records import make_run_record
+from support.records import run_record
 
 from orthobench.planning.plan import PlannedRun, plan
 from orthobench.plugins import Catalog
@@ -26,7 +26,7 @@ def store(tmp_path: Path):
 
 
 def enter(store: Store, spec: RunSpec, status: str = Status.FINISHED, **columns):
-    run = store.start(make_run_record(spec), "here", {"cpu": "x"})
+    run = store.start(run_record(spec), "here", {"cpu": "x"})
     store.update(run.id, {"status": status, **columns})
     return spec.key
 

@@ -29,6 +29,6 @@ def test_page_is_built_in_a_pause_and_an_error_ends_it(monkeypatch):
 
     monkeypatch.setattr(html, "load_views", fail)
     with pytest.raises(LookupError):
-        html.make_page(None, Scope(), {})
+        html.build_page(None, Scope(), {})
     assert seen == [False]
     assert gc.isenabled()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.pages import add_run
-from support.served import SETTINGS, make_database, served
+from support.served import SETTINGS, served, write_database
 
 from orthobench.reporting.web import serve as serving
 from orthobench.store import MetricRow, open_store
@@ -20,7 +20,7 @@ LIVE = "const { ready, live } = document.documentElement.dataset; return ready =
 
 @pytest.fixture
 def database(tmp_path):
-    return make_database(tmp_path, status="running")
+    return write_database(tmp_path, status="running")
 
 
 @pytest.fixture

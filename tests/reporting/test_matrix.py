@@ -12,7 +12,7 @@ from support.databases import RunDatabase, experiment
 
 from orthobench.analysis.conditions import collect
 from orthobench.reporting.html import write_html
-from orthobench.reporting.matrix import Matrix, make_matrix, picture, short_labels
+from orthobench.reporting.matrix import Matrix, compute_matrix, picture, short_labels
 from orthobench.reporting.scope import Scope
 from orthobench.store import Run, Status, TraceRow, open_store
 
@@ -27,7 +27,7 @@ def database(tmp_path):
 
 
 def matrix_of(database: RunDatabase) -> Matrix:
-    return make_matrix(collect(database.store))
+    return compute_matrix(collect(database.store))
 
 
 def test_cell_is_scored_from_the_baseline_to_a_perfect_value(database):

@@ -20,7 +20,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from support.destinations import as_sent, stored
-from support.records import make_run_record
+from support.records import run_record
 
 import orthobench as ob
 from orthobench.store import MetricRow, Status, TraceRow, open_store
@@ -35,7 +35,7 @@ def database(tmp_path_factory) -> str:
     file = str(tmp_path_factory.mktemp("programs") / "r.db")
     with open_store(file, create=True) as store:
         for number, key in enumerate(KEYS):
-            run = store.start(make_run_record(key=key), "here", {"cpu": "a"}, ["kept"])
+            run = store.start(run_record(key=key), "here", {"cpu": "a"}, ["kept"])
             rows = [MetricRow("test", "mse", 0, i, number + 1 / (i + 3)) for i in range(0, 30, 10)]
             vectors = [TraceRow("gradient_norm/h", 0, i, [0.5, 2.0, float(i)]) for i in range(0, 30, 10)]
             store.log(run.id, rows, vectors, {"status": Status.FINISHED, "iterations": 20})

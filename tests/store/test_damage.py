@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.records import make_run_record
+from support.records import run_record
 
 from orthobench.errors import DamagedError, StorageError, UsageError
 from orthobench.metric import run_columns
@@ -80,7 +80,7 @@ def sound(tmp_path_factory) -> Path:
     with open_store(str(path), create=True) as store:
         for number in range(20):
             resolved = resolve(catalog, "adding", ("rnn", "lstm")[number % 2], config, seed=number // 2)
-            run = store.start(make_run_record(resolved.spec, **run_columns(resolved.task_class.metrics)), "e", facts)
+            run = store.start(run_record(resolved.spec, **run_columns(resolved.task_class.metrics)), "e", facts)
             rows = [MetricRow("test", "mse", i, i, 1 / (i + number + 1)) for i in range(40)]
             vectors = [TraceRow("g", 0, i, [0.5] * 30) for i in range(10)]
             done = {"status": Status.FINISHED, "final_value": 0.1, "best_value": 0.1, "seconds": {"train": 2.0}}

@@ -8,13 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.records import make_run_record
+from support.records import run_record
 
 import orthobench
 from orthobench.errors import DamagedError, UsageError
 from orthobench.location import Location
 from orthobench.store import open_store
-from orthobench.store.open import make_engine
+from orthobench.store.open import open_engine
 from orthobench.store.sqlite import connect
 from orthobench.store.tables import VERSION_TABLE, Base
 
@@ -26,7 +26,7 @@ def file(tmp_path):
     """A database with a run, and a trigger that falsifies its results."""
     file = tmp_path / "r.db"
     with open_store(str(file), create=True) as store:
-        store.start(make_run_record(key=KEY), "m", {})
+        store.start(run_record(key=KEY), "m", {})
     with closing(sqlite3.connect(file)) as database, database:
         database.execute("CREATE TRIGGER evil AFTER INSERT ON tag BEGIN UPDATE run SET final_value = 0; END")
     return file
@@ -53,7 +53,7 @@ def test_merge_leaves_triggers_behind(orthobench, file):
 def test_no_connection_trusts_the_schema(file):
     with connect(file) as connection:
         assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
-    engine = make_engine(Location(str(file)))
+    engine = open_engine(Location(str(file)))
     with engine.connect() as opened:
         assert opened.exec_driver_sql("PRAGMA trusted_schema").scalar() == 0
     engine.dispose()
@@ -93,7 +93,7 @@ COMMANDS = {
 def sound(tmp_path_factory):
     file = tmp_path_factory.mktemp("sound") / "s.db"
     with open_store(str(file), create=True) as store:
-        store.start(make_run_record(key=KEY), "m", {})
+        store.start(run_record(key=KEY), "m", {})
     return file
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import Engine, event, insert
 from sqlalchemy.orm.exc import DetachedInstanceError
-from support.records import make_run_record
+from support.records import run_record
 
 from orthobench.store import open_store
 from orthobench.store.tables import Run, Tag
@@ -21,16 +21,14 @@ def database(tmp_path) -> str:
     """A database with three runs; `enlarge` adds others."""
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         for seed in range(3):
-            store.start(
-                make_run_record(key=f"{seed:016x}", seed=seed), "e", {"cpu": "x"}, tags=["old", "a"][: seed % 3]
-            )
+            store.start(run_record(key=f"{seed:016x}", seed=seed), "e", {"cpu": "x"}, tags=["old", "a"][: seed % 3])
     return str(tmp_path / "r.db")
 
 
 def enlarge(database: str) -> None:
     with open_store(database) as store, store.engine.begin() as connection:
         columns = {"environment_id": 1, "status": "finished", "seconds": {}, "iterations": 10, "final_value": 0.5}
-        records = [make_run_record(key=f"{i + 16:016x}", seed=i) | columns for i in range(MANY)]
+        records = [run_record(key=f"{i + 16:016x}", seed=i) | columns for i in range(MANY)]
         connection.execute(insert(Run), records)
         connection.execute(insert(Tag), [{"run_id": i, "name": "new"} for i in range(4, MANY + 4, 3)])
 

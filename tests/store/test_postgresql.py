@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import make_url, text
-from support.records import make_run_record
+from support.records import run_record
 
 from orthobench.errors import RunLockedError, StorageError, shell_command
 from orthobench.options import RunOptions
@@ -30,7 +30,7 @@ KEYS = [f"{number:016x}" for number in range(16)]
 
 
 def start(store, **changes):
-    return store.start(make_run_record(**{"key": KEYS[0], **changes}), "e", {"cpu": "x"})
+    return store.start(run_record(**{"key": KEYS[0], **changes}), "e", {"cpu": "x"})
 
 
 def point(iteration: int, value: float = 1.0) -> MetricRow:

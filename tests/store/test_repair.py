@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.records import make_run_record
+from support.records import run_record
 
 import orthobench as ob
 from orthobench.errors import DamagedError
@@ -70,7 +70,7 @@ def sound(tmp_path_factory) -> Path:
     with open_store(str(path), create=True) as store:
         for seed in range(3):
             resolved = resolve(Catalog(), "adding", "rnn", {"sequence_length": 10, "hidden_size": 8}, seed=seed)
-            run = store.start(make_run_record(resolved.spec, **run_columns(resolved.task_class.metrics)), "e", FACTS)
+            run = store.start(run_record(resolved.spec, **run_columns(resolved.task_class.metrics)), "e", FACTS)
             tests = [0.5, 0.2, 0.1, 0.3, 0.4]
             rows = [MetricRow("test", "mse", i, i, value) for i, value in enumerate(tests)]
             ended = {"status": Status.FINISHED, "final_value": 0.4, "best_value": 0.1, "best_iteration": 2}

@@ -14,7 +14,7 @@ import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from support.crash import Kill, call
-from support.records import make_run_record
+from support.records import run_record
 from support.schemas import MIGRATION, NEWER, OLDER, add_revision, write_older
 
 from orthobench.errors import StorageError
@@ -117,7 +117,7 @@ def test_backup_taken_during_writes_is_one_moment(tmp_path):
     """Each transaction writes a row and its number into the run: in every copy the two agree."""
     path, stop = tmp_path / "r.db", threading.Event()
     with open_store(str(path), create=True) as store:
-        run = store.start(make_run_record(), "e", {})
+        run = store.start(run_record(), "e", {})
 
         def write() -> None:
             at = 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from support.records import make_run_record
+from support.records import run_record
 from support.schemas import OLDER, add_revision, write_older
 
 from orthobench.errors import OrthobenchError, RunLockedError, UsageError
@@ -29,7 +29,7 @@ def store(tmp_path: Path):
 
 
 def start(store: Store, **changes):
-    return store.start(make_run_record(**changes), "e", {"cpu": "x"})
+    return store.start(run_record(**changes), "e", {"cpu": "x"})
 
 
 def test_migrations_create_the_tables(store):
@@ -45,7 +45,7 @@ def test_run_is_read_back_as_stored(store):
     entered = start(store)
     run = store.get("abc")
     assert run.id == entered.id
-    record = make_run_record()
+    record = run_record()
     assert {name: getattr(run, name) for name in record} == record
     assert (run.status, run.environment.facts) == (Status.RUNNING, {"cpu": "x"})
     assert start(store).id == run.id
@@ -94,7 +94,7 @@ def test_rewind_begins_a_segment_and_removes_later_ones(store):
     run = start(store)
     store.rewind(run.id, -1, "a")
     store.log(run.id, [], [], {}, "cpu")
-    store.start(make_run_record(), "f", {"cpu": "y"})
+    store.start(run_record(), "f", {"cpu": "y"})
     for token in ("b", "c"):  # "b" got no further
         store.rewind(run.id, 4, token)
     store.log(run.id, [], [], {"iterations": 6}, "reference")
@@ -159,7 +159,7 @@ def test_runs_are_filtered(store):
 
 
 def test_tags_are_added_and_belong_to_one_run(store):
-    assert store.start(make_run_record(), "e", {}, ["night", "a"]).tags == ["a", "night"]
+    assert store.start(run_record(), "e", {}, ["night", "a"]).tags == ["a", "night"]
     start(store, key="abd1000000000000")
     store.tag(["abc0000000000000", "abd1000000000000", "nowhere"], ["night", "b"])
     store.tag(["abc0000000000000"], [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.records import make_run_record
+from support.records import run_record
 
 from orthobench.analysis.conditions import collect
 from orthobench.metric import run_columns
@@ -66,7 +66,7 @@ class RunDatabase:
         """Store a run of an experiment with these test and validation values, one every 10 iterations; return it."""
         config = resolve(self.catalog, experiment.task, experiment.model, changes, seed=seed, experiment=experiment)
         spec, main = config.spec, config.task_class.main_metric()
-        record = make_run_record(
+        record = run_record(
             spec,
             backend="cpu",
             parameter_count=100 if experiment.model == "rnn" else 200,

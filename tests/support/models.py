@@ -9,7 +9,7 @@ from orthobench.model import Model, Signature
 from orthobench.plugins import Catalog
 from orthobench.recurrence import use_backend
 from orthobench.spec import resolve
-from orthobench.training.optimizers import make_optimizer
+from orthobench.training.optimizers import build_optimizer
 
 T, B, M, P = 6, 3, 4, 5  # steps, sequences, inputs, outputs
 
@@ -101,7 +101,7 @@ def steps(model, count, learning_rate=1.0):
     """Train on noise for `count` optimiser steps, with the constraint restored after each."""
     generator = torch.Generator().manual_seed(0)
     groups = model.parameter_groups()
-    optimizers = [make_optimizer(g.optimizer, g.parameters, learning_rate * g.learning_rate) for g in groups]
+    optimizers = [build_optimizer(g.optimizer, g.parameters, learning_rate * g.learning_rate) for g in groups]
     for _ in range(count):
         x = torch.randn(T, B, M, generator=generator)
         model.zero_grad()
@@ -159,7 +159,7 @@ def trained(name: str, iterations: int = 200, prepare=lambda model: None, **sett
     with torch.no_grad():
         prepare(model)
     groups = model.parameter_groups()
-    optimizers = [make_optimizer(group.optimizer, group.parameters, group.learning_rate) for group in groups]
+    optimizers = [build_optimizer(group.optimizer, group.parameters, group.learning_rate) for group in groups]
     for iteration in range(iterations):
         batch = task.train.batch(torch.arange(10) + 10 * (iteration % 20))
         loss, penalty = task.loss(model(batch.inputs)[0], batch.targets), model.penalty()

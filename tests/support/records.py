@@ -36,7 +36,7 @@ _RUN = {
 }
 
 
-def make_run_record(spec: RunSpec | None = None, /, **columns: Any) -> dict[str, Any]:
+def run_record(spec: RunSpec | None = None, /, **columns: Any) -> dict[str, Any]:
     """Return the columns of a run at its start, as `Store.start` takes them.
 
     A spec replaces the columns that identify the run, and `columns` replace any.

@@ -16,7 +16,7 @@ from orthobench.store import open_store
 SETTINGS = {"sequence_length": "10", "hidden_size": "8"}
 
 
-def make_database(folder: Path, **record: str) -> str:
+def write_database(folder: Path, **record: str) -> str:
     """Return a database in this folder with one run of the LSTM; `record` changes columns of the run."""
     file = folder / "r.db"
     with open_store(str(file), create=True) as store:

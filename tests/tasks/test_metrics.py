@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from support.claims import has_held, stated
 from support.databases import RunDatabase, experiment, paper
-from support.records import make_run_record
+from support.records import run_record
 
 from orthobench.analysis.conditions import collect
 from orthobench.gate.baseline import read_baseline
@@ -145,7 +145,7 @@ def test_search_maximises(database, monkeypatch):
     trial = search.draw([], 1)
     assert directions == ["maximize"]
     search.record(trial, database.store, "here", {})
-    record = make_run_record(trial.config.spec, **run_columns(search.task_class.metrics))
+    record = run_record(trial.config.spec, **run_columns(search.task_class.metrics))
     run = database.store.start(record, "here", {})
     rows = [MetricRow("test", "balance", i, i, value) for i, value in enumerate([0.1, 0.5, 0.3])]
     database.store.log(run.id, rows, [], {"status": Status.FINISHED})

@@ -12,7 +12,7 @@ from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
 from orthobench.training.events import EventSink, Relay, replay
-from orthobench.training.lifecycle import make_trainer, train
+from orthobench.training.lifecycle import build_trainer, train
 from orthobench.training.loop import Interrupted
 from orthobench.training.profiling import profile_run
 
@@ -116,7 +116,7 @@ def test_trainer_and_profile_need_no_database(config, tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("orthobench.store.open.create_engine", refuse)
-    trainer = make_trainer(config, CPU)
+    trainer = build_trainer(config, CPU)
     trainer.advance()
     assert trainer.state.iteration == 1
     assert profile_run(config, CPU, steps=2).steps == 2

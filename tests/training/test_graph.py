@@ -96,10 +96,10 @@ def _as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def make(task: str, model: str, settings: dict[str, str]) -> Trainer:
     config = resolve(Catalog(()), task, model, settings)
-    return make_of({"adding": Adding, "ptb": PTB}[task], config)
+    return trainer_of({"adding": Adding, "ptb": PTB}[task], config)
 
 
-def make_of(task_class: Any, config: RunConfig) -> Trainer:
+def trainer_of(task_class: Any, config: RunConfig) -> Trainer:
     trainer = Trainer(config, task_class(config.task_settings, 0, CPU), CPU)
     for optimizer in trainer.optimizers:
         set_capturable(optimizer, True)
@@ -260,7 +260,7 @@ def test_command_refuses_a_graph_on_the_cpu_before_storing(tmp_path):
 def test_lengths_positions_and_symbols_are_inputs_of_the_graph(tiny, task_class, more):
     padded = type("Padded", (task_class,), {"trims": False})
     config = resolve(Catalog(()), "adding", "rnn", {**tiny, **FALLING, **more})
-    eager, trainer = make_of(padded, config), make_of(padded, config)
+    eager, trainer = trainer_of(padded, config), trainer_of(padded, config)
     recorder = graphed(trainer, required=True)
     iterations = eager.total_iterations
     assert advance(trainer, iterations) == advance(eager, iterations)

@@ -10,7 +10,7 @@ import torch
 from orthobench.model import OptimizerName
 from orthobench.recurrence import use_backend
 from orthobench.recurrence.cpu import native
-from orthobench.training.optimizers import RMSProp, make_optimizer, set_capturable, set_learning_rate
+from orthobench.training.optimizers import RMSProp, build_optimizer, set_capturable, set_learning_rate
 
 GRADIENTS = np.random.default_rng(0).normal(size=(7, 5))
 START = np.random.default_rng(1).normal(size=5)
@@ -18,7 +18,7 @@ START = np.random.default_rng(1).normal(size=5)
 
 def _after_steps(name: str, learning_rate: float = 0.01) -> np.ndarray:
     parameter = torch.nn.Parameter(torch.tensor(START))
-    optimizer = make_optimizer(name, [parameter], learning_rate)
+    optimizer = build_optimizer(name, [parameter], learning_rate)
     for gradient in GRADIENTS:
         parameter.grad = torch.tensor(gradient)
         optimizer.step()
@@ -83,7 +83,7 @@ def test_rmsprop_with_torchs_choices_equals_torch():
 def test_tiny_gradients_over_many_steps_produce_no_nan():
     """0.9^k of r's start underflows after some 800 steps, and Theano's RMSProp has no epsilon."""
     parameter = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
-    optimizer = make_optimizer("rmsprop_theano", [parameter], 0.1)
+    optimizer = build_optimizer("rmsprop_theano", [parameter], 0.1)
     torch.set_flush_denormal(True)  # as in training
     try:
         for _ in range(1500):
@@ -102,7 +102,7 @@ def test_first_tensorflow_step_is_damped():
     """r = 0.9 + 0.1 g^2 for a small g: the step is about lr g / sqrt(0.9), not lr / sqrt(0.1)."""
     parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
     parameter.grad = torch.full((1,), 1e-3, dtype=torch.float64)
-    make_optimizer("rmsprop_tf1", [parameter], 1.0).step()
+    build_optimizer("rmsprop_tf1", [parameter], 1.0).step()
     assert parameter.item() == pytest.approx(-1e-3 / 0.9**0.5, rel=1e-6)
 
 
@@ -118,7 +118,7 @@ def test_cayley_step_matches_its_equation(dtype, normalise):
     start = _unitary(4, dtype)
     w = start.numpy().copy()
     parameter = torch.nn.Parameter(torch.view_as_real(start).clone() if start.is_complex() else start.clone())
-    optimizer = make_optimizer("cayley_rmsprop_keras1" if normalise else "cayley", [parameter], 0.1)
+    optimizer = build_optimizer("cayley_rmsprop_keras1" if normalise else "cayley", [parameter], 0.1)
     r = np.zeros(parameter.shape)
     for seed in range(3):
         g = np.random.default_rng(seed).normal(size=parameter.shape)
@@ -149,7 +149,7 @@ def test_cayley_step_always_descends():
 
         before = loss()
         before.backward()
-        make_optimizer("cayley", [parameter], 1e-4).step()
+        build_optimizer("cayley", [parameter], 1e-4).step()
         lowered.append(loss().item() < before.item())
     assert all(lowered)
 
@@ -159,12 +159,12 @@ def _trained(name: str, capturable: bool, reload_at: int | None = None) -> list[
     generator = torch.Generator().manual_seed(0)
     shapes = [(33, 33)] if name.startswith("cayley") else [(37,), (7, 11), (1,)]
     parameters = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
-    optimizer = make_optimizer(name, parameters, 3.3e-3)
+    optimizer = build_optimizer(name, parameters, 3.3e-3)
     set_capturable(optimizer, capturable)
     for t in range(30):
         if t == reload_at:  # as a run that resumes on a device of the other kind
             saved = optimizer.state_dict()
-            optimizer = make_optimizer(name, parameters, 1.0)
+            optimizer = build_optimizer(name, parameters, 1.0)
             optimizer.load_state_dict(saved)
             capturable = not capturable
             set_capturable(optimizer, capturable)
@@ -186,7 +186,7 @@ def _two_groups(name: str, in_torch: bool, dtype: torch.dtype = torch.float32) -
     generator = torch.Generator().manual_seed(0)
     shapes = (170,), (33, 7), (1,), (4, 16), (2, 3, 5)
     parameters = [torch.nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for shape in shapes]
-    optimizer = make_optimizer(name, parameters, 3.3e-3, 0.1 if name == "adamw" else 0.0, exempt=parameters[:2])
+    optimizer = build_optimizer(name, parameters, 3.3e-3, 0.1 if name == "adamw" else 0.0, exempt=parameters[:2])
     with use_backend("reference" if in_torch else "auto"):
         for t in range(40):
             set_learning_rate(optimizer, 3.3e-3 / (1 + t))
@@ -228,7 +228,7 @@ def test_steps_in_float64_and_of_tensors_with_other_strides_stay_in_torch(monkey
     monkeypatch.setattr(native.Weights, "step", None)
     _two_groups("rmsprop_tf1", in_torch=False, dtype=torch.float64)
     parameter = torch.nn.Parameter(torch.randn(4, 3).T)
-    optimizer = make_optimizer("sgd", [parameter], 1.0)
+    optimizer = build_optimizer("sgd", [parameter], 1.0)
     expected, parameter.grad = parameter.detach() - 1, torch.ones(3, 4)
     optimizer.step()
     torch.testing.assert_close(parameter.detach(), expected)
@@ -264,7 +264,7 @@ def test_a_step_in_c_counts_as_a_change_of_the_weights():
     """Otherwise a backward pass through a graph that has saved the weights would go unnoticed."""
     parameter = torch.nn.Parameter(torch.ones(3))
     parameter.grad, loss = torch.ones(3), parameter.square().sum()
-    make_optimizer("sgd", [parameter], 1.0).step()
+    build_optimizer("sgd", [parameter], 1.0).step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 

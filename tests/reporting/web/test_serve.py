@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from support.pages import block
-from support.served import make_database, served
+from support.served import served, write_database
 
 from orthobench import api
 from orthobench.cli.serve import live_page
@@ -32,7 +32,7 @@ from orthobench.training.checkpoint import announced, checkpoint_root, checkpoin
 
 @pytest.fixture
 def database(tmp_path):
-    return make_database(tmp_path)
+    return write_database(tmp_path)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def renewed(database, monkeypatch):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A server for all tests that change nothing."""
-    with served(make_database(tmp_path_factory.mktemp("served"))) as opened:
+    with served(write_database(tmp_path_factory.mktemp("served"))) as opened:
         yield opened
 
 

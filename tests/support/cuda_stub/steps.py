@@ -45,12 +45,12 @@ def measure(task: str, model: str, settings: dict[str, str], cuda_graph: str) ->
     from orthobench.recurrence.cuda import launch
     from orthobench.recurrence.runtime import forget_used, last_used
     from orthobench.spec import resolve
-    from orthobench.training.lifecycle import make_trainer
+    from orthobench.training.lifecycle import build_trainer
 
     torch.linalg.svd = lambda a: (a, a[0], a)  # whose result the stub cannot give
     forget_used()
     config = resolve(Catalog(()), task, model, settings, "paper", 0)
-    trainer = make_trainer(config, torch.device("cuda", 0))
+    trainer = build_trainer(config, torch.device("cuda", 0))
     trainer.use_graph(cuda_graph)
     for _ in range(4):  # with a graph, its warm-up and the capture
         trainer.advance()
