@@ -27,8 +27,11 @@ seeds = 3
 
 [[runs]] # the runs of a task, as in `orthobench sweep`
 task = "adding"
-models = ["scornn", "torch.nn:GRU"]
+models = "gated"
 preset = "quick"
+
+[models] # names for lists of models that several entries use
+gated = ["lstm", "torch.nn:GRU"]
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ EXPECTED = {
     "preset": '"paper" or "quick"',
     "table": 'the number of a table, such as "1"',
     "figure": 'the number of a figure, such as "1"',
-    "models": 'a list of models, such as ["scornn", "lstm"]',
+    "models": 'a list of models, such as ["scornn", "lstm"], or its name in [models]',
     "where": "settings with a value each, such as { sequence_length = 1000 }",
     "settings": "settings with a value each, such as { learning_rate = 1e-3 }",
     "tags": 'a list of names for the runs, such as ["tried"]',
@@ -191,14 +194,21 @@ def _best(trials: Sequence[tuple[Values, Sequence[str]]], find: Find) -> Values 
 
 def _entries(path: Path) -> list[ListedRuns]:
     content: dict[str, Any] = read_toml(path)
-    entries = content.pop("runs", None)
+    entries, named = content.pop("runs", None), content.pop("models", {})
     if content or not isinstance(entries, list) or not entries:
         raise UsageError(f"{path} should be a list of [[runs]], each with a paper, a study or a task")
+    if not isinstance(named, dict):
+        raise UsageError(f'{path}: [models] should have lists of models by name, such as gated = ["lstm", "gru"]')
     checked = []
     for number, entry in enumerate(entries, 1):
         for key in entry:
             if key not in ListedRuns.model_fields:
                 raise unknown(f"key in entry {number} of {path}", key, ListedRuns.model_fields)
+        models = entry.get("models")
+        if isinstance(models, str):
+            if models not in named:
+                raise unknown(f"list of models in entry {number} of {path}", models, named)
+            entry = {**entry, "models": named[models]}
         try:
             checked.append(ListedRuns(**entry))
         except ValidationError as error:

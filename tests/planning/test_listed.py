@@ -16,6 +16,7 @@ from orthobench.spec import resolve
 from orthobench.store import Run
 
 CATALOG = Catalog()
+NAMED = '[[runs]]\ntask = "adding"\nmodels = "gated"\n'
 SHIPPED = Path(__file__).parents[2] / "checks/reproduction.toml"
 
 
@@ -48,6 +49,11 @@ def test_runs_keep_the_order_of_the_file_without_duplicates(write):
     )
     runs = [(run.spec.model, run.spec.seed) for run, _ in runs_in(file, CATALOG)]
     assert runs == [("lstm", 0), ("lstm", 1), ("scornn", 0)]
+
+
+def test_entry_names_a_list_of_models(write):
+    file = write(f'{NAMED}\n[models]\ngated = ["lstm", "gru"]\n')
+    assert [run.spec.model for run, _ in runs_in(file, CATALOG)] == ["lstm", "gru"]
 
 
 def test_listed_runs_equal_the_papers(write):
@@ -174,6 +180,9 @@ def test_trials_without_a_value_are_refused(write):
         ("[[runs]]\npaper = 'helfrich2018'\nfigure = '99'", "entry 1: helfrich2018 has no figure 99"),
         ("[[runs]]\npaper = 'helfrich2018'\nseeds = 0", "entry 1: seeds should be a number of seeds from 1"),
         ("[[runs]]\npaper = 'helfrich2018'\nmodels = []", "entry 1: models should be a list of models"),
+        (f"{NAMED}[models]\ngatd = ['lstm']", "unknown list of models in entry 1"),
+        (f"{NAMED}[models]\ngated = 'lstm'", "entry 1: models should be a list of models"),
+        (f"models = 3\n{NAMED}", "[models] should have lists of models by name"),
         ("[[runs]]\npaper = 'helfrich2018'\nwhere = { n = [1] }", "entry 1: where should be settings"),
         ("[[runs]]\npaper = 'helfrich2018'\nfigure = '1'\ntable = '1'", "a table or a figure, one at a time"),
         ("[[runs]]\npaper = 'helfrich2018'\nsettings = { n = [1] }", "entry 1: settings should be settings"),
