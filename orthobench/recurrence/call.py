@@ -142,8 +142,8 @@ class Declaration:
             weight is a tensor for all steps; `widths` then returns its shape. Kernels compute them themselves.
         output: returns the output of a step `[B, outputs]` from x_t, the step's weight, the state and the parameters;
             if None, the output is the first state.
-        forms: returns the variants to test at n features; if None, the folder's module `comparison` compares its
-            kernels.
+        forms: returns the variants to test at n features; if None, a function of the folder's module `comparison`
+            compares its kernels, such as `rwkv7_agrees`.
         kernels: the kernels by the names of their back ends; see `kernels.kernel`, which registers them.
     """
 

@@ -17,9 +17,6 @@ pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 
 INDEPENDENT = {"diagonal_recurrence", "independent_recurrence", "min_gru", "min_lstm", "oscillators"}
 """Operations of independent units, whose weights are numbers and no matrix."""
-MEMORIES = {"decaying_memory", "rwkv7"}
-"""Operations with one comparison."""
-
 
 KERNELS = {each.name: kernel for each in operations() if (kernel := kernels.find(each, "cpu"))}
 PARTS = ["output", "weight", "x", "state"]
@@ -68,7 +65,7 @@ def test_wrong_kernel_fails_no_other_comparison(name: str, part: str, monkeypatc
     plant(kernel, part, monkeypatch)
     failed = {key for key, agrees in comparison.comparisons().items() if not agrees()}
     readers = {"readout"} if kernel.reads and part != "x" else set()
-    same = MEMORIES if name in MEMORIES else {key for key, each in KERNELS.items() if each is kernel}
+    same = {key for key, each in KERNELS.items() if each is kernel}
     assert failed == same | readers
 
 
@@ -90,8 +87,8 @@ def test_comparison_detects_wrong_gradients_of_vectors(monkeypatch: pytest.Monke
     total = native.total
     monkeypatch.setattr(native, "total", lambda rows: total(rows) * (1.001 if rows.dim() == 2 else 1))
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
-    others = {"recurrence", "gru", "head_norm", "pointwise", "selective_scan", "short_convolution", "turned_heads"}
-    assert failed == others | MEMORIES | INDEPENDENT
+    others = {"recurrence", "gru", "head_norm", "pointwise", "rwkv7", "selective_scan", "short_convolution"}
+    assert failed == others | {"turned_heads"} | INDEPENDENT
 
 
 def test_comparison_detects_a_wrong_weight_product(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,18 +97,20 @@ def test_comparison_detects_a_wrong_weight_product(monkeypatch: pytest.MonkeyPat
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
     others = {
         "cross_entropy",
+        "decaying_memory",
         "delta_rule",
         "head_norm",
         "layer_norm",
         "one_hot_recurrence",
         "optimiser",
         "pointwise",
+        "rwkv7",
         "scaled_cayley",
         "selective_scan",
         "short_convolution",
         "turned_heads",
     }
-    assert failed == set(comparison.comparisons()) - INDEPENDENT - MEMORIES - others
+    assert failed == set(comparison.comparisons()) - INDEPENDENT - others
 
 
 def test_comparison_detects_wrong_products_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,10 +53,12 @@ def comparisons() -> dict[str, Callable[[], bool]]:
 
 
 def _comparison(operation: Operation[...]) -> Callable[[], bool]:
-    """Return the comparison of an operation's kernels: the one in its folder, or else over its variants."""
+    """Return the comparison of an operation's kernels: over its variants, or else the one in its folder."""
     if operation.forms is not None:
         return functools.partial(operation_agrees, operation)
-    function: Callable[[], bool] = importlib.import_module(f"{operation.folder}.comparison").agrees
+    function: Callable[[], bool] = getattr(
+        importlib.import_module(f"{operation.folder}.comparison"), f"{operation.name}_agrees"
+    )
     return function
 
 

@@ -22,7 +22,7 @@ _CONVOLVED = (  # taps, inputs, corrections a step, whether outputs are read, ke
 )
 
 
-def agrees() -> bool:
+def delta_rule_agrees() -> bool:
     """Return whether the kernels of the delta rule agree, with whole and partial vectors.
 
     18 steps are two chunks with one correction per step, and two groups of chunks with 8 corrections per step.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,25 +17,39 @@ from orthobench.recurrence.ops.memories import decaying_memory, rwkv7
 _FORMS = ((5, 18, True), (35, 16, False), (3, 70, True), (32, 32, False))  # keys, values, whether outputs are read
 
 
-def agrees() -> bool:
-    """Return whether the kernels agree, with whole and partial vectors; 18 steps are two groups."""
-    heads, batch, steps, low = 2, 3, 18, 18
-    for keys, values, reads in _FORMS:
-        parameters = {"heads": heads, "key_size": keys, "reads": reads}
-        x = normal(steps, batch, heads * ((1 + reads) * keys + values), seed=0) / keys**0.5
-        start = normal(batch, heads * keys * values, seed=2)
-        read, values_read = x.split((x.shape[-1] - heads * values, heads * values), dim=-1)
-        decays = torch.cat((-normal(steps, batch, heads, seed=1).sigmoid(), read), dim=-1)
-        if not agreement.form_agrees(decaying_memory, parameters, (), [values_read, decays, start]):
-            return False
-        x = torch.cat((x, normal(steps, batch, 2 * low, seed=3)), dim=-1)
-        decay_weight, rate_weight = (normal(heads * keys, low, seed=seed) / low**0.5 for seed in (4, 5))
-        vectors = [normal(heads * keys, seed=seed) for seed in (6, 7, 8, 9)]
-        names = ("rate_weight", "decay_bias", "rate_bias", "key_scale", "key_rate")
+def decaying_memory_agrees() -> bool:
+    """Return whether the kernels of Mamba-3's memories agree, with whole and partial vectors."""
+    return all(
+        agreement.form_agrees(decaying_memory, parameters, (), [values, torch.cat((decays, read), dim=-1), start])
+        for parameters, read, values, decays, start in _examples()
+    )
+
+
+def rwkv7_agrees() -> bool:
+    """Return whether the kernels of RWKV-7's memories agree, with whole and partial vectors."""
+    low = 18
+    names = ("rate_weight", "decay_bias", "rate_bias", "key_scale", "key_rate")
+    for parameters, read, values, _, start in _examples():
+        features = parameters["heads"] * parameters["key_size"]
+        x = torch.cat((read, values, normal(*read.shape[:2], 2 * low, seed=3)), dim=-1)
+        decay_weight, rate_weight = (normal(features, low, seed=seed) / low**0.5 for seed in (4, 5))
+        vectors = [normal(features, seed=seed) for seed in (6, 7, 8, 9)]
         arguments = [x, decay_weight, start, rate_weight, *vectors]
-        if not agreement.form_agrees(rwkv7, parameters | {"epsilon": 1e-6}, names, arguments):
+        parameters = {**parameters, "epsilon": 1e-6}
+        if not agreement.form_agrees(rwkv7, parameters, names, arguments):
             return False
     return _projected_agrees(parameters, names, arguments)
+
+
+def _examples() -> Iterator[tuple[dict[str, Any], Tensor, Tensor, Tensor, Tensor]]:
+    """Yield parameters, queries with keys, values, decays and a start; 18 steps are two groups."""
+    heads, batch, steps = 2, 3, 18
+    for keys, values, reads in _FORMS:
+        x = normal(steps, batch, heads * ((1 + reads) * keys + values), seed=0) / keys**0.5
+        read, written = x.split((x.shape[-1] - heads * values, heads * values), dim=-1)
+        decays = -normal(steps, batch, heads, seed=1).sigmoid()
+        start = normal(batch, heads * keys * values, seed=2)
+        yield {"heads": heads, "key_size": keys, "reads": reads}, read, written, decays, start
 
 
 def _projected_agrees(parameters: Mapping[str, Any], names: Sequence[str], arguments: Sequence[Tensor]) -> bool:

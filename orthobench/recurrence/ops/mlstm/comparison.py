@@ -10,7 +10,7 @@ from orthobench.recurrence.ops.mlstm import mlstm
 from orthobench.recurrence.ops.mlstm.layout import memory_blocks
 
 
-def agrees() -> bool:
+def mlstm_agrees() -> bool:
     """Return whether the kernels of the mLSTM agree, with whole and partial vectors, and with a partial chunk."""
     heads = 2
     sizes = ((3, 3, 16, False), (35, 2, 37, False), (5, 3, 70, True))

@@ -9,7 +9,7 @@ from orthobench.recurrence.cpu import agreement
 from orthobench.recurrence.ops.one_hot import one_hot_recurrence
 
 
-def agrees() -> bool:
+def one_hot_recurrence_agrees() -> bool:
     """Return whether the kernel agrees, with whole and partial vectors, and transitions of one step or of many."""
     steps, names = 12, ("dictionary", "transitions")
     for units, matrices, batch, distinct in ((18, 3, 6, 72), (32, 1, 3, 36), (21, 5, 4, 5)):

@@ -16,7 +16,7 @@ from orthobench.recurrence.ops.selective import gate as selective_gate
 from orthobench.recurrence.ops.selective import selective_scan
 
 
-def agrees() -> bool:
+def selective_scan_agrees() -> bool:
     """Return whether the kernels of the selective scan agree, with chunks of steps and a rest, and with a map."""
     batch, width = 3, 21
     for steps, size, rank, negative, mapped in (
