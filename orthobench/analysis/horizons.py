@@ -24,7 +24,7 @@ class Horizon:
         predicted: the greatest length up to which the distinguishability ratio is at most the decoder's threshold.
         measured: the greatest length up to which the decoder reads the states. Both are infinite if no test is longer.
         longest: the longest test length.
-        trained: the longest training length.
+        trained: the longest test length that is no longer than the training sequences, or else the shortest.
         threshold: the ratio up to which the decoder reads the states of the training sequences; 0 if it reads one of
             them wrong on average, so that the ratio predicts nothing.
     """
@@ -73,19 +73,19 @@ def horizons(variant: VariantData) -> list[Horizon]:
         return []
     names = variant.traces["name"].to_numpy(object)
     lengths = variant.traces[names == f"{PROBE}/lengths"]
-    longest = {int(run): float(max(values)) for run, values in zip(lengths["run"], lengths["values"], strict=True)}
+    tested = {int(run): np.asarray(values) for run, values in zip(lengths["run"], lengths["values"], strict=True)}
     return [
         Horizon(
             run.id,
             run.seed,
             float(predicted[run.id].iloc[-1]),
             float(measured[run.id].iloc[-1]),
-            longest[run.id],
-            trained[1],
+            float(tested[run.id].max()),
+            float(max(tested[run.id][tested[run.id] <= trained[1]], default=tested[run.id].min())),
             float(threshold[run.id].iloc[-1]),
         )
         for run in variant.finished
-        if run.id in predicted and run.id in measured and run.id in threshold and run.id in longest
+        if run.id in predicted and run.id in measured and run.id in threshold and run.id in tested
     ]
 
 

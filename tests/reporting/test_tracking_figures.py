@@ -35,6 +35,13 @@ def test_horizons_tell_whether_a_run_fits_and_whether_it_loses():
     assert [whole.shown(whole.measured), loses.shown(loses.measured)] == [LONGEST, 60]
 
 
+@pytest.mark.parametrize(("tested", "least"), [((18.0, 34.0), 18.0), ((6.0, 14.0, 20.0), 20.0), ((22.0, 38.0), 22.0)])
+def test_run_fits_if_it_reads_every_test_of_training_lengths(tested, least):
+    """Tests of several lengths count as the longest of them, so no test need end at the training lengths' end."""
+    below, reached = horizons(variant("lstm", (9.0, least - 1), (9.0, least), tested=tested))
+    assert (below.fits, reached.fits) == (False, True)
+
+
 def test_each_run_is_a_point_in_the_colour_of_its_family():
     figures = drawn(variant("lstm", (math.inf, math.inf), lowest=-0.5), variant("lru", (64.0, 60.0), (0.0, 0.0)))
     words, figure = figures["horizons"]

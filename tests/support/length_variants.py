@@ -40,9 +40,16 @@ def variant(
 
 
 def with_horizons(
-    model: str, *pairs: tuple[float, float], lowest: float | None = None, threshold: float = 0.5
+    model: str,
+    *pairs: tuple[float, float],
+    lowest: float | None = None,
+    threshold: float = 0.5,
+    tested: tuple[float, ...] = (10.0, 20.0),
 ) -> SimpleNamespace:
-    """A variant whose seeds have these predicted and measured horizons, after training at lengths up to 20."""
+    """A variant whose seeds have these predicted and measured horizons, after training at lengths up to 20.
+
+    The tests have the lengths in `tested`, and the longest.
+    """
     runs = [SimpleNamespace(id=10 * len(model) + seed, seed=seed, model=model) for seed in range(len(pairs))]
     named = {"predicted": 0, "measured": 1}
     series = {
@@ -52,7 +59,7 @@ def with_horizons(
         for name, at in named.items()
     }
     series["error_control/threshold"] = {run.id: pd.Series([0.0, threshold], index=[0, 9]) for run in runs}
-    rows = [(run.id, "error_control/lengths", 0, 9, [10.0, LONGEST]) for run in runs]
+    rows = [(run.id, "error_control/lengths", 0, 9, [*tested, LONGEST]) for run in runs]
     rows += [(run.id, "by_length/trained", 0, 9, [1.0, 20.0]) for run in runs]
     if lowest is not None:
         rows += [(run.id, "jacobian/eigenvalues/4", 0, 0, [-9.0, 0.0]) for run in runs]  # before training
