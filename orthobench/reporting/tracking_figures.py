@@ -33,7 +33,8 @@ class Tracked:
 
     @property
     def words(self) -> str:
-        return html.escape(f"{self.variant.label}, {self.figure}, seed {self.horizon.seed}")
+        fits = "" if self.horizon.fits else ", does not fit"
+        return html.escape(f"{self.variant.label}, {self.figure}, seed {self.horizon.seed}{fits}")
 
     def drawn(self, horizon: float) -> float:
         """Return where a horizon is drawn."""
@@ -135,7 +136,7 @@ def _scatter(runs: Sequence[Tracked], x_title: str, x: Callable[[Tracked], float
                 figure.add_scatter(
                     x=[x(run) for run in own],
                     y=[run.drawn(run.horizon.measured) for run in own],
-                    text=[run.words for run in own],
+                    hovertext=[run.words for run in own],
                     mode="markers",
                     name=html.escape(family),
                     legendgroup=family,

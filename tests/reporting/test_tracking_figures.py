@@ -11,6 +11,7 @@ from support.length_variants import LONGEST
 from support.length_variants import with_horizons as variant
 
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
+from orthobench.reporting.drawing import remarks
 from orthobench.reporting.tracking_figures import BEYOND, tracking_figures
 
 
@@ -49,7 +50,12 @@ def test_each_run_is_a_point_in_the_colour_of_its_family():
     expected = [("gated", "circle", far, far), ("linear", "circle", 64, 60), ("linear", "circle-open", 1, 1)]
     assert points(figure) == expected
     assert "Correlation" not in words  # two runs fit
-    assert figure.data[0]["text"] == ["lstm, S3, seed 0"]
+    assert [list(trace["hovertext"]) for trace in figure.data[:3]] == [
+        ["lstm, S3, seed 0"],
+        ["lru, S3, seed 0"],
+        ["lru, S3, seed 1, does not fit"],
+    ]
+    assert remarks(figure) == ""  # the points are no marks of seeds that ended
     assert [(family, y) for family, _, _, y in points(figures["families"][1])] == [
         ("gated", far),
         ("linear", 60),

@@ -205,13 +205,13 @@ function* points(container) {
       for (const [row, values] of rows.entries()) for (const [column, exponent] of values.entries()) if (Number.isFinite(exponent)) yield [label || "value", numbers(trace.x)[column], numbers(trace.y)[row], 10 ** exponent];
     } else {
       const [along, up, notes] = [numbers(trace.x), numbers(trace.y), notesOf(data, trace)];
-      for (let at = 0; at < up.length; at += 1) yield [label, along[at], edge && up[at] <= floor ? 0 : up[at], notes.get(along[at]) ?? ""].slice(0, columns);
+      for (let at = 0; at < up.length; at += 1) yield [label, along[at], edge && up[at] <= floor ? 0 : up[at], trace.hovertext ? plain(trace.hovertext[at]) : notes.get(along[at]) ?? ""].slice(0, columns);
     }
   }
 }
 
 function headings({ base: { data, layout } }) {
-  const last = data.some(({ type }) => type === "heatmap") ? ["value"] : data.some((trace) => isMark(trace) && !isArrow(trace) && trace.text.some(Boolean)) ? ["note"] : [];
+  const last = data.some(({ type }) => type === "heatmap") ? ["value"] : data.some((trace) => isMark(trace) && !isArrow(trace) && trace.text.some(Boolean)) || data.some(({ hovertext }) => Array.isArray(hovertext)) ? ["note"] : [];
   return ["line", axisTitle(layout, "xaxis") || "x", axisTitle(layout, "yaxis") || "y", ...last];
 }
 
