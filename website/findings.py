@@ -81,7 +81,9 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
         loses = [variant for variant, text in held if not text.endswith("+") and text not in (UNFITTED, "none")]
         keeping |= {variant.run.model for variant in keeps}
         losing |= {variant.run.model for variant in loses}
-        counts = (len(held), len(held) - len(keeps) - len(loses), len(loses), len(keeps))
+        diverged = [variant for variant in condition.variants if variant.diverged == len(variant.runs)]
+        ends = (len(held) - len(keeps) - len(loses), len(loses), len(keeps), len(diverged))
+        counts = (sum(ends), *ends)
         labels = sorted(variant.label for variant in keeps)
         rows.append([escape(figure), *map(str, counts), escape(", ".join(labels))])
     finished, total = result.progress
@@ -90,7 +92,7 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
         f"{finished} of {total} runs of the study are finished. {_protocol(result)} A model keeps the state if its "
         "median seed is at least 90 % of the way from chance to 1 up to the longest test. It loses the state if this "
         "holds only at the lengths of training, and a bit beyond.",
-        table(["task", "models", "do not fit", "fit and lose", "keep the state", "which"], rows),
+        table(["task", "models", "do not fit", "fit and lose", "keep the state", "diverge", "these keep it"], rows),
         f"On at least one task, the state is kept up to the longest test by {_families(keeping)}. "
         f"On at least one task, it is lost beyond the lengths of training by {_families(losing)}.",
         fenced(f"orthobench study {STUDY} --seeds 3\northobench report --html --db results.db"),

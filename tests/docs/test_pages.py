@@ -220,16 +220,18 @@ def test_discrepancy_in_a_docstring_links_to_its_entry():
 
 
 def test_findings_tell_fitting_from_keeping_the_state():
-    """A model that keeps every length, one that loses the state, and one that never had it."""
+    """A model that keeps every length, one that loses the state, one that never had it, and one that diverges."""
     runs = [SimpleNamespace(total_iterations=9, spec={"task_settings": {"test_longest": 24}})]
     curves = {"lstm": [1.0] * 24, "lru": [1.0] * 8 + [0.0] * 16, "kru": [0.1] * 24}
     models = [variant(curve, label=model) for model, curve in curves.items()]
     for each in models:
-        each.run.model = each.label
+        each.run.model, each.diverged = each.label, 0
+    models.append(variant(label="irnn"))
+    models[-1].runs, models[-1].diverged = runs, 1
     conditions = [("S3", SimpleNamespace(variants=models))]
     study = SimpleNamespace(study=find_study("state-tracking"), conditions=conditions, progress=(3, 5), runs=runs)
     text = findings.findings(results.Everything([], [], [study]))[findings.PAGE]
-    assert "| S3 | 3 | 1 | 1 | 1 | lstm |" in text
+    assert "| S3 | 4 | 1 | 1 | 1 | 1 | lstm |" in text
     assert "3 of 5 runs of the study are finished. They train for at most 9 iterations" in text
     assert "kept up to the longest test by 1 model (gated)" in text
     assert "lost beyond the lengths of training by 1 model (linear)" in text
