@@ -92,7 +92,9 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
         f"{finished} of {total} runs of the study are finished. {_protocol(result)} A model keeps the state if its "
         "median seed is at least 90 % of the way from chance to 1 up to the longest test. It loses the state if this "
         "holds only at the lengths of training, and a bit beyond.",
-        table(["task", "models", "do not fit", "fit and lose", "keep the state", "diverge", "these keep it"], rows),
+        table(
+            ["task", "models", "do not fit", "fit and lose", "keep the state", "diverge", "which ones keep it"], rows
+        ),
         f"On at least one task, the state is kept up to the longest test by {_families(keeping)}. "
         f"On at least one task, it is lost beyond the lengths of training by {_families(losing)}.",
         fenced(f"orthobench study {STUDY} --seeds 3\northobench report --html --db results.db"),
@@ -149,11 +151,10 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
         "stays below this threshold. The measured horizon is the greatest length up to which the decoder reads 90 % "
         "of the states, counted from chance to 1. An affine step cannot contract errors between states that it keeps "
         "([arXiv 2605.07755](https://arxiv.org/abs/2605.07755)), so nothing keeps its ratio from growing. Tests "
-        "of a language have few strings of each length, so neighbouring lengths are measured together: its horizons "
-        "are 18, 34, 54 and so on. Both "
-        "horizons come from the margins of the same test sequences: where they agree, the threshold of the training "
-        "sequences carries over to longer ones. The ratio does not forecast the horizon from the training sequences "
-        "alone.",
+        "of a language have few strings of each length, so neighbouring lengths are measured together, and a horizon "
+        "is the longest of such a range. Both horizons come from the margins of the same test sequences: where they "
+        "agree, the threshold of the training sequences carries over to longer ones. The ratio does not forecast the "
+        "horizon from the training sequences alone.",
         " ".join(sentences),
         *(f"![{FIGURES[name]}](findings-{name}.svg)" for name in pictures),
         "Each cell has the predicted and the measured horizon, each of the median seed. *beyond*: the horizon lies "
@@ -177,7 +178,8 @@ def _horizon_table(runs: Sequence[Tracked]) -> str:
         predicted = [one.predicted for one in own if one.is_predicted]
         first = _length(median_low(predicted)) if predicted else "none"
         middle = sorted(own, key=lambda one: one.measured)[(len(own) - 1) // 2]
-        return f"{first}, {_length(middle.measured)}" if middle.fits else f"({first}, {_length(middle.measured)})"
+        both = f"{first}, {_length(middle.measured)}"
+        return both if middle.fits else f"({both})"
 
     def reach(own: dict[str, list[Horizon]]) -> float:
         return sum(min(median_low(one.measured for one in each), each[0].longest) for each in own.values())

@@ -30,7 +30,7 @@ task = "adding"
 models = "gated"
 preset = "quick"
 
-[models] # names for lists of models that several entries use
+[models] # lists of models by name, for several entries
 gated = ["lstm", "torch.nn:GRU"]
 """
 

@@ -147,13 +147,18 @@ def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
     families = families_of_models()
     separating = _separating_settings(chosen)
     names: dict[tuple[str, str], list[MatrixCell | None]] = {}
-    for number, condition in ((number, each) for number, column in enumerate(columns) for each in column.conditions):
-        for variant in _members(condition):
-            key = (variant.run.model, _value(variant.run, separating.get(variant.run.model)))
-            cells = names.setdefault(key, [None] * len(columns))
-            cell, other = _cell(condition, variant), cells[number]
-            if other is None or cell.score > other.score:
-                cells[number] = cell
+    placed = (
+        (number, _cell(condition, variant))
+        for number, column in enumerate(columns)
+        for condition in column.conditions
+        for variant in _members(condition)
+    )
+    for number, cell in placed:
+        run = cell.variant.run
+        cells = names.setdefault((run.model, _value(run, separating.get(run.model))), [None] * len(columns))
+        other = cells[number]
+        if other is None or cell.score > other.score:
+            cells[number] = cell
     rows = []
     for (model, value), cells in names.items():
         where = model.partition(":")[0] if is_layer(model) else "other"

@@ -230,9 +230,8 @@ def _machines(conditions: Sequence[Condition]) -> Sheet:
     by_machine: dict[tuple[str, str, str], list[Run]] = {}
     for run in _all_runs(conditions):
         facts = run.environment.facts
-        threads = facts.get("threads")
-        on = f", {counted(threads, 'thread')}" if threads else ""
-        machine = run.environment.machine + ("" if facts.get("accelerator") else on)
+        threads = None if facts.get("accelerator") else facts.get("threads")
+        machine = run.environment.machine + (f", {counted(threads, 'thread')}" if threads else "")
         torch = facts.get("packages", {}).get("torch", "")
         by_machine.setdefault((machine, torch, (facts.get("commit") or "")[:10]), []).append(run)
     rows = [[*which, str(len(runs)), _hours(runs)] for which, runs in sorted(by_machine.items())]

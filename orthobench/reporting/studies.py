@@ -195,5 +195,5 @@ def _rows(record: Benchmark, shape: str) -> list[dict[str, Any]]:
 
 
 def _machine(record: Benchmark) -> str:
-    facts = record.environment.facts
-    return str(facts["accelerator"] or f"{facts['cpu']}, {record.results['threads']} threads")
+    threads = "" if record.environment.facts["accelerator"] else f", {record.results['threads']} threads"
+    return record.environment.machine + threads

@@ -191,7 +191,7 @@ function notesOf(data, { name, mode }) {
   return new Map(marks.flatMap(({ x, text }) => Array.from(numbers(x), (along, at) => [along, text[at]])));
 }
 
-// Return a row for each point of the shown lines: its line, x, y, and for maps its value or for curves the words of its mark.
+// Return a row for each point of the shown lines: its line, x, y, and for maps its value or for curves the words of its mark or point.
 function* points(container) {
   const { data } = tooled(container, container.base);
   const columns = headings(container).length;
