@@ -21,8 +21,9 @@ models = ["lstm"]
 best_of = "rates"
 settings = { max_iterations = "none" }
 
-[[runs]] # the runs of a study
+[[runs]] # runs of a study
 study = "state-tracking"
+where = { group = "A5" }
 seeds = 3
 
 [[runs]] # the runs of a task, as in `orthobench sweep`
@@ -45,6 +46,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from orthobench.arguments import Preset, check_tag
+from orthobench.assignments import narrow, read_conditions
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import find_paper, find_study
 from orthobench.planning import MAX_SEEDS
@@ -115,11 +117,13 @@ class ListedRuns(BaseModel):
             chosen: the settings of the best trial, if the entry uses them.
 
         Raises:
-            UsageError: the paper has no such table, figure, model or setting, or the task or study does not exist.
+            UsageError: the paper or study has no such table, figure, model or setting, or the task or study does not
+                exist.
         """
         seeds, settings = range(self.seeds), {**(chosen or {}), **self.settings}
         if self.study is not None:
             runs, _ = study_runs(find_study(self.study), catalog, self.preset or "paper", seeds)
+            runs = narrow(runs, read_conditions(**self.where, model=self.models), _described)
         elif self.task is not None:
             given = {name: text(value) for name, value in settings.items()}
             names = list(map(catalog.named, self.models or ()))
@@ -130,9 +134,14 @@ class ListedRuns(BaseModel):
         return [SweepRun(replace(config, tags=tuple(self.tags)), shown) for config, shown in runs]
 
 
+def _described(run: SweepRun) -> dict[str, Any]:
+    spec = run.config.spec
+    return {"task": spec.task, "model": spec.model} | spec.settings
+
+
 OTHERS = {
     "paper": {"preset"},
-    "study": {"table", "figure", "models", "where", "settings", "best_of"},
+    "study": {"table", "figure", "settings", "best_of"},
     "task": {"table", "figure", "where", "best_of"},
 }
 """What an entry can name, and the keys that do not apply then."""

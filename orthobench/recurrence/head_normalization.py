@@ -6,8 +6,7 @@ projection of a few inputs, the kernel computes it too. Elsewhere some of torch'
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -20,8 +19,6 @@ from orthobench.recurrence.call import Projection
 from orthobench.recurrence.convolution import has_few_inputs
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.projection import project
-
-_PARTS = 8  # ranges of rows with separate sums of parameter gradients, so that no sum depends on the number of threads
 
 
 def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
@@ -80,7 +77,7 @@ class _HeadNorm(Function):
         ctx.save_for_backward(y, weight, gate, by_input)
         h = runtime.take(*y.shape)
         tensors = {"y": y, "weight": weight, "gate": gate, "gate_weight": by_input, "h": h}
-        _run("head_norm_forward", epsilon, tensors, {})
+        _run("head_norm_forward", epsilon, tensors)
         return h
 
     @staticmethod
@@ -89,29 +86,23 @@ class _HeadNorm(Function):
         y, weight, gate, by_input = ctx.saved_tensors
         dy = runtime.take(*y.shape)
         dgate = runtime.take(*y.shape) if gate is not None and by_input is None else None
-        sums = {"dweight": y.new_zeros(_PARTS, *weight.shape)}
+        shapes = {"dweight": weight.shape}
         if by_input is not None:
-            sums["dgate_weight"] = y.new_zeros(_PARTS, *by_input.shape)
+            shapes["dgate_weight"] = by_input.shape
         tensors = {"y": y, "weight": weight, "gate": gate, "gate_weight": by_input}
         tensors |= {"dh": dh.contiguous(), "dy": dy, "dgate": dgate}
-        _run("head_norm_backward", ctx.epsilon, tensors, sums)
-        totals = {name: native.total(parts) for name, parts in sums.items()}
-        return dy, totals["dweight"], None, dgate, None if by_input is None else totals["dgate_weight"].T.contiguous()
+        sums = _run("head_norm_backward", ctx.epsilon, tensors, shapes)
+        return dy, sums["dweight"], None, dgate, None if by_input is None else sums["dgate_weight"].T.contiguous()
 
 
-def _run(function: str, epsilon: float, tensors: dict[str, Tensor | None], sums: dict[str, Tensor]) -> None:
-    """Run one pass over all rows, divided into ranges; `sums` hold the sums of each range, `[_PARTS, ...]`."""
+def _run(
+    function: str, epsilon: float, tensors: Mapping[str, Tensor | None], sums: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, Tensor]:
+    """Run a pass over all rows, and return its sums over them, which have these shapes."""
     y, weight, gate = (tensors[name] for name in ("y", "weight", "gate"))
     assert y is not None
     assert weight is not None
-    size, n = len(weight), y.shape[-1]
+    size, width = len(weight), y.shape[-1]
     inputs = gate.shape[-1] if gate is not None and tensors["gate_weight"] is not None else 0
-    shared = {"heads": n // size, "size": size, "inputs": inputs, "epsilon": epsilon, **tensors}
-    kernel = getattr(native.kernels(), function)
-
-    def task(part: int, first: int, last: int) -> Callable[[], None]:
-        own = {name: parts[part] for name, parts in sums.items()}
-        problem = native.problem(function, **shared, **own)
-        return lambda: kernel(ctypes.byref(problem), first, last)
-
-    runtime.run_all([task(part, *rows) for part, rows in enumerate(runtime.ranges(y.numel() // n, _PARTS))])
+    sizes = {"heads": width // size, "size": size, "inputs": inputs, "epsilon": epsilon}
+    return native.run_rows(function, y.numel() // width, width, sums, **sizes, **tensors)

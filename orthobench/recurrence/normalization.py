@@ -6,7 +6,6 @@ fresh pages would cost as much time as the passes.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from orthobench.recurrence import runtime
 from orthobench.recurrence.cpu import native
 
 _EPSILON = 1e-5  # torch's
-_PARTS = 8  # ranges of rows with separate sums of parameter gradients, so that no sum depends on the number of threads
 
 
 def layer_norm(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -59,21 +57,16 @@ def in_c(inputs: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     rows = inputs.numel() // width
     out, scales = runtime.take(*inputs.shape), inputs.new_empty(rows, 2)
     sizes = {"total": rows, "width": width, "epsilon": _EPSILON}
-    kernel = native.bind("normalize_forward", **sizes, x=inputs, weight=weight, bias=bias, scales=scales, out=out)
-    runtime.run_all([partial(kernel, *part) for part in runtime.ranges(rows, _PARTS)])
+    tensors = {"x": inputs, "weight": weight, "bias": bias, "scales": scales, "out": out}
+    native.run_rows("normalize_forward", rows, width, **sizes, **tensors)
     return out, scales
 
 
 def gradients(inputs: Tensor, weight: Tensor, scales: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return dL/d(inputs), dL/dw and dL/db from dL/d(output) `[..., n]`, all contiguous."""
     width = inputs.shape[-1]
-    rows, dx, sums = inputs.numel() // width, runtime.take(*inputs.shape), inputs.new_zeros(_PARTS, 2, width)
+    rows, dx = inputs.numel() // width, runtime.take(*inputs.shape)
+    sums = {"dweight": [width], "dbias": [width]}
     tensors = {"x": inputs, "weight": weight, "scales": scales, "dout": gradient, "dx": dx}
-    kernel = native.bind("normalize_backward", total=rows, width=width, **tensors)
-    tasks = [
-        partial(kernel, *range_, dweight=sums[part, 0], dbias=sums[part, 1])
-        for part, range_ in enumerate(runtime.ranges(rows, _PARTS))
-    ]
-    runtime.run_all(tasks)
-    dweight, dbias = native.total(sums)
-    return dx, dweight, dbias
+    by_name = native.run_rows("normalize_backward", rows, width, sums, total=rows, width=width, **tensors)
+    return dx, by_name["dweight"], by_name["dbias"]

@@ -6,8 +6,7 @@ read a tensor of all steps between any two of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -17,8 +16,6 @@ from torch.nn.functional import gelu
 
 from orthobench.recurrence import runtime
 from orthobench.recurrence.cpu import native
-
-_PARTS = 8  # ranges of rows with separate sums, so that no sum depends on the number of threads
 
 
 def skip_gelu(x: Tensor, skip: Tensor, v: Tensor) -> Tensor:
@@ -67,10 +64,10 @@ class _SkipGelu(Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, skip, v = ctx.saved_tensors
-        dx, dv, sums = runtime.take(*x.shape), runtime.take(*x.shape), x.new_zeros(_PARTS, len(skip))
+        dx, dv = runtime.take(*x.shape), runtime.take(*x.shape)
         tensors = {"x": x, "skip": skip, "v": v, "dout": gradient.contiguous(), "dx": dx, "dv": dv}
-        _run("skip_gelu_backward", x, {"dskip": sums}, **tensors)
-        return dx, native.total(sums), dv
+        sums = _run("skip_gelu_backward", x, {"dskip": skip.shape}, **tensors)
+        return dx, sums["dskip"], dv
 
 
 class _GatedSum(Function):
@@ -90,14 +87,10 @@ class _GatedSum(Function):
         return gradient, dvalues
 
 
-def _run(function: str, rows: Tensor, sums: Mapping[str, Tensor] | None = None, /, **tensors: Tensor) -> None:
-    """Run a kernel on the rows `[..., n]` of its tensors, in parts, each of which has its own part of the `sums`."""
+def _run(
+    function: str, rows: Tensor, sums: Mapping[str, Sequence[int]] | None = None, /, **tensors: Tensor
+) -> dict[str, Tensor]:
+    """Run a pass over the rows `[..., n]` of its tensors, and return its sums over them, which have these shapes."""
     width = rows.shape[-1]
     count = rows.numel() // width
-    kernel = native.bind(function, total=count, width=width, **tensors)
-    runtime.run_all(
-        [
-            partial(kernel, *range_, **{name: each[part] for name, each in (sums or {}).items()})
-            for part, range_ in enumerate(runtime.ranges(count, _PARTS))
-        ]
-    )
+    return native.run_rows(function, count, width, sums, total=count, width=width, **tensors)

@@ -6,8 +6,7 @@ operations would copy pairs of features several times.
 
 from __future__ import annotations
 
-import ctypes
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,8 +17,6 @@ from torch.autograd.function import once_differentiable
 from orthobench.recurrence import runtime
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.head_normalization import head_norm
-
-_PARTS = 8  # ranges of rows with separate sums of parameter gradients, so that no sum depends on the number of threads
 
 
 def turned_heads(
@@ -72,7 +69,7 @@ class _TurnedHeads(Function):
         tensors = [each.contiguous() for each in tensors]
         ctx.save_for_backward(*tensors)
         out = runtime.take(*tensors[3].shape[:-1], tensors[0].shape[-1])
-        _run("turned_heads_forward", tensors, ctx.epsilon, {}, out=out)
+        _run("turned_heads_forward", tensors, ctx.epsilon, out=out)
         return out
 
     @staticmethod
@@ -81,22 +78,18 @@ class _TurnedHeads(Function):
         features, weight, bias, cosine, sine, scale = tensors = ctx.saved_tensors
         by_row = {"dfeatures": features, "dcosine": cosine, "dsine": sine, "dscale": scale}
         gradients = {name: runtime.take(*each.shape) for name, each in by_row.items()}
-        sums = {"dweight": weight.new_zeros(_PARTS, *weight.shape), "dbias": bias.new_zeros(_PARTS, *bias.shape)}
-        _run("turned_heads_backward", tensors, ctx.epsilon, sums, dout=gradient.contiguous(), **gradients)
-        dweight, dbias = (native.total(each) for each in sums.values())
+        shapes, dout = {"dweight": weight.shape, "dbias": bias.shape}, gradient.contiguous()
+        sums = _run("turned_heads_backward", tensors, ctx.epsilon, shapes, dout=dout, **gradients)
         dfeatures, *others = gradients.values()
-        return dfeatures, dweight, dbias, *others, None
+        return dfeatures, sums["dweight"], sums["dbias"], *others, None
 
 
-def _run(function: str, arguments: Any, epsilon: float, sums: dict[str, Tensor], /, **tensors: Tensor) -> None:
-    """Run one pass over all rows, divided into ranges; `sums` hold the sums of each range, `[_PARTS, ...]`."""
+def _run(
+    function: str, arguments: Any, epsilon: float, sums: Mapping[str, Sequence[int]] | None = None, /, **tensors: Tensor
+) -> dict[str, Tensor]:
+    """Run a pass over all rows, and return its sums over them, which have these shapes."""
     tensors |= dict(zip(("features", "weight", "bias", "cosine", "sine", "scale"), arguments, strict=True))
-    rows, size = tensors["features"].numel() // len(tensors["weight"]), len(tensors["weight"])
-    sizes = {"heads": len(tensors["bias"]), "size": size, "pairs": tensors["cosine"].shape[-1], "epsilon": epsilon}
-    kernel = getattr(native.kernels(), function)
-    tasks = []
-    for part, range_ in enumerate(runtime.ranges(rows, _PARTS)):
-        own = {name: each[part] for name, each in sums.items()}
-        problem = native.problem(function, **sizes, **tensors, **own)
-        tasks.append(partial(kernel, ctypes.byref(problem), *range_))
-    runtime.run_all(tasks)
+    heads, size = tensors["bias"].shape
+    sizes = {"heads": heads, "size": size, "pairs": tensors["cosine"].shape[-1], "epsilon": epsilon}
+    rows = tensors["features"].numel() // size
+    return native.run_rows(function, rows, heads * size, sums, **sizes, **tensors)

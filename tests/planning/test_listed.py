@@ -93,6 +93,15 @@ def test_entries_name_a_study_or_a_task(write):
     assert {run.config.tags for run in added} == {("layers",)}
 
 
+def test_entries_restrict_a_study(write):
+    entry = '[[runs]]\nstudy = "state-tracking"\nseeds = 2\nwhere = { group = "A5" }\nmodels = ["gru", "deltanet"]\n'
+    specs = [run.spec for run, _ in runs_in(write(entry), CATALOG)]
+    assert [(spec.model, spec.seed) for spec in specs] == [
+        (model, seed) for seed in (0, 1) for model in ("deltanet", "deltanet", "gru")
+    ]
+    assert {spec.settings["group"] for spec in specs} == {"A5"}
+
+
 def test_shipped_list_is_valid_and_begins_with_xor():
     specs = [run.spec for run, _ in runs_in(SHIPPED, CATALOG)]
     assert len({spec.key for spec in specs}) == len(specs) == 96
@@ -173,6 +182,10 @@ def test_trials_without_a_value_are_refused(write):
         ),
         ("[[runs]]\nstudy = 'orthogonality'\nfigure = '1'", "entry 1: figure does not apply to a study: leave it out"),
         ("[[runs]]\ntask = 'adding'", "entry 1: a task needs models: add a list such as models = ['scornn', 'lstm']"),
+        (
+            "[[runs]]\nstudy = 'state-tracking'\nwhere = { group = 'A6' }",
+            "entry 1: no run has group=A6; runs have group A5, S3, Z60, none",
+        ),
         ("[[runs]]\nstudy = 'orthogonalty'", "entry 1: unknown study 'orthogonalty': did you mean orthogonality?"),
         ("[[runs]]\npaper = 'lem'\npreset = 'quick'", "entry 1: preset does not apply to a paper: leave it out"),
         ("[[runs]]\npaper = 'helfrich2018'\nfigur = '1'", "did you mean figure?"),

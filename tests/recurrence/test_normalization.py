@@ -10,7 +10,7 @@ from orthobench.recurrence import layer_norm
 
 @pytest.mark.usefixtures("restored_threads", "runs_in_c")
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("shape", [(1, 1), (3, 2, 1), (5, 17), (70, 3, 16), (4, 130)])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2, 1), (5, 17), (70, 3, 16), (4, 130), (1500, 3, 30)])
 def test_layer_norm_equals_torch(shape: tuple[int, ...], count: int) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(count)

@@ -76,10 +76,10 @@ def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str)
 
 def test_unknown_fields_are_refused() -> None:
     with pytest.raises(TypeError, match="head_norm_forward has no epsilom"):
-        native.problem("head_norm_forward", epsilom=0.1)
+        native.bind("head_norm_forward", epsilom=0.1)
 
 
 def test_structure_has_the_fields_of_its_parts() -> None:
-    problem = native.problem("gru_forward", steps=3, kind=1, reset_after=True)
+    problem = signatures.structure("gru")(steps=3, kind=1, reset_after=True)
     assert (problem.dense.steps, problem.activation.kind, problem.reset_after) == (3, 1, 1)
     assert {"steps", "kind", "reset_after"} <= signatures.fields("gru").keys()

@@ -23,6 +23,8 @@ _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than 
 _CACHED = 1 << 20  # bytes of a packed matrix that stays in a core's cache; a larger one is read once for all batch rows
 _FORWARD_ROWS, _BACKWARD_ROWS = 32, 25  # batch rows whose states of a few steps stay in a core's cache
 _FEW = 1 << 17  # weights, likewise
+_PART = 1 << 15  # numbers; with fewer in a part of the rows of a pass, starting the part costs more than it saves
+_MOST_PARTS = 8  # parts of the rows of a pass
 _NUMBERS = frozenset({int, float, bool, type(None)})  # the types of most arguments that are no tensor
 _SUMS = 1 << 20  # bytes of all groups' weight gradients; with more, a backward block has half the rows
 
@@ -183,35 +185,25 @@ def load(*flags: str) -> build.Library:
     return library
 
 
-def problem(function: str, /, **fields: Any) -> ctypes.Structure:
-    """Return the structure that a kernel takes, with these numbers and tensors; absent or None is 0 or NULL.
-
-    Raises:
-        TypeError: a field is unknown, or the kernel would read or write other memory than a tensor's.
-    """
-    structure, known = _problem_of(function)
-    return structure(**_passed(function, known, fields))
-
-
-@functools.cache
-def _problem_of(function: str) -> tuple[type[ctypes.Structure], dict[str, torch.dtype | None]]:
-    """Return the structure that a kernel takes, and the types of the tensors of its fields; None for a number."""
-    (struct,) = (each.struct for each in signatures.signature(function).parameters.values() if each.struct)
-    known = {name: value.dtype for name, value in signatures.fields(struct).items()}
-    return signatures.structure(struct), known
-
-
-def bind(function: str, **arguments: Any) -> Callable[..., Any]:
+def bind(function: str, /, **arguments: Any) -> Callable[..., Any]:
     """Return a kernel as a function of a range [first, last), and of the arguments that are missing here, by name.
+
+    Args:
+        function: its name in C. It takes the arguments as parameters after the range, or in a structure before it.
+        arguments: numbers and contiguous tensors; None is NULL, and so is what a structure is not given.
 
     Raises:
         TypeError: an argument is unknown, or the kernel would read or write other memory than a tensor's.
     """
-    known, names = _parameters_of(function)
+    structure, known = _interface_of(function)
     kernel, passed = getattr(kernels(), function), _passed(function, known, arguments)
+    names = [] if structure else [*known][2:]
+    shared = ctypes.byref(structure(**passed)) if structure else None
 
     def run(first: int, last: int, **own: Any) -> Any:
         values = passed | _passed(function, known, own) if own else passed
+        if structure:
+            return kernel(ctypes.byref(structure(**values)) if own else shared, first, last)
         return kernel(first, last, *[values[name] for name in names])
 
     run.arguments = arguments  # type: ignore[attr-defined]  # keeps them alive while their addresses are used
@@ -219,10 +211,41 @@ def bind(function: str, **arguments: Any) -> Callable[..., Any]:
 
 
 @functools.cache
-def _parameters_of(function: str) -> tuple[dict[str, torch.dtype | None], list[str]]:
-    """Return the types of the tensors of a function's parameters, and the names of those after first and last."""
-    known = {name: value.dtype for name, value in signatures.signature(function).parameters.items()}
-    return known, [*known][2:]
+def _interface_of(function: str) -> tuple[type[ctypes.Structure] | None, dict[str, torch.dtype | None]]:
+    """Return the structure that a kernel takes, or None, and the tensors' types of its fields or of all parameters.
+
+    The type of a number is None.
+    """
+    parameters = signatures.signature(function).parameters
+    struct = next((each.struct for each in parameters.values() if each.struct), None)
+    values = parameters if struct is None else signatures.fields(struct)
+    known = {name: value.dtype for name, value in values.items()}
+    return None if struct is None else signatures.structure(struct), known
+
+
+def run_rows(
+    function: str, rows: int, width: int, sums: Mapping[str, Sequence[int]] | None = None, /, **arguments: Any
+) -> dict[str, Tensor]:
+    """Run a pass over rows, split over the threads, and return its sums over all rows by name.
+
+    The rows are divided into parts with sums of their own, which depend only on the sizes.
+
+    Args:
+        function: its name in C, for `bind`.
+        rows: the number of rows.
+        width: the numbers in a row, which decide how many parts pay off.
+        sums: the shapes of the sums.
+        arguments: its other numbers and contiguous tensors.
+    """
+    parts = runtime.ranges(rows, min(_MOST_PARTS, max(1, rows * width // _PART)))
+    memory = {name: torch.zeros(len(parts), *shape, device="cpu") for name, shape in (sums or {}).items()}
+    kernel = bind(function, **arguments)
+    tasks = [
+        functools.partial(kernel, *part, **{name: each[index] for name, each in memory.items()})
+        for index, part in enumerate(parts)
+    ]
+    runtime.run_all(tasks)
+    return {name: each[0] if len(parts) == 1 else total(each) for name, each in memory.items()}
 
 
 def _passed(function: str, known: Mapping[str, torch.dtype | None], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,11 +305,11 @@ def run_parts(function: str, parts: Sequence[tuple[int, int]], /, **fields: Any)
     Raises:
         MemoryError: the kernel does not have enough memory.
     """
-    kernel, passed = getattr(kernels(), function), ctypes.byref(problem(function, **fields))
+    kernel = bind(function, **fields)
     times: Any = fields.get("weight_time")
 
     def run(first: int, last: int) -> None:
-        if kernel(passed, first, last):
+        if kernel(first, last):
             raise MemoryError(function)
 
     name = runtime.FORWARD if function.endswith("_forward") else runtime.BACKWARD
