@@ -128,35 +128,32 @@ class Mamba3(Model):
         coming = torch.cat((earlier[1:], torch.zeros_like(earlier[:1])))  # that of this input in the next step
         angles = (math.pi * turns.tanh()[..., None, :] * step[..., None]).cumsum(0)
         angles = (angles + angle.unflatten(-1, (heads, settings.angles))).remainder(2 * math.pi)
+        cosine, sine = angles.cos(), angles.sin()
+        key = turned_heads(keys, self.write_norm, self.write_bias, cosine, sine, _NORM_EPSILON)
         # The memory also has the part that the next step will write of this input, which the outputs do not read.
-        written = self.turned_keys(keys, angles, now + coming).flatten(-2)
+        written = (key * (now + coming)[..., None]).flatten(-2)
         before = last_key.unflatten(-1, (heads, size))[..., None] * last_value.unflatten(-1, (heads, 1, -1))
         memory = memory + (earlier[0][..., None, None] * before).flatten(1)
         if reads:
-            query = self.turned_queries(queries, angles)
+            query = self.turned_queries(queries, cosine, sine)
             weight = torch.cat((log_decay, query.flatten(-2), written), dim=-1)
             y, (memory,) = decaying_memory(value, weight, (memory,), trace, heads, size)
-            own = self.feedthrough - coming * (query * self.turned_keys(keys, angles)).sum(-1)
+            own = self.feedthrough - coming * (query * key).sum(-1)
         else:
             weight = torch.cat((log_decay, written), dim=-1)
             _, (memory,) = decaying_memory(value, weight, (memory,), trace, heads, size, reads=False)
             inputs = inputs[-1:]
             rows = slice(size, 2 * size)
-            query = self.turned_queries(project(inputs, self.selection_weight[rows]), angles[-1:])
+            query = self.turned_queries(project(inputs, self.selection_weight[rows]), cosine[-1:], sine[-1:])
             y, own = read_memory(query[0], memory)[None], self.feedthrough
         read = value if reads else project(inputs, self.input_weight)
         y = y + (own[..., None] * read.unflatten(-1, (heads, -1))).flatten(-2)
-        key = self.turned_keys(keys[-1:], angles[-1:])[0]
-        final = torch.cat((memory, angles[-1].flatten(1), key.flatten(1), value[-1]), dim=-1)
+        final = torch.cat((memory, angles[-1].flatten(1), key[-1].flatten(1), value[-1]), dim=-1)
         return project(y * silu(project(inputs, self.gate_weight)), self.mixing_weight), (final,)
 
-    def turned_keys(self, features: Tensor, angles: Tensor, scale: Tensor | None = None) -> Tensor:
-        """Return B `[T, B, heads, N]` from B' `[T, B, N]` and the angles, times `scale` `[T, B, heads]`."""
-        return turned_heads(features, self.write_norm, self.write_bias, angles, _NORM_EPSILON, scale)
-
-    def turned_queries(self, features: Tensor, angles: Tensor) -> Tensor:
-        """Return C `[T, B, heads, N]` from C' `[T, B, N]` and the angles `[T, B, heads, angles]`."""
-        return turned_heads(features, self.read_norm, self.read_bias, angles, _NORM_EPSILON)
+    def turned_queries(self, features: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        """Return C `[T, B, heads, N]` from C' `[T, B, N]` and the angles' cosines and sines `[T, B, heads, pairs]`."""
+        return turned_heads(features, self.read_norm, self.read_bias, cosine, sine, _NORM_EPSILON)
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         return outputs[-1] if self.signature.readout == "last" else outputs

@@ -20,46 +20,40 @@ from orthobench.recurrence.head_normalization import head_norm
 
 
 def turned_heads(
-    features: Tensor, weight: Tensor, bias: Tensor, angles: Tensor, epsilon: float, scale: Tensor | None = None
+    features: Tensor, weight: Tensor, bias: Tensor, cosine: Tensor, sine: Tensor, epsilon: float
 ) -> Tensor:
-    """Return features / sqrt(mean(features^2) + epsilon) o weight + bias, whose first pairs are turned by the angles.
+    """Return features / sqrt(mean(features^2) + epsilon) o weight + bias, whose first pairs are turned by angles.
 
     Args:
         features: `[T, B, N]`.
         weight: `[N]`.
         bias: `[heads, N]`.
-        angles: in radians, `[T, B, heads, pairs]`, for at most N / 2 pairs.
+        cosine, sine: of the angles, `[T, B, heads, pairs]`, for at most N / 2 pairs.
         epsilon: a number added to the mean of the squares.
-        scale: multiplies the result, `[T, B, heads]`; 1 by default.
 
     Returns:
         `[T, B, heads, N]`.
     """
-    cosine, sine = angles.cos(), angles.sin()
-    tensors = features, weight, bias, cosine, sine, angles.new_ones(angles.shape[:-1]) if scale is None else scale
+    tensors = features, weight, bias, cosine, sine
     fits = 2 * cosine.shape[-1] <= features.shape[-1]
-    if fits and native.serves("turned_heads", "T B n, n, h n, T B h p, T B h p, T B h", *tensors):
+    if fits and native.serves("turned_heads", "T B n, n, h n, T B h p, T B h p", *tensors):
         return in_c(*tensors, epsilon)
     return in_pytorch(*tensors, epsilon)
 
 
-def in_c(
-    features: Tensor, weight: Tensor, bias: Tensor, cosine: Tensor, sine: Tensor, scale: Tensor, epsilon: float
-) -> Tensor:
+def in_c(features: Tensor, weight: Tensor, bias: Tensor, cosine: Tensor, sine: Tensor, epsilon: float) -> Tensor:
     """Return the turned features by the C kernels, for float32 on the CPU."""
-    result: Tensor = _TurnedHeads.apply(features, weight, bias, cosine, sine, scale, epsilon)
+    result: Tensor = _TurnedHeads.apply(features, weight, bias, cosine, sine, epsilon)
     return result
 
 
-def in_pytorch(
-    features: Tensor, weight: Tensor, bias: Tensor, cosine: Tensor, sine: Tensor, scale: Tensor, epsilon: float
-) -> Tensor:
+def in_pytorch(features: Tensor, weight: Tensor, bias: Tensor, cosine: Tensor, sine: Tensor, epsilon: float) -> Tensor:
     """Return the turned features by torch's operations, which define them."""
     vectors = head_norm(features, weight, epsilon)[..., None, :] + bias
     turning, still = vectors.tensor_split((2 * cosine.shape[-1],), dim=-1)
     first, second = turning.unflatten(-1, (cosine.shape[-1], 2)).unbind(-1)
     pairs = torch.stack((cosine * first - sine * second, sine * first + cosine * second), dim=-1)
-    return torch.cat((pairs.flatten(-2), still), dim=-1) * scale[..., None]
+    return torch.cat((pairs.flatten(-2), still), dim=-1)
 
 
 class _TurnedHeads(Function):
@@ -75,8 +69,8 @@ class _TurnedHeads(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        features, weight, bias, cosine, sine, scale = tensors = ctx.saved_tensors
-        by_row = {"dfeatures": features, "dcosine": cosine, "dsine": sine, "dscale": scale}
+        features, weight, bias, cosine, sine = tensors = ctx.saved_tensors
+        by_row = {"dfeatures": features, "dcosine": cosine, "dsine": sine}
         gradients = {name: runtime.take(*each.shape) for name, each in by_row.items()}
         shapes, dout = {"dweight": weight.shape, "dbias": bias.shape}, gradient.contiguous()
         sums = _run("turned_heads_backward", tensors, ctx.epsilon, shapes, dout=dout, **gradients)
@@ -88,7 +82,7 @@ def _run(
     function: str, arguments: Any, epsilon: float, sums: Mapping[str, Sequence[int]] | None = None, /, **tensors: Tensor
 ) -> dict[str, Tensor]:
     """Run a pass over all rows, and return its sums over them, which have these shapes."""
-    tensors |= dict(zip(("features", "weight", "bias", "cosine", "sine", "scale"), arguments, strict=True))
+    tensors |= dict(zip(("features", "weight", "bias", "cosine", "sine"), arguments, strict=True))
     heads, size = tensors["bias"].shape
     sizes = {"heads": heads, "size": size, "pairs": tensors["cosine"].shape[-1], "epsilon": epsilon}
     rows = tensors["features"].numel() // size

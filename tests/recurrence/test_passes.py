@@ -73,8 +73,9 @@ WRONG: dict[str, Callable[[], Tensor]] = {
     "head_norm, gate": lambda: head_norm(normal(4, 2, 6), normal(3), 1e-5, normal(4, 2, 5)),
     "head_norm, gate's rows": lambda: head_norm(normal(4, 2, 6), normal(3), 1e-5, Projection(u, normal(5, 3))),
     "head_norm, gate's columns": lambda: head_norm(normal(4, 2, 6), normal(3), 1e-5, Projection(u, normal(6, 2))),
-    "turned_heads, heads": lambda: turned_heads(u, normal(3), normal(2, 3), normal(4, 2, 5, 1), 0.1),
-    "turned_heads, pairs": lambda: turned_heads(u, normal(3), normal(2, 3), normal(4, 2, 2, 2), 0.1),
+    "turned_heads, heads": lambda: turned_heads(u, normal(3), normal(2, 3), *2 * [normal(4, 2, 5, 1)], 0.1),
+    "turned_heads, pairs": lambda: turned_heads(u, normal(3), normal(2, 3), *2 * [normal(4, 2, 2, 2)], 0.1),
+    "turned_heads, sine": lambda: turned_heads(u, normal(3), normal(2, 3), normal(4, 2, 2, 1), normal(4, 2, 5, 1), 0.1),
     "gated_scan, skip": lambda: scan(normal(4), Projection(u, normal(5, 3))),
     "gated_scan, gate's rows": lambda: scan(normal(5), Projection(u, normal(6, 3))),
     "gated_scan, gate's columns": lambda: scan(normal(5), Projection(u, normal(5, 2))),
@@ -159,11 +160,9 @@ PASSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], list[tuple
         [(4, 2, 6), (3,), (4, 2, 2), (6, 2)],
     ),
     "turned_heads": (
-        lambda x, weight, bias, angles, scale: turned_heads(x, weight, bias, angles, 0.1, scale),
-        lambda x, weight, bias, angles, scale: rotation.in_pytorch(
-            x, weight, bias, angles.cos(), angles.sin(), scale, 0.1
-        ),
-        [(4, 2, 7), (7,), (3, 7), (4, 2, 3, 2), (4, 2, 3)],
+        lambda *tensors: turned_heads(*tensors, 0.1),
+        lambda *tensors: rotation.in_pytorch(*tensors, 0.1),
+        [(4, 2, 7), (7,), (3, 7), (4, 2, 3, 2), (4, 2, 3, 2)],
     ),
     "gated_scan": (
         lambda skip, u, U, c: scan(skip, Projection(u, U, c)),

@@ -130,7 +130,7 @@ def _turned_heads_agree() -> bool:
     """Return whether turned heads agree, with all pairs of whole vectors and some pairs of a remainder."""
     for size, pairs in ((32, 16), (21, 9)):
         heads = STEPS, BATCH, 2
-        shapes = (STEPS, BATCH, size), (size,), (2, size), (*heads, pairs), (*heads, pairs), heads
+        shapes = (STEPS, BATCH, size), (size,), (2, size), (*heads, pairs), (*heads, pairs)
         tensors = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
         kernel, definition = (functools.partial(each, epsilon=0.1) for each in (rotation.in_c, rotation.in_pytorch))
         if not agrees(_single(kernel), _single(definition), tensors):

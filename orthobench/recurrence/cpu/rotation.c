@@ -1,5 +1,5 @@
-/* The normalisation of features that heads share, then for each head a bias, a rotation of the first pairs of features,
- * and a scale. In float32, with the gradients.
+/* The normalisation of features that heads share, then for each head a bias and a rotation of the first pairs of
+ * features. In float32, with the gradients.
  *
  * A row is a step of a row of the batch; each range of rows belongs to one thread. A vector has whole pairs. */
 #include "vectors.h"
@@ -11,12 +11,10 @@ struct turned_heads {
     const float *weight;        /* of the normalisation [size] */
     const float *bias;          /* [heads, size] */
     const float *cosine, *sine; /* of the angles [rows, heads, pairs] */
-    const float *scale;         /* [rows, heads] */
     float *out;                 /* [rows, heads, size] */
     const float *dout;          /* as out */
     float *dfeatures;           /* as features */
     float *dcosine, *dsine;     /* as cosine */
-    float *dscale;              /* as scale */
     float *dweight;             /* as weight: the sum of this range, zeroed */
     float *dbias;               /* as bias, likewise */
 };
@@ -61,10 +59,10 @@ int turned_heads_forward(const struct turned_heads *p, int64_t first, int64_t la
             for (int64_t c = 0; c < p->size; c += VL) {
                 const int count = lanes(p->size - c), pairs = pairs_at(p, c);
                 const int64_t at = row * p->heads + head, angle = at * p->pairs + c / 2;
-                const vf normal = load(features + c, count) * unit, scale = splat(p->scale[at]);
+                const vf normal = load(features + c, count) * unit;
                 const vf x = normal * load(p->weight + c, count) + load(p->bias + head * p->size + c, count);
                 const vf cosine = spread(p->cosine + angle, pairs, 1), sine = spread(p->sine + angle, pairs, 0);
-                store(p->out + at * p->size + c, scale * (x * cosine + swap_pairs(x) * (sine * signs())), count);
+                store(p->out + at * p->size + c, x * cosine + swap_pairs(x) * (sine * signs()), count);
             }
     }
     restore_denormals(denormals);
@@ -79,7 +77,6 @@ int turned_heads_backward(const struct turned_heads *p, int64_t first, int64_t l
         float *const to = p->dfeatures + row * p->size;
         const vf unit = unit_scale(features, p->size, p->epsilon);
         vf along = {0};
-        for (int64_t head = 0; head < p->heads; head++) p->dscale[row * p->heads + head] = 0;
         for (int64_t c = 0; c < p->size; c += VL) {
             const int count = lanes(p->size - c), pairs = pairs_at(p, c);
             const vf normal = load(features + c, count) * unit, weight = load(p->weight + c, count);
@@ -89,10 +86,7 @@ int turned_heads_backward(const struct turned_heads *p, int64_t first, int64_t l
                 float *const dbias = p->dbias + head * p->size + c;
                 const vf x = normal * weight + load(p->bias + head * p->size + c, count);
                 const vf cosine = spread(p->cosine + angle, pairs, 1), sine = spread(p->sine + angle, pairs, 0);
-                const vf turned = x * cosine + swap_pairs(x) * (sine * signs());
-                vf d = load(p->dout + at * p->size + c, count);
-                p->dscale[at] += sum_of(d * turned);
-                d *= splat(p->scale[at]);
+                const vf d = load(p->dout + at * p->size + c, count);
                 const vf dx = d * cosine + swap_pairs(d * (sine * signs()));
                 if (pairs) {
                     store(p->dcosine + angle, joined(d * x), pairs);
