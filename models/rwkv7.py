@@ -11,8 +11,9 @@ S. As a is in (0, 1) and w above 0.545, the eigenvalues of a step are real and i
 
 The layer and its initial values follow the first layer of flash-linear-attention (`fla/layers/rwkv7.py`). The maps of
 r and v start orthogonal, that of k a tenth of that. The first maps of z, a and g start at 0, and the second ones
-orthogonal times 0.1. The library starts W_o at 0, which fits a block with a skip connection (`mixing_start=zeros`). Its
-deeper layers also mix v with that of the first layer, which a cell here cannot read.
+orthogonal times 0.1. The library starts W_o at 0, which fits a block with a skip connection (`mixing_start=zeros`), and
+the norm's weight at (layer / layers)^0.7, which is 1 for a single layer. Its deeper layers also mix v with that of the
+first layer, which a cell here cannot read.
 
 hidden_size n is the number of heads times the size of a value. The library has n / 64 heads, and here there are 4. The
 state holds the memories, followed by what the next step reads of the last input.
@@ -26,7 +27,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import group_norm
+from torch.nn.functional import layer_norm
 
 from orthobench.matrices.initial import as_parameter, torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, Signature, State
@@ -182,10 +183,9 @@ class RWKV7(Model):
         rates = project(x[..., -self.settings.low :], self.rate_weight, self.rate_bias).sigmoid()
         written = written_keys(key, rates, self.key_rate)
         size = (query * written * self.bonus).unflatten(-1, (heads, -1)).sum(-1, keepdim=True)
-        normed = group_norm(
-            y.flatten(0, 1), heads, self.norm_weight, self.norm_bias, _NORM_EPSILON * self.settings.head_size
-        ).view_as(y)
-        h = normed + (size * value.unflatten(-1, (heads, -1))).flatten(-2)
+        by_head = y.unflatten(-1, (heads, -1))  # torch's group_norm refuses a single value of one feature
+        normed = layer_norm(by_head, by_head.shape[-1:], eps=_NORM_EPSILON * self.settings.head_size).flatten(-2)
+        h = normed * self.norm_weight + self.norm_bias + (size * value.unflatten(-1, (heads, -1))).flatten(-2)
         return project(h * project(gate_inputs.sigmoid(), self.gate_weight), self.mixing_weight)
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:

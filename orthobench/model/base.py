@@ -61,7 +61,7 @@ class ModelSettings(Settings):
     decay_exempt: Literal["embedding", "vectors"] | None = Field(
         None,
         description="adamw: parameters without weight decay; embedding: input embedding; vectors: the embedding and "
-        "all vectors, such as biases, norms and initial states; none: all decay",
+        "all parameters that are stored as vectors, such as biases, norms and initial states; none: all decay",
         json_schema_extra={"neutral": None},
     )
     output_bias: OutputBias = Field(

@@ -13,106 +13,64 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from orthobench.recurrence.call import (
-    IDENTITY,
-    LEAKY_RELU,
-    MODRELU,
-    RELU,
-    TANH,
-    Activation,
-    Convolution,
-    GradientTrace,
-    Kind,
-    Multiply,
-    Projection,
-    State,
-)
+from orthobench.recurrence.call import IDENTITY as IDENTITY
+from orthobench.recurrence.call import LEAKY_RELU as LEAKY_RELU
+from orthobench.recurrence.call import MODRELU as MODRELU
+from orthobench.recurrence.call import RELU as RELU
+from orthobench.recurrence.call import TANH as TANH
+from orthobench.recurrence.call import Activation as Activation
+from orthobench.recurrence.call import Convolution as Convolution
+from orthobench.recurrence.call import GradientTrace as GradientTrace
+from orthobench.recurrence.call import Kind as Kind
+from orthobench.recurrence.call import Multiply as Multiply
+from orthobench.recurrence.call import Projection as Projection
+from orthobench.recurrence.call import State as State
 from orthobench.recurrence.cpu import native
-from orthobench.recurrence.projection import Read, project, reading, unread
-from orthobench.recurrence.runtime import BACKENDS, BackendError, last_used, set_backend, use_backend
+from orthobench.recurrence.projection import Read as Read
+from orthobench.recurrence.projection import project as project
+from orthobench.recurrence.projection import reading as reading
+from orthobench.recurrence.projection import unread as unread
+from orthobench.recurrence.runtime import BACKENDS as BACKENDS
+from orthobench.recurrence.runtime import BackendError as BackendError
+from orthobench.recurrence.runtime import last_used as last_used
+from orthobench.recurrence.runtime import set_backend as set_backend
+from orthobench.recurrence.runtime import use_backend as use_backend
 
 if TYPE_CHECKING:
-    from orthobench.recurrence.convolution import short_convolution
-    from orthobench.recurrence.entropy import cross_entropy
-    from orthobench.recurrence.head_normalization import head_norm
-    from orthobench.recurrence.normalization import layer_norm
-    from orthobench.recurrence.operation import resolved
-    from orthobench.recurrence.ops.cornn import cornn
-    from orthobench.recurrence.ops.delta import delta_rule, read_memory, unit
-    from orthobench.recurrence.ops.diagonal import diagonal_recurrence
-    from orthobench.recurrence.ops.gru import gru
-    from orthobench.recurrence.ops.independent import independent_recurrence
-    from orthobench.recurrence.ops.lem import lem
-    from orthobench.recurrence.ops.lstm import lstm
-    from orthobench.recurrence.ops.memories import decaying_memory, rwkv7, written_keys
-    from orthobench.recurrence.ops.minimal import min_gru, min_lstm
-    from orthobench.recurrence.ops.mlstm import mlstm, read_memories
-    from orthobench.recurrence.ops.one_hot import distinct_inputs, one_hot_recurrence
-    from orthobench.recurrence.ops.oscillators import oscillators
-    from orthobench.recurrence.ops.plain import gated_recurrence, lipschitz, recurrence
-    from orthobench.recurrence.ops.selective import selective_scan
-    from orthobench.recurrence.ops.selective.gate import gated_scan
-    from orthobench.recurrence.ops.slstm import slstm, spread_heads
-    from orthobench.recurrence.pointwise import gated_sum, skip_gelu
-    from orthobench.recurrence.rotation import turned_heads
-
-__all__ = [
-    "BACKENDS",
-    "IDENTITY",
-    "LEAKY_RELU",
-    "MODRELU",
-    "RELU",
-    "TANH",
-    "Activation",
-    "BackendError",
-    "Convolution",
-    "GradientTrace",
-    "Kind",
-    "Multiply",
-    "Projection",
-    "Read",
-    "State",
-    "cornn",
-    "cross_entropy",
-    "decaying_memory",
-    "delta_rule",
-    "diagonal_recurrence",
-    "distinct_inputs",
-    "gated_recurrence",
-    "gated_scan",
-    "gated_sum",
-    "gru",
-    "head_norm",
-    "independent_recurrence",
-    "last_used",
-    "layer_norm",
-    "lem",
-    "lipschitz",
-    "lstm",
-    "min_gru",
-    "min_lstm",
-    "mlstm",
-    "one_hot_recurrence",
-    "oscillators",
-    "project",
-    "read_memories",
-    "read_memory",
-    "reading",
-    "recurrence",
-    "resolved",
-    "rwkv7",
-    "selective_scan",
-    "set_backend",
-    "short_convolution",
-    "skip_gelu",
-    "slstm",
-    "spread_heads",
-    "turned_heads",
-    "unit",
-    "unread",
-    "use_backend",
-    "written_keys",
-]
+    from orthobench.recurrence.convolution import short_convolution as short_convolution
+    from orthobench.recurrence.entropy import cross_entropy as cross_entropy
+    from orthobench.recurrence.head_normalization import head_norm as head_norm
+    from orthobench.recurrence.normalization import layer_norm as layer_norm
+    from orthobench.recurrence.operation import resolved as resolved
+    from orthobench.recurrence.ops.cornn import cornn as cornn
+    from orthobench.recurrence.ops.delta import delta_rule as delta_rule
+    from orthobench.recurrence.ops.delta import read_memory as read_memory
+    from orthobench.recurrence.ops.delta import unit as unit
+    from orthobench.recurrence.ops.diagonal import diagonal_recurrence as diagonal_recurrence
+    from orthobench.recurrence.ops.gru import gru as gru
+    from orthobench.recurrence.ops.independent import independent_recurrence as independent_recurrence
+    from orthobench.recurrence.ops.lem import lem as lem
+    from orthobench.recurrence.ops.lstm import lstm as lstm
+    from orthobench.recurrence.ops.memories import decaying_memory as decaying_memory
+    from orthobench.recurrence.ops.memories import rwkv7 as rwkv7
+    from orthobench.recurrence.ops.memories import written_keys as written_keys
+    from orthobench.recurrence.ops.minimal import min_gru as min_gru
+    from orthobench.recurrence.ops.minimal import min_lstm as min_lstm
+    from orthobench.recurrence.ops.mlstm import mlstm as mlstm
+    from orthobench.recurrence.ops.mlstm import read_memories as read_memories
+    from orthobench.recurrence.ops.one_hot import distinct_inputs as distinct_inputs
+    from orthobench.recurrence.ops.one_hot import one_hot_recurrence as one_hot_recurrence
+    from orthobench.recurrence.ops.oscillators import oscillators as oscillators
+    from orthobench.recurrence.ops.plain import gated_recurrence as gated_recurrence
+    from orthobench.recurrence.ops.plain import lipschitz as lipschitz
+    from orthobench.recurrence.ops.plain import recurrence as recurrence
+    from orthobench.recurrence.ops.selective import selective_scan as selective_scan
+    from orthobench.recurrence.ops.selective.gate import gated_scan as gated_scan
+    from orthobench.recurrence.ops.slstm import slstm as slstm
+    from orthobench.recurrence.ops.slstm import spread_heads as spread_heads
+    from orthobench.recurrence.pointwise import gated_sum as gated_sum
+    from orthobench.recurrence.pointwise import skip_gelu as skip_gelu
+    from orthobench.recurrence.rotation import turned_heads as turned_heads
 
 MODULES = {
     "convolution": ("short_convolution",),
@@ -141,7 +99,7 @@ MODULES = {
 }
 """The names that are imported on first use, because a model needs few of them, by the module that defines them."""
 
-if not TYPE_CHECKING:  # a type checker reports names that do not exist
+if not TYPE_CHECKING:  # a type checker reads the imports above, and reports names that do not exist
 
     def __getattr__(name: str) -> Any:
         for module, names in MODULES.items():

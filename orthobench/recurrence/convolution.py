@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
 from orthobench.recurrence import runtime
@@ -84,7 +83,7 @@ class _Convolution(Function):
         return y
 
     @staticmethod
-    @once_differentiable
+    @runtime.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Any:
         inputs, weight, before, bias = ctx.saved_tensors
         taps, (_, batch, width) = len(weight), inputs.shape

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from orthobench.recurrence import runtime
 from orthobench.recurrence.cpu import native
@@ -49,7 +48,7 @@ class _CrossEntropy(Function):
         return logits.new_tensor(mean(logits.contiguous(), targets.contiguous(), gradient))
 
     @staticmethod
-    @once_differentiable
+    @runtime.once_differentiable
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None]:
         (gradient,) = ctx.saved_tensors
         return (gradient if factor == 1 else factor * gradient), None

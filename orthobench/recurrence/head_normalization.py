@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
 from orthobench.recurrence import runtime
@@ -81,7 +80,7 @@ class _HeadNorm(Function):
         return h
 
     @staticmethod
-    @once_differentiable
+    @runtime.once_differentiable
     def backward(ctx: Any, dh: Tensor) -> Any:
         y, weight, gate, by_input = ctx.saved_tensors
         dy = runtime.take(*y.shape)

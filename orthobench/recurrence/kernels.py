@@ -15,8 +15,8 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
+from orthobench.recurrence import runtime
 from orthobench.recurrence.call import Call, Convolution, Declaration, Projection, Result, State
 
 
@@ -262,7 +262,7 @@ class _KernelFunction(Function):
         return states[0], *_final(kernel, states, saved), *y
 
     @staticmethod
-    @once_differentiable
+    @runtime.once_differentiable
     def backward(ctx: Any, gradient: Tensor | None, *others: Tensor | None) -> Any:
         """Return the gradients; None stays None, because writing zeros of the size of all states would be slow."""
         weight, *saved = ctx.saved_tensors

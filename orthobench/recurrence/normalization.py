@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from orthobench.recurrence import runtime
 from orthobench.recurrence.cpu import native
@@ -45,7 +44,7 @@ class _LayerNorm(Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @runtime.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         inputs, weight, scales = ctx.saved_tensors
         return gradients(inputs, weight, scales, gradient.contiguous())

@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu
 
 from orthobench.recurrence import runtime
@@ -61,7 +60,7 @@ class _SkipGelu(Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @runtime.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, skip, v = ctx.saved_tensors
         dx, dv = runtime.take(*x.shape), runtime.take(*x.shape)
@@ -79,7 +78,7 @@ class _GatedSum(Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @runtime.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         (values,) = ctx.saved_tensors
         dvalues, gradient = runtime.take(*values.shape), gradient.contiguous()

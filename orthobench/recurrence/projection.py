@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from orthobench.recurrence import kernels, runtime
 from orthobench.recurrence.cpu import native
@@ -58,7 +57,7 @@ class _Project(Function):
         return native.linear(inputs.contiguous(), native.pack(weight.contiguous()), bias, x)
 
     @staticmethod
-    @once_differentiable
+    @runtime.once_differentiable
     def backward(ctx: Any, dx: Tensor) -> Any:
         with runtime.part(ctx.part):
             return (*_Project._gradients(ctx, dx), None)
@@ -100,7 +99,7 @@ class _AddToFirst(Function):
         return x
 
     @staticmethod
-    @once_differentiable
+    @runtime.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         return gradient, gradient[0]
 

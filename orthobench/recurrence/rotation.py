@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from orthobench.recurrence import runtime
 from orthobench.recurrence.cpu import native
@@ -67,7 +66,7 @@ class _TurnedHeads(Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @runtime.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         features, weight, bias, cosine, sine = tensors = ctx.saved_tensors
         by_row = {"dfeatures": features, "dcosine": cosine, "dsine": sine}

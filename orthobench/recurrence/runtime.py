@@ -9,6 +9,7 @@ The seconds of the parts of a training step are measured inside `record_times`, 
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import threading
@@ -24,6 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 AUTO = "auto"
 REFERENCE = "reference"
@@ -134,6 +136,43 @@ def forget_used() -> None:
     """Empty the records of `last_used` and `last_self_tests`."""
     _record.used.clear()
     _record.self_tests.clear()
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a hand-written backward pass that records no graph, and whose results cannot be differentiated.
+
+    Torch's decorator of this name refuses only if an incoming gradient needs a gradient itself. But the results depend
+    on the saved tensors too, so a second derivative of, for example, a sum of outputs would silently be 0.
+    """
+
+    @functools.wraps(backward)
+    def run(ctx: Any, *gradients: Tensor | None) -> Any:
+        with torch.no_grad():
+            results = backward(ctx, *gradients)
+        if not torch.is_grad_enabled():  # no graph of the gradients is wanted
+            return results
+        several = results if isinstance(results, tuple) else (results,)
+        tensors = iter(
+            _Refusal.apply(
+                torch.empty(0, device="cpu", requires_grad=True), *(each for each in several if each is not None)
+            )
+        )
+        tied = tuple(None if each is None else next(tensors) for each in several)
+        return tied if isinstance(results, tuple) else tied[0]
+
+    return run
+
+
+class _Refusal(Function):
+    """The identity, which raises an error when it is differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        raise RuntimeError("the kernels have first derivatives only: use `use_backend('reference')` for further ones")
 
 
 def _checked(name: str) -> str:

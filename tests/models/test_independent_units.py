@@ -36,6 +36,21 @@ def test_min_lstm_matches_a_literal_transcription(candidate):
     np.testing.assert_allclose(outputs, expected_outputs(x, step, 7, p), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("gates", [(-75.0, -300.0), (-79.9, -300.0), (-41.0, -130.0), (-30.0, -39.0), (-300.0, -75.0)])
+def test_min_lstm_compares_gates_that_are_far_below_zero(gates):
+    model = make("min_lstm", inputs=1, hidden_size=1)
+    with torch.no_grad():
+        model.input_weight.zero_()
+        model.bias.copy_(torch.tensor([*gates, 0.0]))
+    states, _ = model.states(torch.zeros(1000, 1, 1), (torch.full((1, 1), 10.0),), None)
+    keep = 1 / (1 + np.exp(gates[1] - gates[0]))
+    expected, value = [], 10.0
+    for _ in range(1000):
+        value = keep * value + (1 - keep) * 0.5
+        expected.append(value)
+    np.testing.assert_allclose(states.detach().flatten(), expected, rtol=2e-5)
+
+
 @pytest.mark.parametrize("name", ["min_gru", "min_lstm"])
 def test_positive_candidate_matches_the_logarithmic_form(name):
     """The paper's second form: h_t = exp(log-sum-exp over s of log b_s + sum of log a between s and t)."""

@@ -115,6 +115,14 @@ def test_two_parts_equal_the_whole_sequence(cut: int) -> None:
         torch.testing.assert_close(end, final)
 
 
+@pytest.mark.parametrize("readout", ["all", "last"])
+def test_one_row_with_heads_of_one_feature_is_accepted(readout: str) -> None:
+    model = randomised(readout, heads=12)
+    x = torch.randn(1 if readout == "all" else 3, 1, 3, generator=torch.Generator().manual_seed(2)).double()
+    expected = transcribed(model, x)
+    torch.testing.assert_close(model(x)[0], expected if readout == "all" else expected[-1])
+
+
 def test_eigenvalues_of_a_step_stay_in_the_stated_range() -> None:
     """Real and in (-0.455, 1), also where decays and rates saturate."""
     generator = torch.Generator().manual_seed(4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -445,12 +446,15 @@ def test_states_survive_later_calls() -> None:
     assert torch.equal(gradient, torch.autograd.grad(first.sum(), x)[0])
 
 
-def test_double_backward_is_refused() -> None:
+@pytest.mark.parametrize("loss", [Tensor.sum, lambda states: states.square().sum()])
+def test_double_backward_is_refused(loss: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(3, 2, 4, requires_grad=True)
     states, _ = on_cpu(recurrence, x, torch.eye(4), (torch.zeros(2, 4),))
-    (gradient,) = torch.autograd.grad(states.square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
+    (gradient,) = torch.autograd.grad(loss(states), x, create_graph=True)
+    expected = torch.autograd.grad(loss(on_cpu(recurrence, x, torch.eye(4), (torch.zeros(2, 4),))[0]), x)[0]
+    assert torch.equal(gradient, expected)
+    with pytest.raises(RuntimeError, match="first derivatives only"):
+        gradient.square().sum().backward()
 
 
 def test_changed_state_is_detected() -> None:

@@ -77,7 +77,7 @@ def test_orthogonal_recurrence_keeps_its_norm(n: int) -> None:
 
 
 def test_model_of_the_tensor_core_rounds_towards_zero() -> None:
-    """One more than 2^24 is no float32; two products whose sum it is lose the one."""
+    """One more than 2^24 is not a float32; two products whose sum it is lose the one."""
     a, b = np.array([[4096.0, 1.0]], np.float32), np.array([[4096.0], [1.0]], np.float32)
     assert tensor_core(a, b, np.zeros((1, 1), np.float32)) == 2.0**24
     assert tensor_core(-a, b, np.full((1, 1), 2.0, np.float32)) == 1 - 2.0**24

@@ -203,6 +203,17 @@ def test_any_strides_of_any_argument_are_accepted(name: str, layout: Callable[[T
             torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", PASSES)
+def test_second_derivatives_of_a_sum_are_refused(name: str) -> None:
+    function, _, shapes = PASSES[name]
+    leaves = [normal(*shape).requires_grad_() for shape in shapes]
+    plain = torch.autograd.grad(function(*leaves).sum(), leaves, allow_unused=True)
+    gradients = torch.autograd.grad(function(*leaves).sum(), leaves, create_graph=True, allow_unused=True)
+    assert all(mine is other or torch.equal(mine, other) for mine, other in zip(gradients, plain, strict=True))
+    with pytest.raises(RuntimeError, match="first derivatives only"):
+        sum(each.square().sum() for each in gradients if each is not None).backward()
+
+
 @pytest.mark.parametrize("tensor", [normal(3).double(), normal(3, 2)[:, 0], torch.arange(3), normal(3).to("meta")])
 def test_kernel_reads_only_its_own_memory(tensor: Tensor) -> None:
     with pytest.raises(TypeError, match=r"takes contiguous torch.float32 on the CPU, not"):

@@ -26,7 +26,7 @@ Run = Callable[[Call], Result]
 def results_of(
     run: Run, dtype: torch.dtype, sizes: dict[str, Any], inputs: int, taps: int, has_bias: bool, maps: bool
 ) -> dict[str, Tensor]:
-    """Outputs, final state, norms, and the gradients by everything that is no input of a projection."""
+    """Outputs, final state, norms, and the gradients by everything that is not an input of a projection."""
     steps, batch, width, size, rank = (sizes[name] for name in ("steps", "batch", "width", "size", "rank"))
     numbers = rank + 2 * size
     generator = torch.Generator().manual_seed(sizes["seed"])

@@ -18,12 +18,12 @@ INLINE unit gates_of(const int gates, const int positive, const float *x, const 
         u.keep = sigmoid(-first);
         u.by_first = splat(-1.0f), u.by_second = (vf){0};
     } else {
-        /* 1 / sigmoid of f and i. `exponential` holds them at e^88, so that far below 0 both are multiplied by the
-         * larger sigmoid, e^larger. Of two negative infinities NaN comes out, as in the definition. */
+        /* 1 / sigmoid of f and i. `exponential` holds them at e^88, so below -40, where sigmoid(x) is e^x, both are
+         * multiplied by the larger sigmoid. Of two negative infinities NaN comes out, as in the definition. */
         const vf second = load(x + width, count) + load(bias + width, count);
         const vf larger = select_lanes(first > second, first, second);
-        const vf shift = select_lanes(larger < -80.0f, larger, splat(0.0f));
-        const vf one = select_lanes(larger < -80.0f, splat(0.0f), splat(1.0f));
+        const vf shift = select_lanes(larger < -40.0f, larger, splat(0.0f));
+        const vf one = select_lanes(larger < -40.0f, splat(0.0f), splat(1.0f));
         const vf f = one + exponential(shift - first), i = one + exponential(shift - second);
         u.keep = 1.0f / (1.0f + f / i);
         u.by_first = 1.0f - one / f, u.by_second = one / i - 1.0f;
