@@ -116,7 +116,8 @@ class ENRNN(PlainRNN):
 
     def blocks(self) -> tuple[Tensor, Tensor]:
         """Return W_L `[q, q]` and W_S `[s, s]`."""
-        short = self.short_weight / (self.radius() + self.epsilon) if self.normalised else self.short_weight
+        is_normalised = not self.normalised.is_meta and self.normalised  # on the device meta there are only shapes
+        short = self.short_weight / (self.radius() + self.epsilon) if is_normalised else self.short_weight
         return scaled_cayley(self.skew_entries, self.signs), short
 
     def weight(self) -> Tensor:

@@ -80,8 +80,14 @@ def constrain(
 
 
 def rebase(module: nn.Module, name: str) -> None:
-    """Move the base of a weight with the constraint "dtriv" to where the weight is, as DTRIV does after some steps."""
-    parametrizations: Any = module.parametrizations
+    """Move the base of a weight with the constraint "dtriv" to where the weight is, as DTRIV does after some steps.
+
+    Raises:
+        UsageError: the weight does not have this constraint.
+    """
+    parametrizations: Any = getattr(module, "parametrizations", {})
+    if not parametrize.is_parametrized(module, name) or not isinstance(parametrizations[name][0], _Trivialisation):
+        raise UsageError(f"{name} has no base to move: constrain a weight with constraint='dtriv' first")
     weight: Tensor = getattr(module, name)
     parametrizations[name].right_inverse(weight.detach())
 

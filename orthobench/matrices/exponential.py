@@ -118,7 +118,9 @@ def exponential(upper: Tensor, n: int, on_device: bool | None = None) -> Tensor:
     Args:
         upper: the entries.
         n: the rows of A.
-        on_device: choose the number of squarings on the device without waiting for it; None: only on CUDA, and on the
-            device meta, which has no numbers.
+        on_device: choose the number of squarings on the device without waiting for it; None: only on CUDA, on the
+            device meta, which has no numbers, and in programs of `torch.compile`, which cannot depend on numbers.
     """
-    return applied(_Exponential, _plain, upper, n, upper.is_cuda or upper.is_meta if on_device is None else on_device)
+    if on_device is None:
+        on_device = upper.is_cuda or upper.is_meta or torch.compiler.is_compiling()
+    return applied(_Exponential, _plain, upper, n, on_device)

@@ -36,19 +36,20 @@ from torch import Tensor
 
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.projection import product
-from orthobench.recurrence.runtime import in_torch, is_transformed, outside_autocast
+from orthobench.recurrence.runtime import in_torch, is_traced, is_transformed, outside_autocast
 
 Plain = Callable[..., Tensor]
 """A map in plain operations, of the tensors that an autograd function saves first, and of its `ctx.options`."""
 
 
 def applied(function: type[torch.autograd.Function], plain: Plain, *inputs: Any) -> Tensor:
-    """Return the function's value at these inputs, by the plain map under the transforms of `torch.func`.
+    """Return the function's value at these inputs, by the plain map under `torch.func`'s transforms and in a trace.
 
     The matrix has the type of the first input, under autocast too.
     """
     with outside_autocast(inputs[0].device):
-        result: Tensor = plain(*inputs) if is_transformed() else function.apply(*inputs)
+        is_plain = is_transformed() or is_traced()
+        result: Tensor = plain(*inputs) if is_plain else function.apply(*inputs)
     return result
 
 
@@ -97,6 +98,7 @@ def index_table(
 
         @wraps(make)
         def tensor(*sizes: int, device: torch.device) -> Tensor:
+            sizes = tuple(map(int, sizes))  # `torch.jit.trace` makes tensors of sizes
             return table(*sizes, device=device) if torch.compiler.is_exporting() else cached(*sizes, device=device)
 
         return tensor

@@ -42,11 +42,15 @@ if hasattr(os, "register_at_fork"):  # threads do not survive a fork
     os.register_at_fork(after_in_child=_threads.clear)
 
 
-def register(cell: nn.Module) -> int:
-    """Return a new number, by which operations find the cell while it exists."""
+def register(cell: nn.Module) -> Tensor:
+    """Return a new number, by which operations find the cell while it exists.
+
+    It is a tensor, because a compiled program is for a single value of an integer, but for all values of a tensor. All
+    layers with the same sizes can therefore share a program.
+    """
     number = next(_numbers)
     _cells[number] = cell
-    return number
+    return torch.tensor(number, dtype=torch.int64, device="cpu")
 
 
 @torch.library.custom_op("orthobench::run_cell", mutates_args=())
@@ -55,13 +59,15 @@ def _operation(
     state: Sequence[Tensor],
     parameters: Sequence[Tensor],
     batch_sizes: Tensor | None,
-    cell: int,
+    cell: Tensor,
     reverse: bool,
     in_training: bool,
     features: int,
 ) -> list[Tensor]:
+    is_inference = torch.is_inference_mode_enabled()  # of this thread alone
+
     def work() -> list[Tensor]:
-        with torch.set_grad_enabled(in_training):
+        with torch.inference_mode(is_inference), torch.set_grad_enabled(in_training):
             inputs, outputs = _recorded(x, state, parameters, batch_sizes, cell, reverse)
         results = [each.detach().clone(memory_format=torch.contiguous_format) for each in outputs]
         return [*results, _ticket(inputs, outputs) if in_training else torch.zeros(1, dtype=torch.int64, device="cpu")]
@@ -75,7 +81,7 @@ def _shapes(
     state: Sequence[Tensor],
     parameters: Sequence[Tensor],
     batch_sizes: Tensor | None,
-    cell: int,
+    cell: Tensor,
     reverse: bool,
     in_training: bool,
     features: int,
@@ -92,7 +98,7 @@ def _backward_operation(
     state: Sequence[Tensor],
     parameters: Sequence[Tensor],
     batch_sizes: Tensor | None,
-    cell: int,
+    cell: Tensor,
     reverse: bool,
 ) -> list[Tensor]:
     def work() -> list[Tensor]:
@@ -120,23 +126,23 @@ def _backward_shapes(
     state: Sequence[Tensor],
     parameters: Sequence[Tensor],
     batch_sizes: Tensor | None,
-    cell: int,
+    cell: Tensor,
     reverse: bool,
 ) -> list[Tensor]:
     return [each.new_empty(each.shape) for each in (x, *state, *parameters)]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    x, state, parameters, batch_sizes, *ctx.rest, _, _ = inputs
+    x, state, parameters, batch_sizes, cell, ctx.reverse, _, _ = inputs
     ctx.count, ctx.with_sizes = len(state), batch_sizes is not None
-    ctx.save_for_backward(output[-1], x, *state, *parameters, *([] if batch_sizes is None else [batch_sizes]))
+    ctx.save_for_backward(output[-1], cell, x, *state, *parameters, *([] if batch_sizes is None else [batch_sizes]))
 
 
 def _backward(ctx: Any, gradients: Sequence[Tensor]) -> Any:
-    ticket, x, *tensors = ctx.saved_tensors
+    ticket, cell, x, *tensors = ctx.saved_tensors
     batch_sizes = tensors.pop() if ctx.with_sizes else None
     state, parameters = tensors[: ctx.count], tensors[ctx.count :]
-    dx, *others = _backward_operation(ticket, gradients[:-1], x, state, parameters, batch_sizes, *ctx.rest)
+    dx, *others = _backward_operation(ticket, gradients[:-1], x, state, parameters, batch_sizes, cell, ctx.reverse)
     return dx, others[: ctx.count], others[ctx.count :], None, None, None, None, None
 
 
@@ -144,7 +150,7 @@ _operation.register_autograd(_backward, setup_context=_keep)
 
 
 def run_opaque(
-    cell: nn.Module, number: int, x: Tensor, state: State, batch_sizes: Tensor | None, reverse: bool, features: int
+    cell: nn.Module, number: Tensor, x: Tensor, state: State, batch_sizes: Tensor | None, reverse: bool, features: int
 ) -> tuple[Tensor, State]:
     """Run a cell as one operation, like `run_cell`; `features` is the number of those that it returns."""
     parameters = list(cell.parameters())
@@ -158,12 +164,15 @@ def _recorded(
     state: Sequence[Tensor],
     parameters: Sequence[Tensor],
     batch_sizes: Tensor | None,
-    cell: int,
+    cell: Tensor,
     reverse: bool,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Run a cell; return copies of its inputs, state and parameters, and its results as functions of them."""
-    inputs = [each.detach().requires_grad_() for each in (x, *state, *parameters)]
-    run = _Run(cast(Model, _cells[cell]))
+    """Run a cell; return copies of its inputs, state and parameters, and its results.
+
+    With gradients enabled, the results are functions of the copies.
+    """
+    inputs = [each.detach().requires_grad_(torch.is_grad_enabled()) for each in (x, *state, *parameters)]
+    run = _Run(cast(Model, _cells[int(cell)]))
     values = dict(zip((name for name, _ in run.named_parameters()), inputs[1 + len(state) :], strict=True))
     arguments = inputs[0], tuple(inputs[1 : 1 + len(state)]), batch_sizes, reverse
     outputs, final = torch.func.functional_call(run, values, arguments)

@@ -170,12 +170,13 @@ class RecurrentLayer(nn.Module):
                     self.projections.append(nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator)))
 
     def _fix_biases(self, cell: nn.Module) -> None:
-        """Set a cell's biases to zero, for good."""
+        """Replace a cell's biases by zeros that nothing trains, not even after `requires_grad_(True)`."""
         biases = {name: parameter for name, parameter in cell.named_parameters() if name.endswith("bias")}
         if fixed := sorted(biases.keys() - _BIASES):
             raise UsageError(f"bias=False: {type(self).__name__} needs its biases ({', '.join(fixed)})")
-        for bias in biases.values():
-            nn.init.zeros_(bias.requires_grad_(False))
+        for name, bias in biases.items():
+            delattr(cell, name)
+            cell.register_buffer(name, torch.zeros_like(bias, requires_grad=False))
 
     def flatten_parameters(self) -> None:
         """Do nothing: the method exists for programs that call it on layers of torch."""
@@ -250,7 +251,7 @@ class RecurrentLayer(nn.Module):
         if not self.needs_after_step:
             return
         for parameter in self.cells.parameters():
-            # Tensors that take a parameter's place, as in `torch.func.functional_call`, are no parameters.
+            # Tensors that take a parameter's place, as in `torch.func.functional_call`, are not parameters.
             if isinstance(parameter, nn.Parameter) and not parameter.is_inference():
                 version = parameter._version  # torch counts the changes in place
                 if self._versions.setdefault(id(parameter), version) != version:
@@ -267,9 +268,32 @@ class RecurrentLayer(nn.Module):
         super()._apply(fn, recurse)
         return self
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         self._versions.clear()
-        super()._load_from_state_dict(*args, **kwargs)
+        for key in self._fixed_biases(prefix):
+            given = state_dict.get(key)
+            if given is not None and not given.is_meta and given.count_nonzero():
+                state_dict[key] = torch.zeros_like(given)
+                unexpected_keys.append(key)  # as for a layer of torch, which has no such key
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+    def _fixed_biases(self, prefix: str) -> list[str]:
+        """Return the names in a state_dict of the biases that stay zero."""
+        if self.bias:
+            return []
+        names = (f"cells.{index}.{name}" for index, cell in enumerate(self.cells) for name, _ in cell.named_buffers())
+        return [prefix + name for name in names if name.rpartition(".")[2] in _BIASES]
 
     @_outside_autocast
     @torch.no_grad()

@@ -1,20 +1,28 @@
 """Run a cell over a batch, also over a packed one: sequences of different lengths, without steps on padding.
 
 A packed batch holds the sequences in order of decreasing length, `batch_sizes[t]` of them at step t. Successive steps
-of equal batch size run in one call.
+of equal batch size run in one call. All these calls share one recurrent matrix.
 """
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from orthobench.model import Model, State
+from orthobench.models._plain import PlainRNN
+from orthobench.models.antisymmetric import Antisymmetric
+from orthobench.models.goru import GORU
 
 Run = Callable[[Tensor, State], tuple[Tensor, State]]
 """Runs a cell over inputs `[T, B, m]` from a state, and returns outputs `[T, B, n]` and the final state."""
+
+_COMPUTED = {PlainRNN: ("weight", "multiplier"), Antisymmetric: ("weight",), GORU: ("product",)}
+"""The methods that compute recurrent matrices from the parameters of a cell alone."""
 
 
 def run_cell(cell: Model, x: Tensor, start: State, batch_sizes: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
@@ -27,6 +35,8 @@ def run_cell(cell: Model, x: Tensor, start: State, batch_sizes: Tensor | None, r
         batch_sizes: the number of sequences at each step of a packed batch, `[T]`, or None.
         reverse: whether the sequences run from their last step to their first.
     """
+    if batch_sizes is not None:
+        cell = _with_one_matrix(cell)
 
     def run(inputs: Tensor, state: State) -> tuple[Tensor, State]:
         outputs, final = cell.states(inputs, state, None)
@@ -36,6 +46,18 @@ def run_cell(cell: Model, x: Tensor, start: State, batch_sizes: Tensor | None, r
         return run_packed(run, x, batch_sizes, start, reverse)
     outputs, final = run(x.flip(0) if reverse else x, start)
     return outputs.flip(0) if reverse else outputs, final
+
+
+def _with_one_matrix(cell: Model) -> Model:
+    """Return a copy of a cell with the same parameters, which computes each recurrent matrix once.
+
+    It is a copy, because the cell itself may be running in another thread, with or without gradients.
+    """
+    copied = copy.copy(cell)
+    for kind, names in _COMPUTED.items():
+        if isinstance(cell, kind):
+            copied.__dict__.update({name: functools.cache(getattr(cell, name)) for name in names})
+    return copied
 
 
 def run_packed(run: Run, data: Tensor, batch_sizes: Tensor, start: State, reverse: bool) -> tuple[Tensor, State]:

@@ -94,9 +94,15 @@ def is_transformed() -> bool:
     return active
 
 
+def is_traced() -> bool:
+    """Return whether `torch.jit.trace` is recording the operations; it can record only torch's."""
+    active: bool = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    return active
+
+
 def needs_torch() -> bool:
-    """Return whether only torch's operations can run, because a program is being exported or transformed."""
-    return torch.compiler.is_exporting() or is_transformed()
+    """Return whether only torch's operations can run, because a program is being exported, traced or transformed."""
+    return torch.compiler.is_exporting() or is_traced() or is_transformed()
 
 
 def in_torch() -> bool:

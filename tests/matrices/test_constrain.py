@@ -154,6 +154,37 @@ def test_autocast_does_not_reach_the_weight(constraint):
     torch.testing.assert_close(layer.bfloat16().weight, weight.bfloat16(), rtol=0, atol=0.02)
 
 
+@each_constraint
+@pytest.mark.parametrize("size", [0.3, 5.0])
+@pytest.mark.filterwarnings("ignore")
+def test_constrained_module_compiles_as_a_whole(constraint, size):
+    """A large A needs several squarings of exp(A), whose number the compiled program cannot depend on."""
+    torch.compiler.reset()
+    layer = constrain(linear(orthogonal(N, 1.0)), "weight", constraint)
+    program = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    x, results = torch.randn(3, N, dtype=torch.float64, generator=generator(1)), []
+    with torch.no_grad():
+        entries, _ = parts(layer)
+        entries += size * torch.randn(entries.shape, dtype=entries.dtype, generator=generator(2))
+    for run in (program, layer):
+        output = run(x)
+        results.append([output, *torch.autograd.grad(output.sin().sum(), list(layer.parameters()))])
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("constraint", [None, "cayley"])
+@pytest.mark.parametrize("name", ["weight_hh_l0", "weight_hh", "bias_hh_l0"])
+def test_rebase_of_a_weight_without_base_is_refused_in_one_line(constraint, name):
+    layer = nn.RNN(4, N)
+    if constraint:
+        constrain(layer, "weight_hh_l0", constraint)
+    with pytest.raises(UsageError) as refusal:
+        rebase(layer, name)
+    line = f"{name} has no base to move: constrain a weight with constraint='dtriv' first"
+    assert str(refusal.value) == line
+
+
 def test_rebase_moves_the_base_and_not_the_weight():
     layer = constrain(linear(orthogonal(N, 1.0)), "weight", "dtriv")
     entries, base = parts(layer)

@@ -86,6 +86,31 @@ def test_gradients_can_be_taken_twice_from_one_forward_pass(x):
     assert first.equal(second)
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["compiled in inference mode", "compiled before"])
+@pytest.mark.parametrize("fixed", [True, False])
+def test_program_runs_in_inference_mode(first, fixed, x):
+    layer = LAYERS["EXPRNN"](3, 8, num_layers=2, generator=generator())
+    layer = layer.for_inference() if fixed else layer
+    program, expected = compile_whole(layer), layer(x)[0]
+    if not first:
+        program(x)[0].sum().backward()
+    with torch.inference_mode():
+        for inputs in (x, x.clone()):  # the clone is an inference tensor
+            torch.testing.assert_close(program(inputs)[0], expected)
+    with torch.no_grad():
+        torch.testing.assert_close(program(x)[0], expected)
+    assert_same(program, copy.deepcopy(layer), x)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "EXPRNN"])
+def test_layers_of_equal_sizes_share_a_program(name, x):
+    torch._dynamo.utils.counters.clear()
+    for seed in range(torch._dynamo.config.recompile_limit + 2):
+        layer = LAYERS[name](3, 8, generator=generator(seed))
+        assert_same(compile_whole(layer), copy.deepcopy(layer), x)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
 def test_cells_and_autocast_compile(x):
     cell = ScoRNNCell(3, 8, generator=generator())
     torch.testing.assert_close(compile_whole(cell)(x[0]), cell(x[0]))

@@ -45,6 +45,34 @@ def test_exported_program_gives_the_same_outputs(name, x):
         torch.testing.assert_close(program.module()(other)[0], layer(other)[0])
 
 
+@pytest.mark.parametrize("name", ["PDSSM", "EXPRNN", "LSTM"])
+@pytest.mark.filterwarnings("ignore")
+def test_exported_program_takes_other_batch_sizes(name, x):
+    layer = layer_of(name).for_inference()
+    sizes = ({1: torch.export.Dim("batch", min=2, max=64)},)
+    program = torch.export.export(layer, (x,), dynamic_shapes=sizes, strict=False)
+    other = torch.cat((x, 0.5 * x), dim=1)
+    torch.testing.assert_close(program.module()(other)[0], layer(other)[0])
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.filterwarnings("ignore")
+def test_traced_program_has_the_same_outputs_and_gradients(name, x):
+    """`torch.jit.trace` is what TensorBoard's `add_graph` calls."""
+    layer = layer_of(name)
+    program = torch.jit.trace(layer, (x,), check_trace=False)
+    other = x.flip(1) * 0.5
+    results = []
+    for run in (program, layer):
+        output = run(other)[0]
+        gradients = torch.autograd.grad(
+            output.sin().sum(), list(layer.parameters()), materialize_grads=True, allow_unused=True
+        )
+        results.append([output, *gradients])
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ONNX]
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from support.layers import CELLS, LAYERS
@@ -79,8 +82,54 @@ def test_layer_without_bias_equals_torch(kind, settings, x):
     layer(x)[0].square().sum().backward()
     optimizer.step()
     layer.reset_parameters()
-    assert all((each == 0).all() for key, each in layer.named_parameters() if key.endswith("bias"))
+    assert all((each == 0).all() for each in biases(layer))
     assert "bias=False" in repr(layer)
+
+
+def biases(layer: nn.Module) -> list[torch.Tensor]:
+    found = [each for key, each in layer.state_dict().items() if key.endswith("bias")]
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "ScoRNN", "Antisymmetric"])
+def test_layer_without_bias_keeps_none_after_it_is_frozen_and_trained_again(name, x):
+    layer = LAYERS[name](M, N, bias=False, generator=generator(), **({"reset_after": True} if name == "GRU" else {}))
+    layer.requires_grad_(False)
+    layer.requires_grad_(True)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    before = layer(x)[0]
+    before.square().sum().backward()
+    optimizer.step()
+    output = layer(x)[0]
+    assert not output.equal(before)
+    assert all((each == 0).all() for each in biases(layer))
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(layer)))
+    assert copied(x)[0].equal(output)
+    values = {key: each.detach() for key, each in layer.named_parameters()}
+    torch.testing.assert_close(torch.func.functional_call(copied, values, (x,))[0], output)
+    assert layer.double()(x.double())[0].dtype == torch.float64
+
+
+def test_layer_without_bias_loads_no_bias(x):
+    biased, layer = LSTM(M, N, generator=generator()), LSTM(M, N, bias=False, generator=generator(1))
+    nn.init.ones_(biased.cells[0].bias)
+    with pytest.raises(RuntimeError, match=r'Unexpected key\(s\) in state_dict: "cells\.0\.bias"'):
+        layer.load_state_dict(biased.state_dict())
+    layer.load_state_dict(biased.state_dict(), strict=False)
+    assert all((each == 0).all() for each in biases(layer))
+    nn.init.zeros_(biased.cells[0].bias)
+    layer.load_state_dict(biased.state_dict())
+    assert layer(x)[0].equal(biased(x)[0])
+
+
+@each_layer
+def test_layer_on_the_meta_device_computes_shapes(name, x):
+    layer = LAYERS[name](M, N, num_layers=2, device="meta")
+    expected, expected_state = LAYERS[name](M, N, num_layers=2)(x)
+    output, state = layer(x.to("meta"))
+    assert output.shape == expected.shape
+    assert [each.shape for each in tensors(state)] == [each.shape for each in tensors(expected_state)]
 
 
 def test_nonlinearity_is_the_activation(x):

@@ -238,7 +238,9 @@ def run_rows(
         arguments: its other numbers and contiguous tensors.
     """
     parts = runtime.ranges(rows, min(_MOST_PARTS, max(1, rows * width // _PART)))
-    memory = {name: torch.zeros(len(parts), *shape, device="cpu") for name, shape in (sums or {}).items()}
+    memory = {
+        name: torch.zeros(len(parts), *shape, dtype=torch.float32, device="cpu") for name, shape in (sums or {}).items()
+    }
     kernel = bind(function, **arguments)
     tasks = [
         functools.partial(kernel, *part, **{name: each[index] for name, each in memory.items()})

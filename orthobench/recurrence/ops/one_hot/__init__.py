@@ -15,9 +15,10 @@ _MOST = 1 << 24  # integers up to this are float32 numbers
 def _check_dictionary(n: int, dictionary: Tensor, transitions: Tensor) -> str | None:
     if dictionary.dim() != 3 or dictionary.shape[1:] != (n // 2, n // 2) or n % 2:
         return f"dictionary {list(dictionary.shape)} should be [matrices, {n // 2}, {n // 2}]"
-    if transitions.dim() != 2 or not len(transitions) or transitions.shape[1] != len(dictionary) + n:
+    if transitions.dim() != 2 or not transitions.shape[0] or transitions.shape[1] != len(dictionary) + n:
         return f"transitions {list(transitions.shape)} should be [transitions, {len(dictionary) + n}]"
-    return f"{len(transitions)} transitions are more than {_MOST}" if len(transitions) > _MOST else None
+    count = transitions.shape[0]
+    return f"{count} transitions are more than {_MOST}" if count > _MOST else None
 
 
 def _widths(n: int, dictionary: Tensor, transitions: Tensor) -> tuple[int, int]:
@@ -47,7 +48,7 @@ def distinct_inputs(inputs: Tensor) -> tuple[Tensor, Tensor]:
             distinct = rows.new_empty(len(keys), rows.shape[1]).index_copy_(0, places, rows)
             if distinct[places].equal(rows):
                 return distinct[:, None], places.to(inputs.dtype).view(*inputs.shape[:2], 1)
-    places = torch.arange(len(rows), dtype=inputs.dtype, device=inputs.device)
+    places = torch.arange(rows.shape[0], dtype=inputs.dtype, device=inputs.device)  # len would fix it in an export
     return rows[:, None], places.view(*inputs.shape[:2], 1)
 
 
