@@ -200,6 +200,34 @@ def test_class_of_a_notebook_is_a_module_of_what_it_uses(notebook, tmp_path, tin
     assert spec(changed.Own).model_version != run.spec["model_version"]
 
 
+GENERATED = (
+    "import dataclasses, enum\nimport torch\nfrom collections import namedtuple\nfrom dataclasses import dataclass\n"
+    "from enum import Enum\nfrom typing import NamedTuple\n"
+    "@dataclass\nclass Config:\n    leak: float = 0.25\n"
+    "    @property\n    def rest(self):\n        return 1 - self.leak\n"
+    "class State(NamedTuple):\n    h: torch.Tensor\n"
+    "class Mode(Enum):\n    FAST = 2\n"
+    "class Flag(enum.IntFlag):\n    ON = 4\n",
+    "Pair = namedtuple('Pair', 'a b')\nOther = namedtuple('Named', 'a')\nColour = Enum('Colour', 'RED')\n"
+    "Made = dataclasses.make_dataclass('Made', ['a'])\nAlias = State\n",
+    "class Reads(torch.nn.Module):\n"
+    "    def values(self):\n"
+    "        return [Config().rest, State(1).h, Mode.FAST.value, int(Flag.ON), Pair(5, 6).b, Other(7).a,\n"
+    "                Colour.RED.value, Made(8).a, Alias(9).h, Alias is State]\n",
+)
+
+
+def test_generated_classes_of_a_notebook_are_part_of_the_module(notebook, monkeypatch):
+    """Their methods have code in no cell; `Flag` has methods of a class of the same name in `enum`."""
+    cells = notebook(*GENERATED)
+    module = types.ModuleType("elsewhere")
+    monkeypatch.setitem(sys.modules, "elsewhere", module)  # dataclasses read the module of a class
+    exec(notebook_module(cells.Reads), vars(module))
+    assert module.Reads().values() == cells.Reads().values() == [0.75, 1, 2, 4, 6, 7, 1, 8, 9, True]
+    newer = notebook(*GENERATED, "class State(NamedTuple):\n    h: int\n    c: int = 3\n", GENERATED[2])
+    assert "c: int = 3" in notebook_module(newer.Reads)
+
+
 def test_value_of_a_notebook_that_no_text_gives_is_named(notebook):
     cells = notebook(
         *CELLS[:3], "df = object()\nclass Uses(Own):\n    def forward(self, x, h=None):\n        return df\n"
@@ -225,7 +253,7 @@ def test_value_of_a_notebook_that_no_text_gives_is_named(notebook):
         ("exits.py:MyCell", "exits.py cannot be imported: SystemExit: 3"),
         ("plain.py:MyCel", "unknown class of plain.py 'MyCel': did you mean MyCell?"),
         ("notebook:MyCell", "notebook:MyCell was a class of a notebook or script"),
-        ("torch.nn:Linear", "depends on that step alone"),
+        ("torch.nn:Linear", "depends on none of the 63 steps before it"),
         ("torch.nn:Transformer", "embed_dim must be divisible by num_heads"),
     ],
 )
@@ -294,8 +322,28 @@ def test_a_task_that_carries_its_state_needs_one(write, tmp_path, monkeypatch):
     trainer = build_trainer(config, torch.device("cpu"))
     assert trainer.model.initial_state(3) == ()
     monkeypatch.setattr(type(trainer.task), "carries_state", True)
-    with pytest.raises(UsageError, match=r"carries the state from batch to batch, and sums\.py:Sums has none"):
+    with pytest.raises(UsageError, match=r"carries the state from batch to batch, and sums\.py:Sums cannot continue"):
         build_trainer(config, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (".double()", "its outputs are float64, but they have to be float32, as its inputs: return outputs.float()"),
+        (" * 1j", "its outputs are complex64, but they have to be float32"),
+    ],
+)
+def test_outputs_of_another_type_are_refused_before_a_run_is_stored(orthobench, write, tmp_path, change, message):
+    layer = (
+        "from torch import nn\n\nclass Other(nn.GRU):\n    def __init__(self, input_size, hidden_size):\n"
+        "        super().__init__(input_size, hidden_size)\n\n"
+        f"    def forward(self, x):\n        return super().forward(x)[0]{change}\n"
+    )
+    write("other.py", layer)
+    outcome = orthobench("run", "adding", "other.py:Other", "-s", "hidden_size=4", "--db", "new.db")
+    assert (outcome.code, len(outcome.err.strip().splitlines()), outcome.out) == (2, 1, "")
+    assert message in outcome.err
+    assert not (tmp_path / "new.db").exists()
 
 
 def test_a_given_plugin_file_may_define_layers_alone(orthobench, write, tmp_path, tiny_options, monkeypatch):

@@ -32,7 +32,7 @@ def command(
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
 ) -> None:
-    """Write the model of a run into a file. The file has the weights alone, or a program with the weights inside."""
+    """Export a run's model. The file has either the weights alone, or a program that includes them."""
     from orthobench import api
 
     written = api.export(
@@ -48,6 +48,10 @@ def command(
     )
     typer.echo(f"{'weights' if written.inputs is None else 'program'} written to {file}")
     if written.inputs is not None and written.outputs is not None:
-        names = "[time, features]" if len(written.inputs) == 2 else "[time, batch, features]"
-        typer.echo(f'its input "inputs" is float32 {list(written.inputs)}: {names}, preprocessed as the task does')
+        names = "time" if batch is None else "time, batch"
+        if written.tokens:
+            kind, meaning = "int64", f"[{names}], numbers of symbols"
+        else:
+            kind, meaning = "float32", f"[{names}, features], preprocessed as the task does"
+        typer.echo(f'its input "inputs" is {kind} {list(written.inputs)}: {meaning}')
         typer.echo(f"its output is {list(written.outputs)}")

@@ -20,13 +20,14 @@ import math
 import random
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from orthobench.errors import UsageError, one_line
 from orthobench.matrices.constrain import constrain
@@ -62,7 +63,7 @@ def model_of(layer: Any, name: str, origin: str) -> type[Foreign]:
         origin: where it comes from, such as "torch 2.9.0".
 
     Raises:
-        UsageError: the class is no `nn.Module`, or its constructor has no argument for a size.
+        UsageError: the class is not an `nn.Module`, or its constructor has no argument for a size.
     """
     if not (inspect.isclass(layer) and issubclass(layer, nn.Module)):
         raise UsageError("it is not a class derived from torch.nn.Module")
@@ -241,13 +242,17 @@ class Foreign(Model):
         return matrices
 
     def penalty(self) -> Tensor | None:
-        penalty = getattr(self.layer, "penalty", None)
-        value: Tensor | None = penalty() if callable(penalty) else None
-        return value
+        penalties = [value for penalty in _methods(self.layer, "penalty") if (value := penalty()) is not None]
+        return sum(penalties[1:], penalties[0]) if penalties else None
 
     def after_step(self) -> None:
-        if callable(after_step := getattr(self.layer, "after_step", None)):
+        for after_step in _methods(self.layer, "after_step"):
             after_step()
+
+    def fix_weights(self) -> None:
+        for module in list(self.layer.modules()):
+            for name in list(getattr(module, "parametrizations", ())):
+                parametrize.remove_parametrizations(module, name)
 
     @classmethod
     def measures(cls) -> list[str]:
@@ -265,7 +270,7 @@ class Foreign(Model):
         lines = [f"{kind}{order}{front}"]
         if not model.interface.from_zero:
             lines.append(
-                "no state that it takes back and that begins with zeros, so no Jacobians and no tasks that carry it"
+                "no state that starts at zero and from which it can continue: no Jacobians, and no tasks that carry it"
             )
         if model.interface.traced is None:
             lines.append("no norms of gradients through time, as its outputs are not its state")
@@ -319,6 +324,15 @@ class Foreign(Model):
             for tensor, (shape, axis, _) in zip(state, self._shapes, strict=True)
         )
         return rebuild(self._state, parts)
+
+
+def _methods(module: nn.Module, name: str) -> Iterator[Callable[[], Any]]:
+    """Yield the outermost methods of a name: a module that has one also answers for the modules inside it."""
+    inside: set[nn.Module] = set()
+    for each in module.modules():
+        if each not in inside and callable(method := getattr(each, name, None)):
+            inside.update(each.modules())
+            yield method
 
 
 def _recurrent_weights(layer: nn.Module) -> list[str]:
@@ -378,6 +392,7 @@ def _small_trial(cls: type[Foreign], fixed: str, sizes: tuple[int, int], has_wid
             trial = Trial(layer, inputs, units, cls.looks_like_a_cell())
             if not features:
                 found = trial.interface()
-            output, _ = found.way.call(layer, trial.x, None, units)
+                steps = len(trial.x)
+            output, _ = found.way.call(layer, trial.x[:steps], None, units)
             features.append((units, output.shape[-1]))
     return replace(found, features=tuple(features), has_width=has_width, device=device)

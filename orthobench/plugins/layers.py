@@ -33,13 +33,11 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from orthobench.errors import UsageError, one_line, unknown
-from orthobench.plugins.loading import MemoryLoader, PluginFinder, run_file, serve
+from orthobench.plugins.loading import LOCAL, MemoryLoader, PluginFinder, run_file, serve
 from orthobench.plugins.sources import Sources, read_plugin_file
 
 NOTEBOOK = "notebook"
 """What stands before the colon in the name of a class of the main program."""
-LOCAL = "orthobench_local"
-"""The package to which the modules of plugin files belong."""
 _FUTURE_ANNOTATIONS = 0x1000000
 
 _logger = logging.getLogger("orthobench")
@@ -104,9 +102,8 @@ def _run(sources: Sources) -> Any:
         return known
     where, _, name = sources.layer.rpartition(":")
     if where == NOTEBOOK or where.endswith(".py"):
-        path = Path(sources.path)
         serve(sources.folder, sources.imported)
-        module = run_file(f"{LOCAL}.{path.stem}", path.absolute(), sources.main)
+        module = run_file(Path(sources.path), sources.main)
     else:
         served = _SERVED[sources.folder] = {**_SERVED.get(sources.folder, {}), **sources.contents}
         serve(sources.folder, served)
@@ -458,11 +455,14 @@ def notebook_module(cls: type) -> str:
     """Return the text of a module with a class of the main program and everything there that it uses.
 
     Raises:
-        UsageError: the class uses a value that is no import, function, class or constant, or has no source code.
+        UsageError: the class uses a value that is not an import, function, class or constant, or has no source code.
     """
     namespace = vars(sys.modules["__main__"])
     parts: dict[str, str] = {}
     flags = 0
+
+    def is_own(value: Any) -> bool:  # make_dataclass of Python 3.11 gives its classes to the module `types`
+        return value.__module__ in ("__main__", "types") and _importable(value) is None
 
     def add(name: str, value: Any) -> None:
         nonlocal flags
@@ -471,13 +471,19 @@ def notebook_module(cls: type) -> str:
         parts[name] = ""  # a function may call itself
         if isinstance(value, ModuleType):
             text = f"import {value.__name__}" + (f" as {name}" if value.__name__ != name else "")
-        elif isinstance(value, (type, types.FunctionType)) and value.__module__ == "__main__":
-            text, own_flags = _definition(value)
-            flags |= own_flags
-            for used in sorted(_globals(text)):
-                if used in namespace and used != value.__name__:
-                    add(used, namespace[used])
-            text = text if value.__name__ == name else f"{text}\n{name} = {value.__name__}"
+        elif isinstance(value, (type, types.FunctionType)) and is_own(value):
+            own = value.__name__
+            if own != name and own in namespace and namespace[own] is value:
+                add(own, value)
+                text = f"{name} = {own}"
+            else:
+                text, own_flags = _definition(value, name)
+                flags |= own_flags
+                for used in sorted(_globals(text)):
+                    if used in namespace and used != own:
+                        add(used, namespace[used])
+                if name not in _defined(_statements(text)[0]):
+                    text += f"\n{name} = {own}"
         elif (origin := _importable(value)) is not None:
             text = f"from {origin[0]} import {origin[1]}" + (f" as {name}" if origin[1] != name else "")
         elif (literal := _literal(value)) is not None:
@@ -495,27 +501,52 @@ def notebook_module(cls: type) -> str:
     return "\n\n".join([*head, *parts.values()]) + "\n"
 
 
-def _definition(value: Any) -> tuple[str, int]:
+def _definition(value: Any, name: str) -> tuple[str, int]:
     """Return the text that defines a class or function of the main program, and the flags of its code.
+
+    Args:
+        name: the variable that has it, which an assignment such as `State = namedtuple("State", "h c")` defines.
 
     Raises:
         UsageError: the text is not known, as in the plain interactive interpreter.
     """
-    functions = [value] if isinstance(value, FunctionType) else list(vars(value).values())
-    codes = [inspect.unwrap(each).__code__ for each in functions if isinstance(each, FunctionType)]
+    if isinstance(value, FunctionType):
+        codes = [inspect.unwrap(value).__code__]
+    else:  # without the methods that dataclass, namedtuple and Enum add, whose code is elsewhere
+        own = [each for each in vars(value).values() if getattr(each, "__module__", "") == value.__module__]
+        codes = [inspect.unwrap(each).__code__ for each in own if isinstance(each, FunctionType)]
+        codes = [code for code in codes if code.co_qualname.startswith(f"{value.__qualname__}.")]
     places = [(code.co_filename, code.co_firstlineno) for code in codes] or [(file, 0) for file in _cells()]
-    for file, line in places:
-        lines = linecache.getlines(file)
-        with contextlib.suppress(SyntaxError):
-            for node in ast.parse("".join(lines)).body:
-                if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == value.__name__:
-                    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-                    if not line or first <= line <= (node.end_lineno or first):
-                        text = "".join(lines[first - 1 : node.end_lineno]).rstrip()
-                        return text, codes[0].co_flags if codes else 0
+    definition = (ast.ClassDef, ast.FunctionDef)
+    for kind, wanted in ((definition, value.__name__), (ast.Assign, value.__name__), (ast.Assign, name)):
+        for file, line in places:
+            lines = linecache.getlines(file)
+            for node in reversed(_statements("".join(lines))):  # a later definition replaces an earlier one
+                decorators = node.decorator_list if isinstance(node, definition) else []
+                first = min([node.lineno, *(each.lineno for each in decorators)])
+                is_there = not line or first <= line <= (node.end_lineno or first)
+                if isinstance(node, kind) and wanted in _defined(node) and is_there:
+                    text = "".join(lines[first - 1 : node.end_lineno]).rstrip()
+                    return text, codes[0].co_flags if codes else 0
     raise UsageError(
         f"the source code of {value.__name__} is not known: define it at the top of a notebook cell or of a file"
     )
+
+
+def _statements(text: str) -> list[ast.stmt]:
+    """Return the statements of a text; none if it is not Python."""
+    try:
+        return ast.parse(text).body
+    except SyntaxError:
+        return []
+
+
+def _defined(statement: ast.stmt) -> list[str]:
+    """Return the names that a definition or an assignment gives to values."""
+    if isinstance(statement, (ast.ClassDef, ast.FunctionDef)):
+        return [statement.name]
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return [each.id for each in targets if isinstance(each, ast.Name)]
 
 
 def _cells() -> list[str]:
@@ -548,7 +579,7 @@ def _importable(value: Any) -> tuple[str, str] | None:
 
 
 def _literal(value: Any) -> str | None:
-    """Return a constant as Python writes it; None for a value that is no constant."""
+    """Return a constant as Python writes it; None for a value that is not a constant."""
     try:
         text = repr(value)
         return text if ast.literal_eval(text) == value and type(ast.literal_eval(text)) is type(value) else None
@@ -556,4 +587,4 @@ def _literal(value: Any) -> str | None:
         return None
 
 
-__all__ = ["LOCAL", "NOTEBOOK", "Layer", "carried_layer", "find_layer", "is_layer", "quietly"]
+__all__ = ["NOTEBOOK", "Layer", "carried_layer", "find_layer", "is_layer", "quietly"]

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from orthobench.errors import UsageError, needs_extra
 from orthobench.files import refuse_other_kinds, replacing, storage_error
 from orthobench.model import Model
+from orthobench.model.trial import tensors_of
 from orthobench.task import as_stream
 from orthobench.trained.load import TrainedModel
 
@@ -31,12 +32,14 @@ class Exported:
     Attributes:
         inputs: the shape of the program's input; None for a file with weights only.
         outputs: the shape of its output.
+        tokens: whether its input is numbers of symbols in int64, rather than features in float32.
     """
 
     file: Path
     form: ExportFormat
     inputs: tuple[int, ...] | None = None
     outputs: tuple[int, ...] | None = None
+    tokens: bool = False
 
 
 class Program(nn.Module):
@@ -48,7 +51,7 @@ class Program(nn.Module):
 
     def __init__(self, model: Model, is_batched: bool) -> None:
         super().__init__()
-        self.model = copy.deepcopy(model).eval()
+        self.model = copy.deepcopy(model, _detached(model)).eval()
         self.is_batched = is_batched
         with torch.no_grad():
             self.model.fix_weights()
@@ -57,6 +60,19 @@ class Program(nn.Module):
         """Return the outputs."""
         outputs: Tensor = self.model(inputs if self.is_batched else inputs.unsqueeze(1))[0]
         return outputs if self.is_batched else outputs.squeeze(-2)
+
+
+def _detached(model: nn.Module) -> dict[int, Tensor]:
+    """Return the memo with which `copy.deepcopy` detaches the results of computations that modules keep.
+
+    torch cannot copy a tensor that has a graph. `torch.nn.RNNBase` keeps one in a list, `_flat_weights`, if its weight
+    is parametrised.
+    """
+    memo: dict[int, Tensor] = {}
+    for module in model.modules():
+        for value in vars(module).values():
+            memo |= {id(each): each.detach().clone() for each in tensors_of(value) if not each.is_leaf}
+    return memo
 
 
 def export(
@@ -97,7 +113,7 @@ def export(
         outputs = tuple(program(inputs).shape)
     facts = json.dumps({"spec": asdict(trained.config.spec), "kind": trained.kind, "iteration": trained.iteration})
     _write(file, (_onnx if form == "onnx" else _pt2)(program, inputs, facts))
-    return Exported(file, form, shape, outputs)
+    return Exported(file, form, shape, outputs, signature.tokens)
 
 
 def _steps(trained: TrainedModel) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import torch
 from pydantic import BaseModel, NonNegativeInt, ValidationError
@@ -175,7 +174,7 @@ class _Facts(BaseModel):
     """The facts of a file of weights, with their types."""
 
     key: str
-    kind: Literal["best", "last"]
+    kind: WhichWeights
     iteration: NonNegativeInt
     spec: RunSpec
     signature: Signature

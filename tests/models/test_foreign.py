@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -226,6 +226,34 @@ class LastOnly(nn.GRU):
         return super().forward(x)[0][-1]
 
 
+class AheadByFive(nn.GRU):
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+
+    def forward(self, x):
+        out = super().forward(x)[0]
+        return out + nn.functional.pad(out, (0, 0, 0, 0, 0, 5))[5:]
+
+
+class BackwardsInBlocks(nn.GRU):
+    """Its last block is one step of the trial, so that step alone disturbs no earlier one."""
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size, bidirectional=True)
+
+    def forward(self, x):
+        return torch.cat([super(BackwardsInBlocks, self).forward(block)[0] for block in x.split(7)])
+
+
+class Unnamed(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.i, self.h = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, a, b):
+        return torch.tanh(self.i(a) + self.h(b))
+
+
 class Detached(nn.GRU):
     def __init__(self, input_size, hidden_size):
         super().__init__(input_size, hidden_size)
@@ -265,12 +293,15 @@ class NoSize(nn.Module):
 @pytest.mark.parametrize(
     ("layer", "words"),
     [
-        (Flat, "depends on that step alone"),
+        (Flat, "depends on none of the 63 steps before it"),
         (Backwards, "must be causal"),
         (Keeps, "keeps a state between calls"),
         (Random, "random in evaluation mode"),
         (Infinite, "NaN or infinite"),
         (LastOnly, r"returns \[3, 8\] for sequences .*and nothing of shape"),
+        (AheadByFive, "must be causal"),
+        (BackwardsInBlocks, "must be causal"),
+        (Unnamed, r"not clear which argument of forward\(a, b\) is the state: name the inputs x and the state h"),
         (Detached, "no gradient"),
         (Mixes, "influence each other"),
         (Needs, "the constructor of here:Needs needs heads: set heads=VALUE"),
@@ -285,6 +316,216 @@ def test_other_layers_are_refused_in_one_line(layer, words):
         build(layer)
     assert "\n" not in str(error.value)
     assert isinstance(torch.rand(1).item(), float)
+
+
+class CarryFirst(nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.i, self.h = nn.Linear(input_size, hidden_size), nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, h, x):
+        return torch.tanh(self.i(x) + self.h(h))
+
+
+class WithoutNames(CarryFirst):
+    def forward(self, a, b):
+        return super().forward(a, b)
+
+
+class WithOutputs(CarryFirst):
+    def forward(self, carry, x):
+        carry = super().forward(carry, x)
+        return carry, 2 * carry
+
+
+class EqualSizes(CarryFirst):
+    def __init__(self, input_size, hidden_size):
+        assert input_size == hidden_size
+        super().__init__(input_size, hidden_size)
+
+
+class FlaxLSTM(nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.cell = nn.LSTMCell(input_size, hidden_size)
+
+    def forward(self, carry, x):
+        h, c = self.cell(x, (carry[1], carry[0]))
+        return (c, h), h
+
+
+class CarriedSequence(nn.GRU):
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+
+    def forward(self, carry, xs):
+        out, h = super().forward(xs, carry)
+        return h, out
+
+
+@pytest.mark.parametrize("layer", [CarryFirst, WithoutNames, WithOutputs, EqualSizes, FlaxLSTM, CarriedSequence])
+def test_a_state_before_the_inputs_is_not_taken_for_them(layer):
+    model, x = build(layer), inputs()
+    assert model.interface.way.state_first
+    own = x if model.map_weight is None else nn.functional.linear(x, model.map_weight, model.map_bias)
+    zeros = torch.zeros(BATCH, UNITS)
+    if layer is CarriedSequence:
+        expected = model.layer(zeros[None], own)[1]
+    else:
+        carry, steps = (zeros, zeros) if layer is FlaxLSTM else zeros, []
+        for step in own:
+            value = model.layer(carry, step)
+            carry, output = value if isinstance(value, tuple) else (value, value)
+            steps.append(output)
+        expected = torch.stack(steps)
+    torch.testing.assert_close(model(x)[0], linear(expected, model))
+    first, state = model(x[:4])
+    torch.testing.assert_close(torch.cat((first, model(x[4:], state)[0])), model(x)[0])
+
+
+class Dilated(nn.GRU):
+    """Step t continues step t - 4."""
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+
+    def forward(self, x):
+        padded = nn.functional.pad(x, (0, 0, 0, 0, 0, -len(x) % 4))
+        out = super().forward(padded.reshape(-1, 4 * x.shape[1], x.shape[2]))[0]
+        return out.reshape(len(padded), x.shape[1], -1)[: len(x)]
+
+
+class AtMost20(nn.GRU):
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.positions = nn.Parameter(torch.randn(20, 1, input_size))
+
+    def forward(self, x):
+        return super().forward(x + self.positions[: len(x)].expand(len(x), -1, -1))
+
+
+class Explodes(nn.Module):
+    """Its outputs overflow in 64 steps, but not in 16."""
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.i = nn.Linear(input_size, hidden_size)
+
+    def forward(self, x):
+        steps = [self.i(x[0])]
+        for step in x[1:]:
+            steps.append(self.i(step) + 10 * steps[-1])
+        return torch.stack(steps)
+
+
+class DelayedCell(nn.Module):
+    """Its outputs are the inputs of five steps before, through a linear map."""
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.i = nn.Linear(input_size, hidden_size)
+
+    def forward(self, x, state=None):
+        new = self.i(x)
+        state = (torch.zeros_like(new),) * 5 if state is None else state
+        return state[-1], (new, *state[:-1])
+
+
+class Caches(nn.Module):
+    """A cell whose state grows by a step in each step."""
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.i = nn.Linear(input_size, hidden_size)
+
+    def forward(self, x, past=None):
+        new = self.i(x)[:, None]
+        past = new if past is None else torch.cat((past, new), dim=1)
+        return past.mean(1), past
+
+
+def test_state_that_grows_is_not_carried():
+    model, x = build(Caches), inputs()
+    means = model.layer.i(x).cumsum(0) / torch.arange(1, STEPS + 1)[:, None, None]
+    torch.testing.assert_close(model(x)[0], linear(means, model))
+    assert model.initial_state(BATCH) == ()
+
+
+@pytest.mark.parametrize("layer", [Dilated, AtMost20, Explodes])
+def test_length_of_the_trial_suits_the_layer(layer):
+    model = build(layer)
+    expected = model.layer(inputs())
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    torch.testing.assert_close(model(inputs())[0], linear(expected, model))
+
+
+def test_a_cell_with_a_delay_is_a_recurrence():
+    model, x = build(DelayedCell), inputs()
+    torch.testing.assert_close(model(x)[0][5:], linear(model.layer.i(x[:-5]), model))
+    first, state = model(x[:4])
+    torch.testing.assert_close(torch.cat((first, model(x[4:], state)[0])), model(x)[0])
+
+
+class Pair(NamedTuple):
+    h: Tensor
+    c: Tensor
+
+
+class NamedState(nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.cell = nn.LSTMCell(input_size, hidden_size)
+
+    def forward(self, x, state=None):
+        pair = Pair(*self.cell(x, None if state is None else (state.h, state.c)))
+        return pair.h, pair
+
+
+def test_named_tuples_keep_their_type():
+    model = build(NamedState)
+    assert len(model.initial_state(BATCH)) == 2
+    first, state = model(inputs()[:4])
+    torch.testing.assert_close(torch.cat((first, model(inputs()[4:], state)[0])), model(inputs())[0])
+
+
+class Counts(nn.GRU):
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.steps = 0
+
+    def after_step(self):
+        self.steps += 1
+
+    def penalty(self):
+        return self.weight_hh_l0.sum()
+
+
+class Wraps(nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.layers = nn.ModuleList([Counts(input_size, hidden_size), Counts(hidden_size, hidden_size)])
+
+    def forward(self, x):
+        return self.layers[1](self.layers[0](x)[0])[0]
+
+
+class Delegates(Wraps):
+    def after_step(self):
+        for layer in self.layers:
+            layer.after_step()
+
+    def penalty(self):
+        return self.layers[0].penalty()
+
+
+@pytest.mark.parametrize("layer", [Counts, Wraps, Delegates])
+def test_methods_for_training_are_also_those_of_modules_inside(layer):
+    model = build(layer)
+    model.after_step()
+    counted = [each for each in model.layer.modules() if isinstance(each, Counts)]
+    assert [each.steps for each in counted] == [1] * len(counted)
+    penalised = counted[:1] if layer is Delegates else counted
+    torch.testing.assert_close(model.penalty(), sum(each.penalty() for each in penalised))
 
 
 def copied(pairs: list[tuple[Tensor, Tensor]]) -> None:

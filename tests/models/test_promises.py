@@ -33,7 +33,7 @@ def test_antisymmetric_matrix_stays_antisymmetric(diffusion):
 
 
 def test_enrnn_radius_stays_at_most_one():
-    """From above 1, which the first step finds out and mends for good."""
+    """From above 1, which the first step notices and corrects for good."""
 
     def widen(model):
         model.short_weight.mul_(1.05 / model.radius())

@@ -1,4 +1,4 @@
-"""Trained models come back bit by bit, are tested again, and leave as programs that compute the same."""
+"""Trained models come back bit for bit, are tested again, and leave as programs that compute the same."""
 
 from __future__ import annotations
 
@@ -326,6 +326,26 @@ def test_commands_evaluate_and_export(database, tiny, tmp_path, orthobench):
     assert done.code == 0
 
 
+@pytest.mark.parametrize("form", ["pt2", "onnx"])
+@pytest.mark.filterwarnings("ignore")
+def test_constrained_layer_of_torch_is_exported(database, tiny, tmp_path, form):
+    """torch.nn.GRU keeps its weights in a list, and a constrained one is the result of a computation."""
+    run = train(database, tiny, "torch.nn:GRU", constrain="cayley", epochs="1")
+    trained = ob.load_model(run, database)
+    x = torch.rand(10, 3, 2, generator=torch.Generator().manual_seed(0))
+    expected = trained(x).numpy()
+    file = tmp_path / f"gru.{form}"
+    if form == "pt2":
+        ob.export(run, file, form, batch=3, db=database)
+        result = torch.export.load(str(file)).module()(x).detach().numpy()
+    else:
+        pytest.importorskip("onnxscript", reason="the extra orthobench[onnx] is not installed")
+        runtime = pytest.importorskip("onnxruntime")
+        ob.export(run, file, form, batch=3, db=database)
+        (result,) = runtime.InferenceSession(file).run(None, {"inputs": x.numpy()})
+    assert result == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -336,7 +356,7 @@ def test_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("batch", [None, 3])
-def test_program_of_a_symbol_task_reads_token_numbers(tmp_path, batch):
+def test_program_of_a_symbol_task_reads_token_numbers(tmp_path, batch, orthobench):
     plugin = tmp_path / "sums.py"
     text = Path(lengths.__file__).read_text("utf-8")
     plugin.write_text(text[: text.index("class RunningSums")] + text[text.index("class SumsSplit") :], "utf-8")
@@ -344,7 +364,12 @@ def test_program_of_a_symbol_task_reads_token_numbers(tmp_path, batch):
     sizes = {"train_size": 20, "test_size": 20, "batch_size": 10, "epochs": 1, "hidden_size": 8}
     run = ob.run("sums", "rnn", settings=sizes, db=db, options=options)
     written = ob.export(run, tmp_path / "sums.pt2", "pt2", steps=5, batch=batch, db=db, plugins=[plugin])
-    assert written.inputs == (5, *(() if batch is None else (batch,)))
+    assert (written.inputs, written.tokens) == ((5, *(() if batch is None else (batch,))), True)
+    sizes = () if batch is None else ("--batch", str(batch))
+    common = ("--steps", "5", *sizes, "--db", db, "--plugin", str(plugin))
+    done = orthobench("export", run.key, "--format", "pt2", str(tmp_path / "again.pt2"), *common)
+    shape = "[5]: [time]" if batch is None else "[5, 3]: [time, batch]"
+    assert f'its input "inputs" is int64 {shape}, numbers of symbols\n' in done.out
     trained = ob.load_model(run, db, plugins=[plugin])
     symbols = torch.randint(3, (5, batch or 1), generator=torch.Generator().manual_seed(0))
     program = torch.export.load(str(tmp_path / "sums.pt2")).module()
