@@ -86,10 +86,9 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
         counts = (sum(ends), *ends)
         labels = sorted(variant.label for variant in keeps)
         rows.append([escape(figure), *map(str, counts), escape(", ".join(labels))])
-    finished, total = result.progress
     return [
         "## Failing to fit differs from losing the state",
-        f"{finished} of {total} runs of the study are finished. {_protocol(result)} A model keeps the state if its "
+        f"Of the study, {result.progress_words}. {_protocol(result)} A model keeps the state if its "
         "median seed is at least 90 % of the way from chance to 1 up to the longest test. It loses the state if this "
         "holds only at the lengths of training, and a bit beyond.",
         table(
@@ -126,8 +125,8 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
     sentences = [
         f"{len(runs)} runs have the probe `error_control`. In {len(runs) - len(predicted)} of them, the decoder reads "
         "too few states of the training sequences. There the ratio predicts nothing, and they are left out.",
-        f"Of the other {len(predicted)} runs, {len(fitted)} fit the lengths of training. {len(loses)} of these lose "
-        f"the state before the longest test, and {both} keep it as the ratio predicts.",
+        f"In {len(fitted)} of the other {len(predicted)} runs, it reads them at all training lengths. "
+        f"{len(loses)} of these lose the state before the longest test, and {both} keep it as the ratio predicts.",
     ]
     if loses:
         ratios = [horizon.shown(horizon.predicted) / horizon.shown(horizon.measured) for horizon in loses]
@@ -140,21 +139,22 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
     correlation = log_correlation(within)
     if correlation is not None:
         sentences.append(
-            f"Over the {len(within)} runs with both horizons within the tests, also those that do not fit all lengths "
-            f"of training, their logarithms have a correlation of {correlation:.2f}."
+            f"Over the {len(within)} runs with both horizons within the tests, also those in which it does not read "
+            f"the states at all training lengths, their logarithms have a correlation of {correlation:.2f}."
         )
     return [
         "## Predicted and measured horizons",
-        "A margin is the output of the true state less the largest other one. The distinguishability ratio is the "
-        "spread of the margins within a state over their mean. The probe finds on the training sequences alone up to "
-        "which ratio the decoder reads the states. The predicted horizon is the greatest length up to which the ratio "
-        "stays below this threshold. The measured horizon is the greatest length up to which the decoder reads 90 % "
-        "of the states, counted from chance to 1. An affine step cannot contract errors between states that it keeps "
-        "([arXiv 2605.07755](https://arxiv.org/abs/2605.07755)), so nothing keeps its ratio from growing. Tests "
-        "of a language have few strings of each length, so neighbouring lengths are measured together, and a horizon "
-        "is the longest of such a range. Both horizons come from the margins of the same test sequences: where they "
-        "agree, the threshold of the training sequences carries over to longer ones. The ratio does not forecast the "
-        "horizon from the training sequences alone.",
+        "A margin is the output for the true state minus the largest output for any other state. The "
+        "distinguishability ratio is the spread of the margins within a state over their mean. The probe finds on the "
+        "training sequences alone up to which ratio the decoder reads the states. The predicted horizon is the "
+        "greatest length up to which the ratio stays below this threshold. The measured horizon is the greatest "
+        "length up to which the decoder reads 90 % of the states, on a scale from chance (0) to perfect (1). An "
+        "affine step cannot contract errors between states that it keeps ([arXiv "
+        "2605.07755](https://arxiv.org/abs/2605.07755)), so nothing keeps its ratio from growing. Tests of a language "
+        "have few strings of each length, so neighbouring lengths are measured together, and a horizon is the longest "
+        "of such a range. Both horizons come from the margins of the same test sequences: where they agree, the "
+        "threshold of the training sequences carries over to longer ones. The ratio does not forecast the horizon "
+        "from the training sequences alone.",
         " ".join(sentences),
         *(f"![{FIGURES[name]}](findings-{name}.svg)" for name in pictures),
         "Each cell has the predicted and the measured horizon, each of the median seed. *beyond*: the horizon lies "
@@ -214,7 +214,7 @@ def _longer(result: StoredStudy | None) -> list[str]:
     rows = [[escape(cell) for cell in row] for row in scores.rows]
     return [
         "## Adding and copying at longer lengths",
-        f"{escape(scores.caption)} {result.progress[0]} of {result.progress[1]} runs are finished.",
+        f"{escape(scores.caption)} {result.progress_words}.",
         table(scores.headings, rows),
         fenced(f"orthobench study {LONGER} --seeds 3"),
     ]

@@ -206,12 +206,10 @@ def _blocks(doc: str) -> list[str]:
 
 
 def _probe(name: str, cls: Any) -> str:
-    schedule = f"after every {cls.every_epochs} epochs, " if cls.every_epochs > 1 else "after every epoch, "
-    schedule = schedule if cls.every_epochs else ""
     use = "Every run has it." if cls.default else f"Add it to a run: `-s probes={name}`."
     return page(
         f"# {escape(name)}",
         f"{escape(cls.title[:1].upper() + cls.title[1:])}.",
         *_blocks(_doc(cls)),
-        f"Paper: {escape(cls.paper)}. It measures before training, {schedule}and at the end. {use}",
+        f"Paper: {escape(cls.paper)}. {cls.schedule()} {use}",
     )

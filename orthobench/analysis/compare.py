@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from orthobench.analysis.selection import select_runs
 from orthobench.analysis.statistics import (
@@ -22,6 +22,7 @@ from orthobench.analysis.statistics import (
     median,
 )
 from orthobench.analysis.variants import backends, settings_of
+from orthobench.arguments import ComparedValue
 from orthobench.assignments import Conditions, describe, parse_conditions
 from orthobench.errors import UsageError, counted
 from orthobench.store import Run, Status, Store
@@ -34,9 +35,6 @@ class Selection:
     text: str
     runs: list[Run]
 
-
-Value = Literal["end", "final", "best"]
-"""Which of a run's tests of its metric to use: the end (`analysis.statistics.curve_end`), the last or the best."""
 
 Differences = dict[str, tuple[list[Any], list[Any]]]
 """The values that occur in the first selection's runs and in the second's, by name; None where a run has no value."""
@@ -110,7 +108,7 @@ def contrasts(
     selections: Sequence[str],
     shared: Conditions,
     status_of: Callable[[Run], str],
-    which: Value = "end",
+    which: ComparedValue = "end",
     paired: bool | None = None,
 ) -> list[Contrast]:
     """Compare the first selection with each of the others.
@@ -133,7 +131,7 @@ def contrasts(
     return [contrast(first, other, (values, values), paired) for other in others]
 
 
-def values_of(store: Store, runs: Sequence[Run], which: Value) -> dict[str, float]:
+def values_of(store: Store, runs: Sequence[Run], which: ComparedValue) -> dict[str, float]:
     """Return the value of each finished or diverged run by key; a diverged run is infinitely bad.
 
     Raises:

@@ -11,7 +11,6 @@ from orthobench.analysis.compare import (
     Contrast,
     Differences,
     Selection,
-    Value,
     adjusted,
     contrast,
     differences,
@@ -19,6 +18,7 @@ from orthobench.analysis.compare import (
 )
 from orthobench.analysis.selection import select_runs
 from orthobench.analysis.variants import settings_of
+from orthobench.arguments import ComparedValue
 from orthobench.assignments import Conditions, NoMatchError
 from orthobench.errors import UsageError
 from orthobench.settings import text
@@ -85,7 +85,7 @@ class DatabaseComparison:
 
 
 def compare_databases(
-    first: Side, second: Side, conditions: Conditions, which: Value = "end", paired: bool | None = None
+    first: Side, second: Side, conditions: Conditions, which: ComparedValue = "end", paired: bool | None = None
 ) -> DatabaseComparison:
     """Compare the runs of two databases that have the same task, model and settings.
 

@@ -38,7 +38,7 @@ def trained_range(variant: VariantData) -> tuple[float, float] | None:
 
 
 def fits(variant: VariantData) -> bool | None:
-    """Tell whether the median seed holds the training lengths; None if no test has them."""
+    """Return whether the median seed holds the training lengths; None if no test has them."""
     trained, curves = trained_range(variant), last_by_length(variant)
     if trained is None:
         return None

@@ -120,8 +120,15 @@ class Cell:
 
     @property
     def runs(self) -> list[str]:
-        """The keys of the measured runs."""
-        return [run.key for run in self.variant.runs] if self.variant else []
+        """The keys of the finished and diverged runs, on which the verdict rests."""
+        return [run.key for run in self.variant.runs if Status(run.status).is_final] if self.variant else []
+
+    @property
+    def evidence(self) -> tuple[str, str, str, float | None] | None:
+        """What identifies a measured number that several papers print: its runs, and what was read from them."""
+        if self.variant is None or self.measured is None:
+            return None
+        return self.variant.run.variant, self.printed.split, self.printed.metric, self.printed.value
 
     @property
     def tags(self) -> list[str]:

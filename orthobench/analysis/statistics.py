@@ -108,13 +108,10 @@ class Summary:
         return f"{self.mean:.4g}{interval}"
 
 
-def summarize(
-    values: Sequence[float], level: float = LEVEL, bounds: tuple[float, float] = (-math.inf, math.inf)
-) -> Summary | None:
+def summarize(values: Sequence[float], bounds: tuple[float, float] = (-math.inf, math.inf)) -> Summary | None:
     """Return the summary of the finite values; None without any.
 
     Args:
-        level: the two-sided probability that the interval misses the mean.
         bounds: the smallest and the largest possible value, to which the interval is clipped.
     """
     finite = [value for value in values if math.isfinite(value)]
@@ -127,7 +124,7 @@ def summarize(
     from scipy.special import stdtrit
 
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / (n - 1))
-    half_width = float(stdtrit(n - 1, 1 - level / 2)) * deviation / math.sqrt(n)
+    half_width = float(stdtrit(n - 1, 1 - LEVEL / 2)) * deviation / math.sqrt(n)
     return Summary(n, mean, half_width, max(mean - half_width, bounds[0]), min(mean + half_width, bounds[1]))
 
 
@@ -379,7 +376,7 @@ ENOUGH_PAIRS = 6
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of two samples: a rank test, the difference of means, and the share of pairs that the first leads.
+    """A comparison of two samples: a rank test, the difference of means, and how often the first is lower.
 
     Attributes:
         difference: the first mean minus the second, over finite values; None if a sample has none.

@@ -55,7 +55,7 @@ class Aggregation(Record):
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
         if self.over == "best" and self.seeds is None:
-            raise ValueError("the best of how many seeds? give seeds")
+            raise ValueError("over = 'best' needs the number of seeds: give seeds")
         if self.chance is not None and not self.scaled:
             raise ValueError("chance scales a number: set scaled as well")
         return self
@@ -227,7 +227,7 @@ class Experiment(Record):
         }
 
     def has(self, settings: Mapping[str, Any]) -> bool:
-        """Tell whether the experiment has all these settings."""
+        """Return whether the experiment has all these settings."""
         return all(self.settings.get(name) == value for name, value in settings.items())
 
     @property

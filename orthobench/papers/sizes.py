@@ -37,7 +37,7 @@ class Size(BaseModel):
         return None if value == "" else value
 
     def agrees(self, count: int) -> bool:
-        """Tell whether a count agrees with the published one to the published digits."""
+        """Return whether a count agrees with the published one to the published digits."""
         number, unit = self.printed[:-1], UNITS[self.printed[-1]]
         digits = len(number.partition(".")[2])
         return round((count + self.embedding) / unit, digits) == float(number)

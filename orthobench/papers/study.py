@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Preset = Literal["paper", "quick"]
+from orthobench.arguments import Preset
 
 
 class Record(BaseModel):

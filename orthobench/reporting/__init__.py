@@ -3,6 +3,6 @@
 from orthobench.reporting.export import paper_table
 from orthobench.reporting.html import write_study
 from orthobench.reporting.scope import Scope
-from orthobench.reporting.write import FORMATS, ReportFormat, write_report
+from orthobench.reporting.write import write_report
 
-__all__ = ["FORMATS", "ReportFormat", "Scope", "paper_table", "write_report", "write_study"]
+__all__ = ["Scope", "paper_table", "write_report", "write_study"]

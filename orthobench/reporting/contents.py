@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from orthobench.analysis.conditions import Condition
-from orthobench.reporting.pages import PaperView
+from orthobench.reporting.pages import PaperView, total_verdicts
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,6 @@ def contents_of(conditions: Sequence[Condition], views: Sequence[PaperView]) -> 
         [view.paper.key for view in views if view.coverage[0]],
         sorted({run.task for run in runs}),
         sorted({run.model for run in runs}),
-        sum((view.verdicts for view in views), Counter[str]()),
+        total_verdicts(views),
         max((run.updated_at for run in runs), default=None),
     )

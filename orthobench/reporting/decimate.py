@@ -15,6 +15,8 @@ WHOLE = 1_500
 """Number of points up to which all are considered; beyond it, the extremes of each column of pixels represent them."""
 FIRST = 8
 """Number of points at the start of a curve, where it falls fastest, that are always kept."""
+COLUMN, ERROR = 2.0, 2.0
+"""The width of a column of pixels, and the largest error of a line's height, in units of the picture."""
 
 Indices = NDArray[np.intp]
 
@@ -38,23 +40,21 @@ def thinned(values: ArrayLike, limit: int) -> Indices:
     return np.union1d(np.append(np.arange(first), length - 1), _extremes(array, groups))
 
 
-def visible(across: NDArray[np.float64], up: NDArray[np.float64], column: float = 2.0, error: float = 2.0) -> Indices:
+def visible(across: NDArray[np.float64], up: NDArray[np.float64]) -> Indices:
     """Return the indices of the points that a line needs in a picture.
 
     Beyond `WHOLE` points, each column of pixels is reduced to its first, last, lowest and highest point. From the rest,
-    points on a straight line are removed: the drawn line is nowhere more than `error` above or below any of them. A
+    points on a straight line are removed: the drawn line is nowhere more than `ERROR` above or below any of them. A
     point whose coordinates are not finite leaves a gap.
 
     Args:
         across: the horizontal coordinates of the points, in units of the picture.
         up: their vertical coordinates, in the same units.
-        column: the width of a column of pixels.
-        error: the largest error of the height.
     """
     has_place = np.isfinite(across) & np.isfinite(up)
     needed = np.arange(len(up))
     if len(up) > WHOLE:
-        columns = np.where(has_place, np.floor_divide(np.where(has_place, across, 0), column), np.inf)
+        columns = np.where(has_place, np.floor_divide(np.where(has_place, across, 0), COLUMN), np.inf)
         is_new = np.append(True, columns[1:] != columns[:-1])
         starts, ends = np.flatnonzero(is_new), np.flatnonzero(np.append(is_new[1:], True))
         extremes = _extremes(np.where(has_place, up, np.nan), np.cumsum(is_new))
@@ -62,7 +62,7 @@ def visible(across: NDArray[np.float64], up: NDArray[np.float64], column: float 
     gaps = np.flatnonzero(~has_place[needed])
     bounds = [-1, *gaps.tolist(), len(needed)]
     x, y = across[needed].tolist(), up[needed].tolist()
-    corners = [index for before, end in pairwise(bounds) for index in _corners(x, y, before + 1, end, error)]
+    corners = [index for before, end in pairwise(bounds) for index in _corners(x, y, before + 1, end)]
     return needed[np.union1d(corners, gaps).astype(np.intp)]
 
 
@@ -74,10 +74,10 @@ def _extremes(values: NDArray[np.float64], groups: Indices) -> Indices:
     return np.concatenate((order[is_new], order[np.append(is_new[1:], True)[: len(order)]]))
 
 
-def _corners(x: list[float], y: list[float], start: int, end: int, error: float) -> Iterator[int]:
+def _corners(x: list[float], y: list[float], start: int, end: int) -> Iterator[int]:
     """Yield the indices from `start` to `end` at which a line has to turn, including both ends.
 
-    From each corner, the range of slopes that pass every point within `error` narrows until a point is outside.
+    From each corner, the range of slopes that pass every point within `ERROR` narrows until a point is outside.
     """
     if start == end:
         return
@@ -90,7 +90,7 @@ def _corners(x: list[float], y: list[float], start: int, end: int, error: float)
             yield corner
             run, rise = x[index] - x[corner], y[index] - y[corner]
         if run > 0:
-            low, high = max(low, (rise - error) / run), min(high, (rise + error) / run)
+            low, high = max(low, (rise - ERROR) / run), min(high, (rise + ERROR) / run)
         else:  # a vertical piece has no slope, so the line turns here
             low, high = math.inf, -math.inf
     if end - 1 > start:

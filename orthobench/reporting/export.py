@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
@@ -15,6 +15,7 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.statistics import Median, Summary
 from orthobench.analysis.variants import Variant
+from orthobench.arguments import TableFormat
 from orthobench.errors import UsageError
 from orthobench.files import dump_json
 from orthobench.reporting.latex import latex_table
@@ -23,8 +24,6 @@ from orthobench.reporting.scope import Scope
 from orthobench.reporting.views import load_views
 from orthobench.store import Store
 from orthobench.store.export import as_csv
-
-Format = Literal["csv", "json", "markdown", "latex"]
 
 
 @dataclass(frozen=True)
@@ -276,7 +275,7 @@ def spread(summary: Summary | Aggregate | None) -> str:
     return "" if summary is None else str(summary)
 
 
-def write(form: Format, tables: Sequence[Sheet]) -> str:
+def write(form: TableFormat, tables: Sequence[Sheet]) -> str:
     """Return the tables as text in this format."""
     return WRITERS[form](tables)
 
@@ -325,7 +324,7 @@ def _latex(tables: Sequence[Sheet]) -> str:
     )
 
 
-WRITERS: dict[Format, Callable[[Sequence[Sheet]], str]] = {
+WRITERS: dict[TableFormat, Callable[[Sequence[Sheet]], str]] = {
     "csv": _csv,
     "json": _json,
     "markdown": _markdown,

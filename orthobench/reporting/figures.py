@@ -150,7 +150,7 @@ def _cut_untrained(figure: Figure, later: Sequence[NDArray[np.float64]], baselin
     top = float(values.max())
     if top <= LEVELS * baseline:
         cut_above(figure, LEVELS * baseline)
-    elif _decades([values.min(), top]):
+    elif spans_decades([values.min(), top]):
         figure.update_yaxes(type="log", rangemode="normal")
         show_gaps(figure)
     else:
@@ -189,12 +189,15 @@ def gradient_norms(
 ) -> Figure | None:
     """Draw the norms of dL/dh_t over the steps, with the median and a band over seeds; None without data.
 
+    Every line's name has the part of the state, unless only one part is asked for.
+
     Args:
         moments: False for the state before training, True for the last one; of both, the former is drawn thin.
         norm: the vectors to draw (`NORMS`).
         states: the parts of the state to draw; none: all.
     """
-    figure = empty_figure("step t", "‖∂L/∂h<sub>t</sub>‖", logarithmic=True)
+    figure = empty_figure("step t", "", logarithmic=True)
+    drawn: set[str] = set()
     for variant, _ in styled(condition, styles, figure):
         traced = variant.traces[variant.traces["name"].str.startswith(f"{norm}/")]
         for part, (name, rows) in enumerate(traced.groupby("name")):
@@ -206,13 +209,23 @@ def gradient_norms(
                 if measured is None:
                     continue
                 epoch = measured[0] / variant.run.iterations_per_epoch
-                label = f"{variant.label} {state}, epoch {epoch:.3g}" if len(moments) > 1 else variant.label
+                label = variant.label if len(states) == 1 else f"{variant.label} {state}"
+                label += f", epoch {epoch:.3g}" if len(moments) > 1 else ""
+                drawn.add(state)
                 style = styles.of(condition, variant, 0 if states else part)
                 add_curve(figure, measured[1], measured[1].x, label, style, plain=len(moments) > 1 and not last)
     if not figure.data:
         return None
     show_gaps(figure)
+    figure.update_yaxes(title={"text": _gradient_axis(sorted(drawn))})
     return figure
+
+
+def _gradient_axis(states: Sequence[str]) -> str:
+    """Return the title of an axis of gradients by these parts of the state."""
+    if len(states) == 1:
+        return f"‖∂L/∂{html.escape(states[0])}<sub>t</sub>‖"
+    return f"‖∂L/∂s<sub>t</sub>‖, s: {html.escape(' or '.join(states))}"
 
 
 def published(condition: Condition) -> dict[str, float]:
@@ -293,7 +306,7 @@ def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
         range=[0.5 - len(chosen), 0.5],
         showgrid=False,
     )
-    if _decades([*values, *known.values(), *([] if condition.baseline is None else [condition.baseline])]):
+    if spans_decades([*values, *known.values(), *([] if condition.baseline is None else [condition.baseline])]):
         figure.update_xaxes(type="log", exponentformat="power")
     figure.update_layout(hovermode="closest", showlegend=False)
     return figure
@@ -330,7 +343,7 @@ def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | No
     reach = max(0.55 * (high - low), np.log10(LEAST_RATIO) / 2)  # else equal sizes would fill the whole axis
     whole = {"tickformat": "~r"} if cost != "parameters" else {}  # else Plotly writes 2 for 200
     figure.update_xaxes(type="log", range=[(low + high) / 2 - reach, (low + high) / 2 + reach], **whole)
-    if _decades(values):
+    if spans_decades(values):
         figure.update_yaxes(type="log", rangemode="normal")
     figure.update_layout(hovermode="closest")
     return figure
@@ -369,7 +382,7 @@ def _add_seeds(
     add([middle if np.isfinite(middle) else worst], style.symbol, MEDIAN_SIZE)
 
 
-def _decades(values: Sequence[float]) -> bool:
+def spans_decades(values: Sequence[float]) -> bool:
     """Return whether positive values span more than two decades, so that their axis should be logarithmic."""
     return min(values) > 0 and max(values) > 100 * min(values)
 

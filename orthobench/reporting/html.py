@@ -37,12 +37,14 @@ from orthobench.reporting.packed import figure_json, packed_figures
 from orthobench.reporting.pages import (
     GROUPS,
     PaperView,
+    compared,
     full_title,
     group_of,
     headline,
     leaderboard,
     study_claims,
     tasks,
+    total_verdicts,
 )
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
 from orthobench.reporting.regressions import GatedNumber, draw_gate, gated_numbers, regressions
@@ -197,6 +199,7 @@ def _render(
             shared_studies=[section for section in sections if not section.study.has_page],
             sections={section.study.name: section for section in sections},
             study_claims={result.study.name: study_claims(result, views) for result in results},
+            count_claims=count_claims,
             figures_of=figures_of,
             printed_panels=printed_panels,
             failed=verdicts.failed_claims(views, conditions),
@@ -373,14 +376,14 @@ def _counts(conditions: list[Condition], views: list[PaperView]) -> dict[str, An
     """Return the counts at the top of the overview."""
     statuses = [run.status for c in conditions for variant in c.variants for run in variant.runs]
     measured, results = (sum(view.coverage[part] for view in views) for part in (0, 1))
-    totals = sum((view.verdicts for view in views), Counter[str]())
+    totals = total_verdicts(views)
     return {
         "runs": len(statuses),
         "finished": statuses.count(Status.FINISHED),
         "measured": measured,
         "results": results,
         "verdicts": {group: totals[group] for group in GROUPS},
-        "compared": sum(view.compared for view in views),
+        "compared": compared(totals),
         "claims": count_claims([result for view in views for result in view.claim_results]),
     }
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from orthobench.analysis.conditions import Condition
+from orthobench.arguments import ImageFormat
 from orthobench.errors import UsageError, installation
 from orthobench.files import refuse_file, refuse_other_kinds, write_bytes
 from orthobench.reporting.drawing import with_few_bands
@@ -25,9 +26,6 @@ from orthobench.reporting.paper_figures import panel_figures, panel_title
 from orthobench.reporting.pgfplots import pgfplots
 from orthobench.reporting.studies import draw, figures_of
 from orthobench.reporting.styles import Styles
-
-ImageForm = Literal["svg", "pdf", "png", "pgfplots"]
-IMAGE_FORMS: tuple[ImageForm, ...] = get_args(ImageForm)
 
 PIXELS = 96
 """Pixels per inch, the unit of Plotly and Chromium; in SVG and PDF they are lengths, not dots."""
@@ -45,7 +43,7 @@ PNG_SCALE = 600 / PIXELS
 """PNG has 600 dots per inch."""
 
 
-def write_images(conditions: list[Condition], views: list[PaperView], form: ImageForm, folder: Path) -> list[Path]:
+def write_images(conditions: list[Condition], views: list[PaperView], form: ImageFormat, folder: Path) -> list[Path]:
     """Write the papers' figures, one image per figure; without papers, learning curves and metrics over length.
 
     Each figure is written once per width, for example as `helfrich2018-figure-5-3.25in.pdf`; pgfplots code is in .tex.

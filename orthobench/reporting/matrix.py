@@ -7,7 +7,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
@@ -21,8 +21,12 @@ from orthobench.store import Run
 
 FEW = 3
 """Fewer seeds than this are marked."""
+SEEDS = {1: "¹", 2: "²"}
+"""The marks in a picture."""
 WHITE_FROM = 0.79
 """From here on, a cell of the light page is so dark that white text has the higher contrast, at least 4.5:1."""
+TRIED = "tried"
+"""The tag of runs that were tried while searching for settings."""
 REPEATED = 3
 """A setting of a model separates its rows if its values differ within at least this many tasks."""
 MANY, SPARSE = 40, 0.25
@@ -61,6 +65,12 @@ class MatrixCell:
     @property
     def has_few_seeds(self) -> bool:
         return self.seeds < FEW
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, float]:
+        """The order in which a model's variants compete for a cell: the greatest is shown."""
+        tags = self.variant.tags
+        return not tags, TRIED not in tags, not self.has_few_seeds, self.score
 
     @property
     def loses(self) -> bool:
@@ -118,10 +128,15 @@ class MatrixRow:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The models with a result on any of the tasks, those that solve the most tasks first."""
+    """The models with a result on any of the tasks, those that solve the most tasks first.
+
+    Attributes:
+        earlier: the keys of the conditions that later editions replace.
+    """
 
     columns: list[MatrixColumn]
     rows: list[MatrixRow]
+    earlier: frozenset[str] = frozenset()
 
     @property
     def families(self) -> list[str]:
@@ -133,12 +148,14 @@ def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
 
     Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch.
     Where some tasks have a paper's own experiment, or three seeds of several models, the other ones are left out as
-    well, because they are trials. A variant with a tag counts only if its model has no other variant on the task. A
-    condition of which all variants have tags is an earlier edition, and left out if there is a later one.
+    well, because they are trials. A variant with a tag counts only if its model has no other variant on the task, and
+    one with fewer than three seeds only if no variant of its model has three. An earlier edition is left out
+    (`Editions`).
     """
-    chosen = [condition for condition in conditions if _members(condition)]
-    compared = [condition for condition in chosen if _is_comparison(condition)]
-    chosen = _without_earlier(compared or chosen)
+    editions = find_editions([condition for condition in conditions if _members(condition)])
+    current = [condition for condition in map(editions.without_earlier, conditions) if _members(condition)]
+    compared = [condition for condition in current if condition.key in editions.later or _is_comparison(condition)]
+    chosen = compared or current
     order = list(dict.fromkeys(condition.task for condition in chosen))
     chosen.sort(key=lambda condition: (order.index(condition.task), condition.settings.get("sequence_length") or 0))
     alike = [sorted(each, key=lambda condition: -len(condition.variants)) for each in group(chosen, _same_data)]
@@ -157,7 +174,7 @@ def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
         run = cell.variant.run
         cells = names.setdefault((run.model, _value(run, separating.get(run.model))), [None] * len(columns))
         other = cells[number]
-        if other is None or cell.score > other.score:
+        if other is None or cell.rank > other.rank:
             cells[number] = cell
     rows = []
     for (model, value), cells in names.items():
@@ -165,7 +182,8 @@ def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
         is_sparse = len(cells) - cells.count(None) < SPARSE * len(cells)
         family = families.get(model, where)
         rows.append(MatrixRow(f"{model} {value}".strip(), model, family, cells, is_sparse and len(names) > MANY))
-    return Matrix(columns, sorted(rows, key=lambda row: (-row.solved, -row.total, row.label)))
+    ordered = sorted(rows, key=lambda row: (-row.solved, -row.total, row.label))
+    return Matrix(columns, ordered, editions.earlier)
 
 
 def families_of_models() -> dict[str, str]:
@@ -185,8 +203,31 @@ def _members(condition: Condition) -> list[VariantData]:
     return [variant for variant in scored if not variant.tags or variant.run.model not in plain]
 
 
-def _without_earlier(conditions: Sequence[Condition]) -> list[Condition]:
-    """Leave out a condition in which all variants have tags, if another one has its task and its texts in settings."""
+@dataclass(frozen=True)
+class Editions:
+    """Which conditions are earlier editions of others.
+
+    A condition is an earlier edition if all its variants have tags, and another one has its task, its texts in
+    settings, variants without tags, and most of its models.
+
+    Attributes:
+        earlier: the keys of the earlier editions.
+        later: the keys of those that replace a comparison of several models, and count as comparisons themselves.
+        tags: the tags of replaced comparisons. Their runs are left out on every task, even one without a later edition.
+    """
+
+    earlier: frozenset[str]
+    later: frozenset[str]
+    tags: frozenset[str]
+
+    def without_earlier(self, condition: Condition) -> Condition:
+        """Return a condition without the variants of earlier editions."""
+        variants = [] if condition.key in self.earlier else condition.variants
+        return replace(condition, variants=[each for each in variants if not self.tags.intersection(each.tags)])
+
+
+def find_editions(conditions: Sequence[Condition]) -> Editions:
+    """Find the earlier editions among conditions that have members."""
 
     def names(condition: Condition) -> tuple[str, list[tuple[str, str]]]:
         texts = [(name, value) for name, value in condition.settings.items() if isinstance(value, str)]
@@ -195,8 +236,25 @@ def _without_earlier(conditions: Sequence[Condition]) -> list[Condition]:
     def is_tagged(condition: Condition) -> bool:
         return all(variant.tags for variant in _members(condition))
 
-    later = [names(condition) for condition in conditions if not is_tagged(condition)]
-    return [condition for condition in conditions if not is_tagged(condition) or names(condition) not in later]
+    def models(condition: Condition) -> set[str]:
+        return {variant.run.model for variant in _members(condition)}
+
+    untagged = [condition for condition in conditions if not is_tagged(condition)]
+    earlier, later, tags = set[str](), set[str](), set[str]()
+    for condition in filter(is_tagged, conditions):
+        own = models(condition)
+        newer = [
+            other.key
+            for other in untagged
+            if names(other) == names(condition) and 2 * len(own & models(other)) > len(own)
+        ]
+        if newer:
+            earlier.add(condition.key)
+            if _is_comparison(condition):
+                later.update(newer)
+                tags.update(tag for variant in _members(condition) for tag in variant.tags if tag != TRIED)
+    replaced = {c.key for c in conditions if all(tags.intersection(variant.tags) for variant in _members(c))}
+    return Editions(frozenset(earlier | replaced), frozenset(later), frozenset(tags))
 
 
 def _same_data(condition: Condition) -> str:
@@ -209,7 +267,7 @@ def _same_data(condition: Condition) -> str:
 
 
 def _is_comparison(condition: Condition) -> bool:
-    """Tell whether a condition has an experiment of a paper, or several models with three seeds."""
+    """Return whether a condition has an experiment of a paper, or several models with three seeds."""
     members = _members(condition)
     of_paper = any(variant.comparison and not variant.comparison.differences for variant in members)
     return of_paper or len({variant.run.model for variant in members if len(variant.scores) >= FEW}) > 1
@@ -262,7 +320,10 @@ def _value(run: Run, setting: str | None) -> str:
 
 
 def short_labels(conditions: Sequence[Condition]) -> list[str]:
-    """Name each condition by its title and the fewest settings that tell it from the others, texts first."""
+    """Name each condition by its title and the fewest settings that tell it from the others.
+
+    Texts come first, and sizes of data sets last.
+    """
     of_task = Counter(condition.task for condition in conditions)
     labels = [each.title if of_task[each.task] > 1 else each.task for each in conditions]
     names = {name: None for condition in conditions for name in condition.settings if name != "sequence_length"}
@@ -270,7 +331,10 @@ def short_labels(conditions: Sequence[Condition]) -> list[str]:
     def is_number(name: str) -> bool:
         return any(isinstance(condition.settings.get(name), (int, float)) for condition in conditions)
 
-    for name in sorted(names, key=lambda name: is_number(name) and not _is_flag(conditions, name)):
+    def place(name: str) -> tuple[bool, bool]:
+        return is_number(name) and not _is_flag(conditions, name), name.endswith("_size")
+
+    for name in sorted(names, key=place):
         same = {label for label in labels if labels.count(label) > 1}
         for label in same:
             sharing = [number for number, other in enumerate(labels) if other == label]
@@ -345,7 +409,7 @@ def _drawn_row(number: int, row: MatrixRow, colors: dict[str, Any], left: int, d
             round(low + cell.score * (high - low)) for low, high in zip(colors["empty"], colors["full"], strict=True)
         )
         ink = "#ffffff" if cell.is_far or dark else "#000000"
-        shown = f"{100 * cell.score:.0f}" + ("↘" if cell.loses else "")
+        shown = f"{100 * cell.score:.0f}" + "↘" * cell.loses + SEEDS.get(cell.seeds, "")
         yield f'<rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{ROW - 2}" fill="rgb({red},{green},{blue})"/>'
         yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}">{shown}</text>'
 

@@ -21,16 +21,19 @@ from orthobench.analysis.claims import (
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
 from orthobench.analysis.paper_tables import Cell, PaperTable, build_table, fill_command
 from orthobench.analysis.statistics import Median, apart_from_first
+from orthobench.errors import counted
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
+from orthobench.papers.study import StudyRuns
 from orthobench.reporting.studies import StoredStudy
-from orthobench.settings import text
+from orthobench.settings import merged_settings, text
 
 
 @dataclass(frozen=True)
 class ArtifactView:
     """A table, or a figure's panels, with the results of its claims.
 
-    `study` shows it, alone or in addition to its experiments; `study_result` is that study's data, if any.
+    `study` shows it, alone or in addition to its experiments; `study_result` is that study's data, if any. Without a
+    record of the study, `loose_runs` is the number of finished runs with its settings.
     """
 
     artifact: Artifact
@@ -42,18 +45,21 @@ class ArtifactView:
     key: str
     study: Study | None = None
     study_result: StoredStudy | None = None
+    loose_runs: int = 0
 
     @property
     def is_study(self) -> bool:
         return self.artifact.shows == "study"
 
     @property
-    def study_progress(self) -> tuple[int, int] | None:
-        """The numbers of finished runs and of all runs, if a study at the paper's size is in progress, else None."""
+    def study_progress(self) -> str:
+        """How many runs are finished, if a study at the paper's size is in progress; else empty."""
         result = self.study_result
+        if self.is_study and self.loose_runs:
+            return f"{counted(self.loose_runs, 'finished run')} with its settings, but no complete study"
         if not self.is_study or result is None or result.is_small or result.is_whole or not result.progress[0]:
-            return None
-        return result.progress
+            return ""
+        return result.progress_words
 
     @property
     def coverage(self) -> tuple[int, int]:
@@ -68,6 +74,13 @@ class ArtifactView:
             for experiments in (self.printed, self.missing)
         )
         return drawn - missing, drawn
+
+    @property
+    def trained(self) -> tuple[int, int]:
+        """The numbers of experiments with runs and of all experiments; those of a study are its own runs."""
+        if self.is_study:
+            return max(self.loose_runs, self.coverage[0]), 1
+        return len(self.printed) - len(self.missing), len(self.printed)
 
     @property
     def command(self) -> str:
@@ -110,15 +123,12 @@ class PaperView:
     @property
     def verdicts(self) -> Counter[str]:
         """The number of measured results in each group of verdicts (`GROUPS`)."""
-        cells = [cell for view in self.artifacts if view.table for cell in view.table.cells if cell.measured]
-        counts = Counter(map(group_of, cells))
-        counts["other"] += self.coverage[0] - len(cells)
-        return counts
+        return total_verdicts([self])
 
     @property
     def compared(self) -> int:
         """The number of measured results with a published number to compare with, excluding results at a limit."""
-        return sum(count for group, count in self.verdicts.items() if group not in ("at_limit", "other"))
+        return compared(self.verdicts)
 
     @property
     def claim_results(self) -> list[ClaimResult]:
@@ -127,6 +137,44 @@ class PaperView:
     @property
     def claim_counts(self) -> ClaimCounts:
         return count_claims(self.claim_results)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measured number with its place in a paper."""
+
+    paper: Paper
+    part: ArtifactView
+    row: str
+    column: str
+    cell: Cell
+
+
+def distinct_numbers(views: Sequence[PaperView]) -> list[Measured]:
+    """Return the measured numbers of all tables; one that a later paper prints again for the same runs counts once."""
+    first: dict[Any, str] = {}
+    return [
+        Measured(view.paper, part, row.label, column, cell)
+        for view in views
+        for part in view.artifacts
+        for row in (part.table.rows if part.table else [])
+        for column, cell in row.cells.items()
+        if cell.evidence and first.setdefault(cell.evidence, view.paper.key) == view.paper.key
+    ]
+
+
+def total_verdicts(views: Sequence[PaperView]) -> Counter[str]:
+    """Return the number of distinct measured results of all papers in each group of verdicts (`GROUPS`)."""
+    counts = Counter(group_of(number.cell) for number in distinct_numbers(views))
+    for view in views:
+        cells = sum(cell.measured is not None for part in view.artifacts if part.table for cell in part.table.cells)
+        counts["other"] += view.coverage[0] - cells
+    return counts
+
+
+def compared(verdicts: Mapping[str, int]) -> int:
+    """Return how many results have a published number to compare with, excluding results at a limit."""
+    return sum(count for group, count in verdicts.items() if group not in ("at_limit", "other"))
 
 
 def mark_repeated_claims(views: Sequence[PaperView]) -> list[PaperView]:
@@ -176,6 +224,7 @@ def view_paper(
         study_result = (studies or {}).get(artifact.study)
         missing = [e for e in experiments if (variant := measured.get(e.identity)) is None or not variant.finished]
         key = f"{paper.key}-{number}"
+        study = find_study(artifact.study) if artifact.study else None
         is_table, is_study = artifact.shows == "table", artifact.shows == "study"
         views.append(
             ArtifactView(
@@ -188,11 +237,30 @@ def view_paper(
                 missing,
                 experiments,
                 key,
-                find_study(artifact.study) if artifact.study else None,
+                study,
                 study_result,
+                _loose_runs(study, conditions) if study and study_result is None else 0,
             )
         )
     return PaperView(paper, views)
+
+
+def _loose_runs(study: Study, conditions: Sequence[Condition]) -> int:
+    """Count the finished runs that have all settings of one of the study's groups of runs, at the paper's size."""
+    groups = [group for group in study.run if group.preset == "paper" and group.settings]
+    return sum(
+        len(variant.finished)
+        for condition in conditions
+        for variant in condition.variants
+        if any(group.task == condition.task and _has(variant, group) for group in groups)
+    )
+
+
+def _has(variant: VariantData, group: StudyRuns) -> bool:
+    own = merged_settings(variant.run.spec)
+    settings = {**group.settings, **group.own.get(variant.run.model, {})}
+    is_member = group.models == ["all"] or variant.run.model in group.models
+    return is_member and all(text(own.get(name)) == text(value) for name, value in settings.items())
 
 
 def _check_study(artifact: Artifact, result: StoredStudy | None) -> list[ClaimResult]:
@@ -202,7 +270,7 @@ def _check_study(artifact: Artifact, result: StoredStudy | None) -> list[ClaimRe
         if result is not None and result.is_small:
             reason += "; only the small version exists"
         elif result is not None:
-            reason += "; {} of {} runs are finished".format(*result.progress)
+            reason += f"; {result.progress_words}"
         return [undecided(claim, reason) for claim in read_claims(artifact)]
     if panels := result.record.results.get("panels"):
         return check_panels(artifact, panels)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 
+import numpy as np
+
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import fill_command
 from orthobench.analysis.printed_curves import printed_curves
 from orthobench.papers import Experiment
 from orthobench.reporting import figures
 from orthobench.reporting.captions import capitalized, caption
+from orthobench.reporting.drawing import ARROW
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn
 from orthobench.reporting.length_figures import over_length
@@ -92,7 +95,8 @@ def _published(panel: PrintedPanel | None, metric: str, split: str) -> dict[str,
 def _add_printed_curves(figure: Figure, part: ArtifactView, panel: Condition, styles: Styles) -> None:
     """Add the curves that the paper publishes as numbers, dotted and with open diamonds."""
     printed_panel = _printed_panel(part, panel)
-    for curve in printed_curves(part.artifact, printed_panel.printed if printed_panel else [], panel.variants):
+    curves = [*printed_curves(part.artifact, printed_panel.printed if printed_panel else [], panel.variants)]
+    for curve in curves:
         figure.add_scatter(
             x=curve.x,
             y=curve.y,
@@ -101,6 +105,16 @@ def _add_printed_curves(figure: Figure, part: ArtifactView, panel: Condition, st
             marker={"symbol": "diamond-open", "size": 8},
             line={"dash": "dot", "color": styles.of(panel, curve.variant).color if curve.variant else GREY, "width": 1},
         )
+    drawn = [float(value) for trace in figure.data for value in trace["y"] if np.isfinite(value)]
+    if curves and figures.spans_decades(drawn):
+        _make_logarithmic(figure)
+
+
+def _make_logarithmic(figure: Figure) -> None:
+    """Make the y axis logarithmic and show all of it; on a linear one, low values to compare would all be at 0."""
+    figure.data = [trace for trace in figure.data if (trace.get("marker") or {}).get("symbol") != ARROW]
+    figure.layout["yaxis"].pop("range", None)
+    figure.update_yaxes(type="log", rangemode="normal")
 
 
 def _gradient_norms(name: str, panel: Condition, styles: Styles) -> Drawn:

@@ -23,6 +23,9 @@ from orthobench.store import Run, Status
 
 POINTS, FEWEST_POINTS, DIGITS = WHOLE, 24, 4
 """Points per curve on a run's page with few runs and with thousands, and digits of the numbers."""
+FEWEST_ENTRIES = 64
+"""Points per vector with thousands of runs. A vector, such as the gradients by every step, has more details than a
+curve over epochs, and a run has only two measurements of each."""
 POINTS_IN_ALL = 24_000
 SHORT = 200
 """Characters of a message in the table of runs; the run's page shows all of it."""
@@ -156,7 +159,7 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
                 "environment": run.environment.digest,
                 "perEpoch": run.iterations_per_epoch,
                 "curves": _curves(curves.get(run.id), axes, points),
-                "traces": _traces(traces.get(run.id), axes, points),
+                "traces": _traces(traces.get(run.id), axes, max(points, FEWEST_ENTRIES)),
                 "trained": trained,
             }
     return {"runs": runs, "axes": axes.packed}

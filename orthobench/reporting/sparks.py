@@ -20,7 +20,8 @@ WIDTH, HEIGHT = 480, 112
 LINES, RIVAL_LINES = 5, 2
 """Numbers of seeds to draw for each model of a claim, and for each model with which it is compared."""
 REACH = 4.0
-"""Tolerances that a dot plot shows on each side of the published value; numbers beyond become arrows at the edge."""
+"""Tolerances that a dot plot shows on each side of the published value; numbers beyond become arrows at the edge, and
+intervals that go beyond end in arrowheads."""
 Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
@@ -132,6 +133,12 @@ def dot_plot(dot: Dot) -> Markup:
     ]
     if dot.low is not None and dot.high is not None:
         parts.append(f'<path class="whisker" d="M{at(dot.low):.1f} 20H{at(dot.high):.1f}"/>')
+        if dot.low < -REACH <= dot.offset:
+            parts.append('<path class="whisker" d="M16 11L4 20L16 29M4 20H16"/>')
+        if dot.high > REACH >= dot.offset:
+            parts.append(
+                f'<path class="whisker" d="M{WIDTH - 16} 11L{WIDTH - 4} 20L{WIDTH - 16} 29M{WIDTH - 4} 20h-12"/>'
+            )
     if abs(dot.offset) > REACH:
         tip, back = (WIDTH - 2, WIDTH - 20) if dot.offset > 0 else (2, 20)
         parts.append(f'<path class="dot" d="M{back} 10L{tip} 20L{back} 30Z"/>')

@@ -8,7 +8,7 @@ import re
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ DIGIT, LETTER = 17, 13
 """The width of a digit in the fonts that browsers use for the page, at most, and that of a letter in a word."""
 SYMBOLS, FEW_SYMBOLS, MANY_TRACES = 6, 3, 60
 """The most symbols per line, for a few traces and for more traces than `MANY_TRACES`."""
+BAR, BAR_ROOM = 26, 170
+"""The width of the colour scale of a map, and of all that stands right of a map."""
 DASHES = {"dash": "14 8", "dot": "4 6", "dashdot": "14 6 4 6", "longdash": "22 8", "longdashdot": "22 6 4 6"}
 SAFE_COLOR = re.compile(r"#[0-9a-fA-F]{3,8}|rgba?\([\d., ]+\)|[a-z]+")
 Floats = npt.NDArray[np.float64]
@@ -106,14 +108,18 @@ def still(figure: Mapping[str, Any]) -> Markup:
     left = max(LEFT, LETTER * (max(map(len, named)) + 1))
     margin = 0.06 if all(trace.get("mode") == "markers" for trace in traces) else 0.0
     across, up = [trace["x"] for trace in traces], [part for trace in traces for part in _with_errors(trace)]
-    x = _axis(layout.get("xaxis", {}), across, left, WIDTH - RIGHT, margin)
+    right = WIDTH - RIGHT - (BAR_ROOM if any(trace.get("type") == "heatmap" for trace in traces) else 0)
+    x = _axis(layout.get("xaxis", {}), across, left, right, margin)
     y = _axis(layout.get("yaxis", {}), up, HEIGHT - BOTTOM, TOP, margin)
+    if layout.get("yaxis", {}).get("scaleanchor"):
+        x, y = _equal(x, y)
     lines, marks = [], []
     before: dict[str, Any] | None = None
     symbols = SYMBOLS if len(traces) <= MANY_TRACES else FEW_SYMBOLS
     for trace in traces:
         if trace.get("type") == "heatmap":
-            lines.append(_heat_map(trace, y))
+            lines.append(_heat_map(trace, x, y))
+            marks.append(_color_scale(trace, x.end))
         elif min(len(trace["x"]), len(trace["y"])):
             lines.append(_lines(trace, before, x, y))
             marks.append(_marks(trace, x, y, symbols))
@@ -162,8 +168,17 @@ def _axis(layout: Mapping[str, Any], values: Sequence[Floats], start: float, end
     return Axis(low, high, logarithmic, start, end, [*ticks])
 
 
+def _equal(x: Axis, y: Axis) -> tuple[Axis, Axis]:
+    """Return the axes with the same scale: a narrower x axis or, if it is too wide for that, a longer y axis."""
+    across, up = ((axis.end - axis.start) / ((axis.high - axis.low) or 1) for axis in (x, y))
+    if across >= -up:
+        return replace(x, end=x.start - up * (x.high - x.low)), y
+    middle, reach = (y.low + y.high) / 2, (y.start - y.end) / across / 2
+    return x, replace(y, low=middle - reach, high=middle + reach)
+
+
 def _grid(layout: Mapping[str, Any], x: Axis, y: Axis) -> str:
-    bottom, left, right = HEIGHT - BOTTOM, x.start, WIDTH - RIGHT
+    bottom, left, right = HEIGHT - BOTTOM, x.start, x.end
     parts = [f'<path class="frame" d="M{left:g} {TOP}V{bottom}H{right}"/>']
     for spot, text in x.ticks():
         parts.append(f'<path class="grid" d="M{spot:.1f} {TOP}V{bottom}"/>')
@@ -263,20 +278,46 @@ def _sample(trace: Mapping[str, Any]) -> str:
     return f"<svg>{drawn}</svg>"
 
 
-def _heat_map(trace: Mapping[str, Any], y: Axis) -> str:
+def _map_values(trace: Mapping[str, Any]) -> tuple[Floats, float, float]:
+    """Return the values of a map, and those of the two ends of its colours."""
     values = (
         np.atleast_2d(numbers(trace["z"]))
         if isinstance(trace["z"], Mapping)
         else np.array([[np.nan if value is None else value for value in row] for row in trace["z"]], dtype=float)
     )
     low, high = (float(trace.get(name, bound(values))) for name, bound in (("zmin", np.nanmin), ("zmax", np.nanmax)))
+    return values, low, high
+
+
+def _color_scale(trace: Mapping[str, Any], right: float) -> str:
+    """Return the colours of a map next to its right end, with their values and the name of the scale."""
+    _, low, high = _map_values(trace)
+    data = base64.b64encode(_png(viridis(np.arange(256) / 255)[::-1, np.newaxis])).decode()
+    left, middle = right + 24, (TOP + HEIGHT - BOTTOM) / 2
+    parts = [
+        f'<image class="scale" x="{left:g}" y="{TOP}" width="{BAR}" height="{HEIGHT - TOP - BOTTOM}" '
+        f'preserveAspectRatio="none" href="data:image/png;base64,{data}"/>'
+    ]
+    for spot, text in Axis(low, high, False, HEIGHT - BOTTOM, TOP).ticks():
+        parts.append(f'<text x="{left + BAR + 8:g}" y="{spot + 9:.1f}">{text}</text>')
+    if title := ((trace.get("colorbar") or {}).get("title") or {}).get("text"):
+        across = WIDTH - 8
+        parts.append(
+            f'<text transform="rotate(-90 {across} {middle})" x="{across}" y="{middle}" text-anchor="middle">'
+            f"{_plain(title)}</text>"
+        )
+    return "".join(parts)
+
+
+def _heat_map(trace: Mapping[str, Any], x: Axis, y: Axis) -> str:
+    values, low, high = _map_values(trace)
     share = np.clip((values - low) / ((high - low) or 1), 0, 1)
     table = np.vstack([viridis(np.arange(256) / 255), np.full((1, 3), 255, dtype=np.uint8)])
     pixels = table[np.where(np.isfinite(share), np.nan_to_num(share) * 255, 256).astype(int)]
     pixels = pixels if y.low > y.high else pixels[::-1]
     data = base64.b64encode(_png(pixels)).decode()
     return (
-        f'<image x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM}" '
+        f'<image x="{x.start:g}" y="{TOP}" width="{x.end - x.start:g}" height="{HEIGHT - TOP - BOTTOM}" '
         f'preserveAspectRatio="none" href="data:image/png;base64,{data}"/>'
     )
 

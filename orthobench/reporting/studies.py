@@ -45,8 +45,15 @@ class StoredStudy:
         return sum(Status(run.status).is_final for run in self.runs), len(keys)
 
     @property
+    def progress_words(self) -> str:
+        """How many runs are finished, and how many diverged."""
+        ended, total = self.progress
+        diverged = sum(run.status == Status.DIVERGED for run in self.runs)
+        return f"{ended - diverged} of {total} runs are finished" + (f", and {diverged} diverged" if diverged else "")
+
+    @property
     def is_whole(self) -> bool:
-        """Whether all runs at the paper's size have finished."""
+        """Whether all runs at the paper's size have finished or diverged."""
         finished, total = self.progress
         return not self.is_small and finished == total
 
@@ -137,9 +144,9 @@ def _remark(result: StoredStudy) -> str:
         parts.append("Here in the small version (preset quick).")
     if set(results.get("figures", {})) - {group.figure for group in result.study.run}:
         parts.append("These runs are of an earlier edition, whose protocol differs.")
-    finished, total = result.progress
-    if finished < total:
-        parts.append(f"{finished} of {total} runs are finished.")
+    ended, total = result.progress
+    if ended < total or any(run.status == Status.DIVERGED for run in result.runs):
+        parts.append(f"{result.progress_words}.")
     return " ".join(parts)
 
 

@@ -190,7 +190,7 @@ DRAWINGS: dict[str, Callable[[str, Condition, Styles], Drawn]] = {
 
 
 def trajectories(panels: list[dict[str, Any]]) -> Drawn:
-    """Draw trajectories that start at stars and get darker, and the field tanh(W h) of the feedback systems."""
+    """Draw trajectories that start at stars and fade in, and the field tanh(W h) of the feedback systems."""
     drawn: Drawn = {}
     for panel in panels:
         figure = empty_figure("h<sub>1</sub>", "h<sub>2</sub>")
@@ -318,9 +318,9 @@ def _add_cloud(figure: Figure, clouds: list[list[float]], label: str, style: Sty
     )
 
 
-def _field(matrix: npt.NDArray[np.float64], reach: float, count: int = 11) -> tuple[list[Any], list[Any]]:
+def _field(matrix: npt.NDArray[np.float64], reach: float) -> tuple[list[Any], list[Any]]:
     """Return the field tanh(W h) on a grid, as arrows with a shaft and two barbs, separated by gaps."""
-    side = np.linspace(-0.9, 0.9, count) * reach
+    side = np.linspace(-0.9, 0.9, 11) * reach
     h = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     arrow = np.tanh(h @ matrix.T) * 0.12 * reach
     tip = h + arrow

@@ -12,9 +12,12 @@ from orthobench.analysis.over_length import HELD, as_scores, fits, length_curve
 from orthobench.errors import counted
 from orthobench.reporting.captions import capitalized
 from orthobench.reporting.study_table import StudyTable
+from orthobench.store import Status
 
 UNFITTED = "not fitted"
 """Stands for the longest held length of a model that does not hold the training lengths."""
+DIVERGED = "diverged"
+"""Stands for the results of a model of which every run that ended diverged."""
 Values = NDArray[np.float64]
 
 BIN = 8
@@ -44,23 +47,36 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTabl
         ]
         return StudyTable(caption, ("model", *figures), rows)
 
-    counts = [len(variant.finished) for variant in variants.values()]
-    fewest, most = min(counts), max(counts)
+    counts = [len(variant.finished) for variant in variants.values() if variant.finished]
+    fewest, most = min(counts, default=0), max(counts, default=0)
     seeds = counted(most, "finished seed") if fewest == most else f"{fewest} to {most} finished seeds"
+    summary = f": the median of {seeds}, and their range" if most > 1 else f", with {seeds}"
+    diverged = {cell: _diverged(variant) for cell, variant in variants.items()}
+    lost = " Diverged: training ended because the loss grew too large or was not finite." * any(diverged.values())
+
+    def with_diverged(texts: Mapping[tuple[str, str], tuple[float, str]]) -> dict[tuple[str, str], tuple[float, str]]:
+        alone = {cell: (0.0, DIVERGED) for cell, number in diverged.items() if number}
+        also = {cell: f", {diverged[cell]} {DIVERGED}" if diverged[cell] else "" for cell in texts}
+        return alone | {cell: (rank, words + also[cell]) for cell, (rank, words) in texts.items()}
+
     results = {cell: result for cell, variant in variants.items() if (result := _result(variant))}
     lengths_held = {cell: length for cell, variant in variants.items() if (length := longest_held(variant))}
     return [
         table(
             f"The longest test length up to which the median seed is at least {HELD:.0%} of the way from chance to 1, "
             f"in means over {BIN} lengths. A plus sign marks the longest test length. {capitalized(UNFITTED)}: the "
-            "median seed is below that already at the lengths of training.",
-            lengths_held,
+            f"median seed is below that already at the lengths of training.{lost}",
+            with_diverged(lengths_held),
         ),
         table(
-            f"The main metric of all test sequences at the end in percent: the median of {seeds}, and their range.",
-            results,
+            f"The main metric of all test sequences at the end in percent{summary}.",
+            with_diverged(results),
         ),
     ]
+
+
+def _diverged(variant: VariantData) -> int:
+    return sum(run.status == Status.DIVERGED for run in variant.runs)
 
 
 def _result(variant: VariantData) -> tuple[float, str] | None:

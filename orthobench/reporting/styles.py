@@ -32,20 +32,6 @@ PALETTE = (
     "#560759",
 )
 """Colours on a light background; `page.css` defines these, and the colours on a dark background, as `--model-N`."""
-DARK_PALETTE = (
-    "#6A6AE0",
-    "#F84A10",
-    "#59B164",
-    "#FF92B5",
-    "#55FBFF",
-    "#E1D307",
-    "#65C2ED",
-    "#C04233",
-    "#C8FFAE",
-    "#A3BE4F",
-    "#90A2FF",
-    "#926C9A",
-)
 GREY = "#888888"
 """The colour of baselines, lines without a model, and models after the twelfth; its contrast is above 3:1 on both
 backgrounds."""

@@ -67,26 +67,31 @@ def _steps(scale: float, start: Point, end: Point) -> str:
 
 
 def markers(marker: Mapping[str, Any], points: Sequence[tuple[int, float, float]], color: str, scale: float) -> str:
-    """Return a trace's symbols as SVG: one path for each kind and size.
+    """Return a trace's symbols as SVG: one path for each kind, size and opacity.
 
     Args:
-        marker: Plotly's marker, whose symbol and size apply to all points or are lists with an entry for each.
+        marker: Plotly's marker, whose symbol, size and opacity apply to all points or are lists with an entry for each.
         points: the index in the trace and the place in the picture of every drawn symbol.
         color: the SVG colour of the symbols.
         scale: units of the picture per pixel of Plotly's sizes.
     """
-    paths: dict[tuple[str, float], list[str]] = {}
+    paths: dict[tuple[str, float, float], list[str]] = {}
     for index, across, down in points:
-        symbol, size = (
+        symbol, size, opacity = (
             value[index] if isinstance(value, list | tuple) else value
-            for value in (marker.get("symbol") or "circle", marker.get("size") or 6)
+            for value in (marker.get("symbol") or "circle", marker.get("size") or 6, marker.get("opacity", 1))
         )
         name, width = str(symbol), scale * float(size)
-        paths.setdefault((name, width), []).append(f"M{across:.0f} {down:.0f}{outline(name, width)}")
-    return "".join(f'<path {_pen(name, color, scale)} d="{"".join(shapes)}"/>' for (name, _), shapes in paths.items())
+        kind = name, width, round(float(opacity), 1)
+        paths.setdefault(kind, []).append(f"M{across:.0f} {down:.0f}{outline(name, width)}")
+    return "".join(
+        f'<path {_pen(name, color, scale, opacity)} d="{"".join(shapes)}"/>'
+        for (name, _, opacity), shapes in paths.items()
+    )
 
 
-def _pen(symbol: str, color: str, scale: float) -> str:
+def _pen(symbol: str, color: str, scale: float, opacity: float) -> str:
+    faint = f' opacity="{opacity:g}"' if opacity < 1 else ""
     if symbol.endswith("-open") or symbol in STROKES:
-        return f'fill="none" stroke="{color}" stroke-width="{1.5 * scale:g}"'
-    return f'fill="{color}"'
+        return f'fill="none" stroke="{color}" stroke-width="{1.5 * scale:g}"{faint}'
+    return f'fill="{color}"{faint}'

@@ -19,7 +19,10 @@ from orthobench.reporting.styles import GREY, PALETTE
 
 BEYOND = 1.3
 """A horizon beyond the longest test is drawn this many times as far."""
-FILLED = "Filled: runs that fit the training lengths; open: runs that do not, and have no state to lose."
+FILLED = (
+    "Filled: runs whose states are read at all training lengths; open: runs whose states are not, and which have none "
+    "to lose."
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Tracked:
 
     @property
     def words(self) -> str:
-        fits = "" if self.horizon.fits else ", does not fit"
+        fits = "" if self.horizon.fits else ", states not read at the training lengths"
         return html.escape(f"{self.variant.label}, {self.figure}, seed {self.horizon.seed}{fits}")
 
     def drawn(self, horizon: float) -> float:
@@ -61,7 +64,7 @@ def tracking_figures(conditions: Sequence[tuple[str, Condition]]) -> Drawn:
     predicted = [run for run in runs if run.horizon.is_predicted]
     drawn: Drawn = {"horizons": (_predicted_words(runs), _predicted(predicted))} if predicted else {}
     drawn |= {
-        "families": (f"Measured horizon by family, one point for each run. {FILLED}", _by_family(runs)),
+        "families": (f"Measured horizon by family, one point for each run.{_places(runs)} {FILLED}", _by_family(runs)),
     }
     lowest = {id(run): value for run in runs if (value := lowest_eigenvalue(run.variant, run.horizon.run)) is not None}
     known = [run for run in runs if id(run) in lowest]
@@ -98,7 +101,8 @@ def _predicted_words(runs: Sequence[Tracked]) -> str:
     inside = [run.horizon for run in runs if run.horizon.loses and run.horizon.is_predicted_inside]
     words = (
         "Predicted horizon, where the distinguishability ratio crosses the decoder's threshold, against the measured "
-        "one, where the decoder reads fewer than 90 % of the states, counted from chance to 1: one point for each run. "
+        "one, where the decoder reads fewer than 90 % of the states, on a scale from chance (0) to perfect (1): one "
+        "point for each run. "
         f"Outermost points: beyond the longest test. {FILLED}"
     )
     silent = sum(not run.horizon.is_predicted for run in runs)
@@ -106,9 +110,15 @@ def _predicted_words(runs: Sequence[Tracked]) -> str:
         words += f" Left out: {counted(silent, 'run')} whose decoder reads too few states of the training sequences."
     correlation = log_correlation(inside)
     if correlation is not None:
-        words += f" Correlation of the logarithms over the {len(inside)} runs that fit, with both horizons within the "
-        words += f"tests: {correlation:.2f}."
+        words += f" Correlation of the logarithms over the {len(inside)} runs whose states are read at all training "
+        words += f"lengths, with both horizons within the tests: {correlation:.2f}."
     return words
+
+
+def _places(runs: Sequence[Tracked]) -> str:
+    """Say in which order the tasks of a family are drawn."""
+    figures = list(dict.fromkeys(run.figure for run in runs))
+    return f" Within a family, from left to right: {', '.join(figures)}." if len(figures) > 1 else ""
 
 
 def _by_family(runs: Sequence[Tracked]) -> Figure:

@@ -10,7 +10,7 @@ from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import Cell
 from orthobench.papers import Paper
-from orthobench.reporting.pages import ArtifactView, PaperView
+from orthobench.reporting.pages import ArtifactView, Measured, PaperView, distinct_numbers
 
 SquareStatus = Literal["agree", "fails", "partial", "none"]
 
@@ -132,23 +132,17 @@ def _tried(result: ClaimResult, by_key: dict[str, Condition]) -> list[VariantDat
 
 
 def dots(views: Sequence[PaperView]) -> list[Dot]:
-    """Return every measured number for which there is a published one of the same unit and machine."""
-    listed = []
-    for view in views:
-        for part in view.artifacts:
-            for row in part.table.rows if part.table else []:
-                for column, cell in row.cells.items():
-                    if dot := _dot(view.paper, part, row.label, column, cell):
-                        listed.append(dot)
-    return listed
+    """Return every distinct measured number for which there is a published one of the same unit and machine."""
+    return [dot for number in distinct_numbers(views) if (dot := _dot(number))]
 
 
-def _dot(paper: Paper, part: ArtifactView, row: str, column: str, cell: Cell) -> Dot | None:
-    measured, target = cell.measured, cell.target
+def _dot(number: Measured) -> Dot | None:
+    measured, target = number.cell.measured, number.cell.target
     if measured is None or target is None:
         return None
     ends = (None if value is None else target.units(value) for value in (measured.low, measured.high))
-    return Dot(paper, part, row, column, cell, target.units(measured.value), *ends)
+    place = (number.paper, number.part, number.row, number.column, number.cell)
+    return Dot(*place, target.units(measured.value), *ends)
 
 
 @dataclass(frozen=True)
@@ -164,10 +158,15 @@ class Square:
     def words(self) -> str:
         """The counts in words."""
         if progress := self.part.study_progress:
-            return "{} of {} runs of the study are finished".format(*progress)
+            return progress
         measured, total = self.part.coverage
         decided = self.confirmed + self.against
         claims = f"; {self.confirmed} of {decided} checks agree with the paper" if decided else ""
+        if not total:
+            trained, experiments = self.part.trained
+            if not experiments:
+                return "orthobench trains none of its results"
+            return f"{trained} of {experiments} experiments trained, without published results{claims}"
         return f"{measured} of {total} results measured{claims}"
 
 
@@ -195,7 +194,7 @@ def square(part: ArtifactView) -> Square:
     status: SquareStatus = "partial"
     if against:
         status = "fails"
-    elif not measured and not confirmed and not part.study_progress:
+    elif not part.trained[0] and not confirmed and not part.study_progress:
         status = "none"
     elif confirmed and measured == total and not undecided:
         status = "agree"

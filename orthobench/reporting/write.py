@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
+from orthobench.arguments import ReportFormat, TableFormat, is_image
 from orthobench.errors import UsageError
 from orthobench.files import refuse_other_kinds
 from orthobench.reporting.chosen_columns import chosen_sheets
 from orthobench.reporting.cycles import without_cycle_search
-from orthobench.reporting.export import Format, condition_sheet, sheets
+from orthobench.reporting.export import condition_sheet, sheets
 from orthobench.reporting.export import write as write_tables
 from orthobench.reporting.html import write_html, write_whole
 from orthobench.reporting.reproduction import everything_measured, keep_authors, reproduction
@@ -19,8 +20,6 @@ from orthobench.reporting.styles import Styles
 from orthobench.reporting.views import load_views
 from orthobench.store import Store
 
-ReportFormat = Literal["html", "csv", "json", "markdown", "latex", "svg", "png", "pdf", "pgfplots", "reproduction"]
-FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
 KINDS_BY_FORMAT = {
     "html": "HTML",
     "csv": "CSV",
@@ -58,7 +57,7 @@ def write_report(
     Raises:
         UsageError: the scope is empty or names no paper, table or figure, or a file cannot be written.
     """
-    if (columns or bold_best) and (form not in get_args(Format) or scope.paper):
+    if (columns or bold_best) and (form not in get_args(TableFormat) or scope.paper):
         raise UsageError(
             "`columns` and `bold_best` are for the tables of tasks in csv, json, markdown or latex: give one of these "
             "forms, and leave `paper` out"
@@ -78,7 +77,7 @@ def write_report(
         return [file.resolve()]
     if not scope.paper:
         views = []
-    if form == "svg" or form == "png" or form == "pdf" or form == "pgfplots":
+    if is_image(form):
         from orthobench.reporting.images import write_images
 
         return write_images(conditions, views, form, out or Path("reports"))

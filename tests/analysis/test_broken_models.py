@@ -51,7 +51,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     "spectral_rnn": {"reflections": 4},
 }
 OUTSIDE = {"output_weight", "output_bias", "input_weight", "bias", "start"}
-"""Parameters that are no part of W."""
+"""Parameters that are not part of W."""
 
 Gradient = Callable[[str, torch.Tensor], torch.Tensor]
 BREAKS: Mapping[str, Gradient] = {

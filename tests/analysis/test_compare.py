@@ -290,7 +290,7 @@ def test_draws_in_parts_equal_all_draws_at_once(monkeypatch):
 def test_comparison_reads_each_run_once(tmp_path, monkeypatch):
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         for number, model in enumerate(("rnn", "rnn", "lstm", "lstm", "gru", "gru")):
-            run = store.start(run_record(key=f"{number:016x}", model=model, seed=number % 2), "e", {})
+            run = store.start(run_record(key=f"{number:016x}", model=model, seed=number % 2), {})
             rows = [MetricRow(split, name, 1, 1, 0.5) for split in ("train", "test") for name in ("mse", "accuracy")]
             store.log(run.id, rows, [], {"status": Status.FINISHED, "iterations": 1})
         read = {"runs": [], "metric_values": []}

@@ -26,7 +26,7 @@ def add(file, model, values, *, first_seed=0, commit="abc", version=None, **sett
             if version is not None:
                 record["spec"] = record["spec"] | {"model_version": version}
                 record["key"] = f"{version}{seed}{model}".encode().hex()[:16].ljust(16, "0")
-            run = store.start(record, commit, {"commit": commit, "packages": {"torch": "2"}})
+            run = store.start(record, {"commit": commit, "packages": {"torch": "2"}})
             progress = {"status": Status.FINISHED, "final_value": value, "best_value": value, "iterations": 10}
             store.log(run.id, [MetricRow("test", "mse", 1, 10, value)], [], progress)
 

@@ -58,7 +58,7 @@ def test_check_names_the_class_and_other_keys_are_its_fields(check, fields, expe
         ({"text": "so", "check": "ends_at_distance", "panel": "a"}, "give at_least, at_most or both"),
         ({"text": "so", "check": "fixed_points", "points": 2}, "fixed_points needs panel: the panel"),
         (stated("holds_lengths"), "give up_to, lost_from or both"),
-        (stated("holds_lengths", up_to=9, lost_from=9), "lost_from is to be greater than up_to"),
+        (stated("holds_lengths", up_to=9, lost_from=9), "lost_from should be greater than up_to"),
         ({"check": "ends_below", "model": "rnn", "share": 0.1}, "ends_below needs text: the statement in words"),
     ],
 )

@@ -34,6 +34,19 @@ def name(experiment: Experiment) -> str:
     return f"{experiment.paper}-{experiment.artifact}-{experiment.label}"
 
 
+def test_text_of_a_wait_says_that_the_curve_leaves_the_baseline():
+    """The check fails for a run that stays there, so a text without the end would call such a run no wait."""
+    waits = [
+        claim
+        for paper in papers()
+        for artifact in paper.artifacts()
+        for claim in read_claims(artifact)
+        if claim.check == "waits"
+    ]
+    assert waits
+    assert [claim.text for claim in waits if "and then" not in claim.text] == []
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=name)
 def test_every_experiment_runs_with_its_own_settings(experiment):
     spec = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment).spec

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orthobench.reporting.decimate import FIRST, WHOLE, thinned, visible
+from orthobench.reporting.decimate import COLUMN, ERROR, FIRST, WHOLE, thinned, visible
 
 
 def test_short_curves_are_kept_completely():
@@ -40,17 +40,17 @@ def test_drawn_line_stays_within_the_error_of_every_point(count, noise):
     draw = np.random.default_rng(count)
     across = np.sort(draw.uniform(0, 1300, count))
     up = 300 * np.exp(-across / 100) + draw.uniform(-noise, noise, count)
-    points = visible(across, up, error=0.7)
-    assert np.abs(np.interp(across, across[points], up[points]) - up).max() <= 0.7 + 1e-9
+    points = visible(across, up)
+    assert np.abs(np.interp(across, across[points], up[points]) - up).max() <= ERROR + 1e-9
     assert noise > 0.1 or len(points) < max(count / 3, 3)
 
 
 def test_each_pixel_column_keeps_its_extremes():
     draw = np.random.default_rng(0)
-    across, up = np.linspace(0, 100, 20_000), draw.normal(size=20_000)
-    points = visible(across, up, column=2.0, error=0.0)
+    across, up = np.linspace(0, 100, 20_000), 1e6 * draw.normal(size=20_000)
+    points = visible(across, up)
     assert len(points) < 250
-    columns = np.floor_divide(across, 2.0)
+    columns = np.floor_divide(across, COLUMN)
     for column in np.unique(columns):
         own = up[points][columns[points] == column]
         assert (own.min(), own.max()) == (up[columns == column].min(), up[columns == column].max())

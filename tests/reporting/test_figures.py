@@ -19,6 +19,7 @@ from orthobench.reporting.figures import condition_figures, gradient_norms, lear
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
 from orthobench.reporting.reproduction import reproduction
+from orthobench.reporting.runs import points_for, run_details
 from orthobench.reporting.stills import still
 from orthobench.reporting.styles import Styles
 from orthobench.store import Status, TraceRow, open_store
@@ -255,6 +256,18 @@ def test_gradients_are_medians_separate_from_the_moments(database):
     assert before.line.dash == after.line.dash
 
 
+def test_every_part_of_a_state_is_named_in_a_figure_of_one_moment(database):
+    """An LSTM has two curves, of c and of h, which once had the same name."""
+    with_gradients(database, "lstm", 0, {40: [1e-5, 1e-3]})
+    database.store.log(database.store.runs()[-1].id, [], [TraceRow("gradient_norm/c", 4, 40, [1e-4, 1e-2])], {})
+    (condition,) = collect(database.store)
+    both, alone = (gradient_norms(condition, Styles([]), (True,), states=states) for states in ((), ("h",)))
+    names = [[trace["name"] for trace in each.data if trace.get("name")] for each in (both, alone)]
+    assert names == [["lstm c", "lstm h"], ["lstm"]]
+    titles = [each.layout["yaxis"]["title"]["text"] for each in (both, alone)]
+    assert titles == ["‖∂L/∂s<sub>t</sub>‖, s: c or h", "‖∂L/∂h<sub>t</sub>‖"]
+
+
 def gradient_paper(*experiments):
     return paper(*experiments, artifacts=[{"name": "figure 5", "shows": "gradient_norms"}])
 
@@ -345,3 +358,28 @@ def test_published_curve_is_drawn_and_listed_next_to_the_measured_one(database):
     assert "| 1 | 0.55 | 0.5 |" in text
     assert "| 3 | 0.2 | 0.3 |" in text
     assert "| 9 | 0.1 |  |" in text
+
+
+@pytest.mark.parametrize(("published", "kind"), [(0.0005, "log"), (0.05, None)])
+def test_published_curve_decades_below_the_rest_has_a_logarithmic_axis(database, published, kind):
+    """The baseline is 0.2; on a linear axis up to 0.5 a curve that ends at 0.0005 would lie on its line."""
+    log = [Printed(metric="mse", curve=[(1, 0.3), (4, published)])]
+    lstm = experiment("lstm", "curve", log, artifact="figure 3")
+    database.run(lstm, 0, test=[3.0, 0.3, 0.1, 0.05])
+    artifacts = [{"name": "figure 3", "shows": "learning_curves"}]
+    (part,) = database.view(paper(lstm, artifacts=artifacts)).artifacts
+    ((_, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
+    assert figure.layout["yaxis"].get("type") == kind
+    assert ("range" in figure.layout["yaxis"]) == (kind is None)
+    assert ("arrow-up" in {str(trace.get("marker", {}).get("symbol")) for trace in figure.data}) == (kind is None)
+
+
+def test_vectors_keep_their_shape_on_a_page_of_thousands_of_runs(database):
+    """With 24 points, a gradient over 784 steps was a few straight segments."""
+    steps = np.arange(784)
+    with_gradients(database, "lstm", 0, {40: (2 + np.sin(steps / 20)).tolist()})
+    (condition,) = collect(database.store)
+    (run,) = run_details(condition, points_for(10_000))["runs"].values()
+    (trace,) = run["traces"]
+    assert trace["of"] == 784
+    assert 60 <= len(trace["y"]) <= 70

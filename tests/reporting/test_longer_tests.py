@@ -25,7 +25,7 @@ def section(tmp_path_factory):
     with open_store(db) as store:
         study = find_study("longer-sequences")
         facts = store.runs()[0].environment
-        store.add_benchmark(study.record, {"preset": "paper", "figures": {"adding": keys}}, facts.digest, facts.facts)
+        store.add_benchmark(study.record, {"preset": "paper", "figures": {"adding": keys}}, facts.facts)
         result = find_result(store, study)
         values: dict[tuple[str, str], list[float]] = {}
         for run in store.runs():
@@ -33,7 +33,7 @@ def section(tmp_path_factory):
                 values.setdefault((run.model, name), []).append(store.metrics([run.id], "test", name)[-1].value)
         styles = Styles([condition for _, condition in result.conditions])
         drawn = draw(result, styles)
-        store.add_benchmark(study.record, {"preset": "paper", "figures": {"gone": keys}}, facts.digest, facts.facts)
+        store.add_benchmark(study.record, {"preset": "paper", "figures": {"gone": keys}}, facts.facts)
         earlier = draw(find_result(store, study), styles)
     assert ("earlier edition" in drawn.remark, "earlier edition" in earlier.remark) == (False, True)
     return drawn, values

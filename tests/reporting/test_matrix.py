@@ -64,6 +64,73 @@ def test_earlier_edition_makes_way_for_a_later_one(database):
     assert sorted(lengths) == [10, 12]
 
 
+def store_study(database: RunDatabase, models: list[str], seeds: int, *, tag: str = "", length: int = 10) -> str:
+    """Store runs of several models on adding, halfway to perfect; return their condition."""
+    runs = [
+        database.run(experiment(model, "last", []), seed, test=[BASELINE * 0.5] * 4, sequence_length=length)
+        for model in models
+        for seed in range(seeds)
+    ]
+    if tag:
+        database.store.tag([run.key for run in runs], [tag])
+    return runs[0].condition
+
+
+def test_later_edition_with_one_seed_replaces_a_comparison_with_three(database):
+    """Models of the first edition alone have no row, and nor do its other tasks, of which there is no later edition."""
+    store_study(database, ["rnn", "lstm", "lem"], 3, tag="first")
+    halves = experiment("rnn", "last", []).model_copy(update={"task_settings": {"marker_layout": "halves"}})
+    for seed, model in itertools.product(range(3), ("rnn", "lstm")):
+        other = database.run(halves.model_copy(update={"model": model}), seed, test=[0.0] * 4)
+        database.store.tag([other.key], ["first"])
+    assert len(matrix_of(database).columns) == 2
+    newer = store_study(database, ["rnn", "lstm", "gru"], 1, length=12)
+    matrix = matrix_of(database)
+    assert [column.condition.key for column in matrix.columns] == [newer]
+    assert {row.label: row.cells[0].seeds for row in matrix.rows} == {"rnn": 1, "lstm": 1, "gru": 1}
+    assert len(matrix.earlier) == 2
+    assert "50¹" in picture(matrix)
+
+
+def test_trial_of_one_model_does_not_replace_a_tagged_comparison(database):
+    first = store_study(database, ["rnn", "lstm", "lem"], 3, tag="first")
+    store_study(database, ["rnn"], 1, length=12)
+    assert [column.condition.key for column in matrix_of(database).columns] == [first]
+
+
+def test_column_has_no_run_of_an_earlier_edition(database):
+    """A model whose only run on a task is of the first edition has no cell there."""
+    store_study(database, ["rnn", "lstm"], 3, tag="first")
+    newer = store_study(database, ["rnn", "lstm"], 1, length=12)
+    assert store_study(database, ["lem"], 1, tag="first", length=12) == newer
+    assert sorted(row.label for row in matrix_of(database).rows) == ["lstm", "rnn"]
+
+
+def test_variant_with_three_seeds_goes_before_a_better_one_with_fewer(database):
+    for seed in range(3):
+        database.run(experiment("rnn", "last", []), seed, test=[BASELINE / 2] * 4)
+    database.run(experiment("rnn", "last", []), 0, test=[0.0] * 4, learning_rate=0.5)
+    for rate, end, tag in ((0.5, 0.0, "tried"), (0.2, BASELINE / 4, "grid")):
+        run = database.run(experiment("lstm", "last", []), 0, test=[end] * 4, learning_rate=rate)
+        database.store.tag([run.key], [tag])
+    cells = {row.label: row.cells[0] for row in matrix_of(database).rows}
+    assert {name: (cell.score, cell.seeds) for name, cell in cells.items()} == {
+        "rnn": (pytest.approx(0.5), 3),
+        "lstm": (pytest.approx(0.75), 1),
+    }
+
+
+def test_earlier_edition_is_named_on_the_page_of_its_task(database, tmp_path):
+    store_study(database, ["rnn", "lstm"], 3, tag="first")
+    store_study(database, ["rnn", "lstm"], 1, length=12)
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
+    titles = re.findall(r"<h3>(adding.*?)</h3>", page)
+    assert [("T = 10" in title, ">earlier edition</span>" in title) for title in titles] == [
+        (False, False),
+        (True, True),
+    ]
+
+
 def test_another_division_of_the_same_data_has_no_column_of_its_own(database):
     def train(model: str, final: float, **sizes: int) -> Run:
         images = experiment(model, "last", []).model_copy(update={"task": "mnist", "task_settings": sizes})
@@ -162,7 +229,7 @@ def test_picture_shows_every_cell(database, dark):
     database.run(experiment("rnn", "last", []), 0, test=[BASELINE / 4] * 4)
     database.run(experiment("lstm", "last", []), 0, test=[0.0] * 4, sequence_length=12)
     words = [text.text for text in ElementTree.fromstring(picture(matrix_of(database), dark)).iter() if text.text]
-    assert {"rnn", "lstm", "75", "100", "adding, T = 10", "adding, T = 12"} <= set(words)
+    assert {"rnn", "lstm", "75¹", "100¹", "adding, T = 10", "adding, T = 12"} <= set(words)
     assert words.count("·") == 2
 
 

@@ -10,6 +10,7 @@ import re
 import shlex
 import zlib
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from support.pages import add_run
@@ -44,7 +45,7 @@ def page(tmp_path_factory, keys) -> Path:
         for number in range(12):
             chosen = {"learning_rate": f"{1e-4 * (1 + number):.4g}", "activation": ("modrelu", "tanh")[number % 2]}
             results = {"chosen": chosen, "run": keys[f"sweep {number}"]}
-            store.add_benchmark("search abc", results, "e" * 16, {})
+            store.add_benchmark("search abc", results, {})
     with open_store(str(folder / "results.db")) as store:
         return write_html(store, folder / "page.html", Scope(), {})
 
@@ -203,6 +204,48 @@ def test_filters_search_and_order_are_in_the_address(browser, page, keys):
     assert rows(browser)[0] == keys["other"]
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("sequence_length=10", 123),
+        ("sequence_length=1", 0),
+        ("seed=1", 1),
+        ("T = 10", 123),
+        ("T=1", 0),
+        ("lstm hidden_size = 8", 1),
+        ("learning_rate = 3e-4 scornn", 1),
+        ('learning_rate="0.0003" rnn', 1),
+    ],
+)
+def test_search_compares_whole_values_by_their_names_and_symbols(browser, page, words, found):
+    open_page(browser, page, f"#runs?q={quote(words)}")
+    assert browser.find_element("css selector", "#view-runs output").text == f"{found} of 123 runs"
+
+
+@pytest.mark.slow
+def test_arrow_of_sorted_results_has_the_direction_of_the_values(browser, tmp_path):
+    with open_store(str(tmp_path / "results.db"), create=True) as store:
+        for seed, final in enumerate((0.2, 0.9, 0.5)):
+            add_run(store, "lstm", seed, {"longest": "4"}, final=final, task="formal_language")  # accuracy
+            add_run(store, "lstm", seed, SETTINGS, final=final)
+        page = write_html(store, tmp_path / "page.html", Scope(), {})
+    head = "#run-table th[data-column=best]"
+    order = f"return document.querySelector('{head}').getAttribute('aria-sort')"
+    values = (
+        "return [...document.querySelectorAll('#run-table tr[data-run]')].map((row) => "
+        f"Number(row.cells[document.querySelector('{head}').cellIndex].textContent))"
+    )
+    for task, kinds in (("formal_language", ["descending", "ascending"]), ("adding", ["ascending", "descending"])):
+        open_page(browser, page, f"#runs?task={task}")
+        for kind in kinds:
+            browser.find_element("css selector", f"{head} button").click()
+            assert browser.execute_script(order) == kind
+            shown = browser.execute_script(values)
+            assert shown == sorted(shown, reverse=kind == "descending")
+    open_page(browser, page, "#runs?sort=best")
+    assert browser.execute_script(order) == "other"  # two metrics, each the best first
+
+
 def test_differing_settings_are_columns(browser, page):
     open_page(browser, page, "#runs?model=scornn")
     heads = browser.execute_script(
@@ -330,6 +373,36 @@ def test_y_axis_is_logarithmic_and_smoothing_keeps_the_raw_curve(browser, tools)
     assert smooth[0][0] == raw[0][0]
 
 
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        ("", ["log y", "smooth"]),
+        (
+            "const [line] = plot.figure.data; line.x = [...Array(11).keys()]; line.y = line.x.map((x) => x - 5);",
+            ["smooth"],
+        ),
+        ("plot.figure.layout.yaxis.scaleanchor = 'x';", []),
+        ("plot.longest = 71;", ["log y"]),
+    ],
+)
+def test_tools_suit_the_figure(browser, tools, change, kinds):
+    """Negative values, a plane with equal axes, or a curve without all its points do not have every tool."""
+    browser.execute_script(
+        f"{FIRST} plot.nextElementSibling.remove(); plot.base = plot.tools = null; {change}"
+        "plot.legend.querySelector('button').click()"
+    )
+    wait(browser, "return document.querySelector('#view-run .tools')")
+    labels = browser.execute_script(
+        "return [...document.querySelectorAll('#view-run .tools')[0].querySelectorAll('label')]"
+        ".map((label) => label.firstChild.textContent.trim() || label.textContent)"
+    )
+    assert [label for label in labels if label in ("log y", "smooth")] == kinds
+
+
+def test_names_in_tooltips_are_whole(browser, tools):
+    assert browser.execute_script(f"{FIRST} return plot.layout.hoverlabel.namelength") == -1
+
+
 def test_data_and_pictures_are_saved(browser, tools, tmp_path):
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     saved = {}
@@ -442,6 +515,47 @@ def test_browser_prints_the_whole_page(browser, page):
     assert any(content.count(b" l\n") > 50 for content in unpacked)  # lines of curves
 
 
+def test_printed_run_has_all_its_figures_as_wide_as_the_paper(browser, page, keys):
+    open_page(browser, page, f"#run-{keys['good']}")
+    wait(browser, "return document.querySelector('#view-run .plot').drawn")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 700, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    )
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 500, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    )
+    shown = browser.execute_script(
+        "return [...document.querySelectorAll('#view-run .plot')].map((plot) => { const svg = "
+        "plot.querySelector('.main-svg'); return svg && [svg.viewBox.baseVal.width, "
+        "svg.getBoundingClientRect().width, plot.getBoundingClientRect().width, plot.getBoundingClientRect().height]})"
+    )
+    assert len(shown) == 4
+    for scale, width, room, height in shown:
+        assert scale > 0
+        assert width == pytest.approx(room, abs=2)
+        assert height > 60
+    browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert not browser.find_elements("css selector", "#view-run .main-svg[viewBox]")
+
+
+def test_printed_tables_have_all_rows_and_headings(browser, page):
+    open_page(browser, page, "#runs")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    assert len(rows(browser)) == 123
+    assert not browser.find_elements("css selector", "#run-table .spacer")
+    heads = browser.find_elements("css selector", "#run-table thead button")
+    assert all(head.is_displayed() for head in heads)
+    browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert len(rows(browser)) < 80
+    open_page(browser, page)
+    heads = browser.find_elements("css selector", "#solves button")
+    assert heads
+    assert all(head.is_displayed() for head in heads)
+
+
 def test_figures_without_scripts_are_pictures(browser, page):
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     browser.get("about:blank")
@@ -489,6 +603,12 @@ def test_matrix_is_sorted_filtered_and_names_the_command_of_an_empty_cell(browse
     words = browser.find_element("id", "matrix-command").text
     assert words.startswith("Not run yet: orthobench sweep ")
     assert "MODEL" not in words
+    place = "const { top, bottom } = document.getElementById('matrix-command').getBoundingClientRect();"
+    browser.execute_script("document.getElementById('solves').style.marginBottom = '3000px'")
+    assert browser.execute_script(f"{place} return top >= 0 && bottom <= window.innerHeight")  # in sight
+    browser.find_element("xpath", "//*[@id='matrix-command']/button[text()='close']").click()
+    assert browser.find_element("id", "matrix-command").text == ""
+    browser.execute_script("document.getElementById('solves').style.marginBottom = ''")
     browser.execute_script(
         "const list = document.querySelector('#matrix-filters select'); list.value = 'gated';"
         "list.dispatchEvent(new Event('change', { bubbles: true }))"
@@ -553,3 +673,31 @@ def test_filtered_figure_of_seeds_has_no_empty_rows(browser, page):
     assert 2 < len(labels) < 20
     assert all("scornn" in label for label in labels)
     assert [-row for row in rows] == list(range(len(labels)))
+
+
+def test_figure_without_a_line_of_the_chosen_model_is_hidden(browser, page):
+    open_page(browser, page, "#measured?task=adding&model=rnn")
+    solved = browser.find_element("css selector", "#view-measured [data-figure=solved]")
+    assert '"rnn"' not in solved.get_attribute("data-models")
+    assert not solved.is_displayed()
+    assert browser.find_element("css selector", "#view-measured [data-figure=curves]").is_displayed()
+    browser.find_element("css selector", "#measured-filters button[type=reset]").click()
+    wait(browser, "location.hash = '#task-adding'; return document.querySelector('[data-figure=solved]').offsetParent")
+
+
+@pytest.mark.slow
+def test_figure_of_seeds_on_a_phone_is_as_wide_as_the_screen(browser, page):
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    )
+    open_page(browser, page, "#task-adding")
+    plot = "document.querySelector('#view-measured [data-figure=seeds]')"
+    wait(browser, f"{plot}.scrollIntoView(); return {plot}.drawn")
+    wait(browser, f"return {plot}._fullLayout.xaxis._length > 280")
+    rows, height = browser.execute_script(
+        f"return [{plot}.layout.yaxis.tickvals.length, {plot}._fullLayout.yaxis._length]"
+    )
+    assert height / rows > 25  # a name and its symbols
+    overlap = f"""return [...{plot}.querySelectorAll('.ytick text')].map((node) => node.getBoundingClientRect())
+        .sort((one, other) => one.top - other.top).some((one, at, all) => at && one.top < all[at - 1].bottom - 1)"""
+    assert not browser.execute_script(overlap)

@@ -21,7 +21,7 @@ def add_check(store, commit: str, **metrics) -> None:
         | {"before": [0.2, 0.4], "now": now, "allowed": 0.1}
         for name, (now, verdict, direction) in metrics.items()
     ]
-    store.add_benchmark(CHECK, {"findings": findings}, commit, {"commit": commit * 10, "dirty": commit == "dd"})
+    store.add_benchmark(CHECK, {"findings": findings}, {"commit": commit * 10, "dirty": commit == "dd"})
 
 
 @pytest.fixture

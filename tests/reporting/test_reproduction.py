@@ -119,3 +119,4 @@ def test_run_shared_by_two_figures_of_a_study_counts_once(database):
     )
     assert ", 2 runs, 0.067 hours." in reproduction([], [], [study_result])
     assert study_result.progress == (2, 2)  # diverging is an end
+    assert study_result.progress_words == "1 of 2 runs are finished, and 1 diverged"

@@ -44,7 +44,7 @@ def go(browser, words: str) -> None:
     browser.find_element("link text", words).click()
     wait(
         browser,
-        lambda page: page.find_element("css selector", "nav [aria-current]").get_attribute("textContent") == words,
+        lambda page: page.find_element("css selector", "nav a[aria-current]").get_attribute("textContent") == words,
     )
 
 
@@ -126,6 +126,34 @@ def test_pages_filters_and_legends_work(browser, page):
     }
     assert browser.execute_script(hidden)[:3] == ["scornn"] * 3  # the line and both edges of its band
     assert set(browser.execute_script(hidden)) == {"scornn"}  # and the marks
+
+
+@pytest.mark.browser
+def test_menu_of_papers_closes_and_shows_where_the_reader_is(browser, page):
+    from selenium.webdriver.common.keys import Keys
+
+    is_open = "return document.querySelector('nav .menu').open"
+    open_page(browser, page)
+    summary = browser.find_element("css selector", "nav .menu summary")
+    assert summary.get_attribute("aria-current") is None
+    summary.send_keys(Keys.ENTER)
+    assert browser.execute_script(is_open)
+    browser.switch_to.active_element.send_keys(Keys.TAB)  # to its first link
+    assert browser.execute_script(is_open)
+    browser.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert not browser.execute_script(is_open)
+    assert browser.switch_to.active_element == summary
+    summary.send_keys(Keys.ENTER)
+    browser.find_element("css selector", "nav > a:last-of-type").send_keys(Keys.TAB)  # leaves it
+    assert not browser.execute_script(is_open)
+    summary.click()
+    browser.find_element("css selector", "header h1").click()
+    assert not browser.execute_script(is_open)
+    summary.click()
+    go(browser, "scoRNN 2018")
+    assert summary.get_attribute("aria-current") == "true"
+    go(browser, "Runs")
+    assert summary.get_attribute("aria-current") is None
 
 
 @pytest.mark.browser

@@ -86,7 +86,9 @@ def test_symbols_and_error_bars_are_at_their_axis_positions():
 
 def test_symbols_at_the_ends_of_the_axes_are_not_clipped():
     [symbols] = paths_of(drawn(scatter(x=[1, 2], y=[5, 6], marker={"symbol": "circle"})))
-    for across, down in re.findall(r"M(\d+) (\d+)", symbols):
+    spots = re.findall(r"M(\d+) (\d+)", symbols)
+    assert len(spots) == 2
+    for across, down in spots:
         assert LEFT + 20 < int(across) < WIDTH - RIGHT - 20
         assert TOP + 20 < int(down) < HEIGHT - BOTTOM - 20
 
@@ -160,3 +162,31 @@ def test_named_ticks_stand_at_their_places():
     ticks = re.findall(r'<text x="([\d.]+)" y="\d+" text-anchor="middle">([^<]+)</text>', picture)
     assert [text for _, text in ticks[:2]] == ["T", "4T"]
     assert float(ticks[0][0]) == LEFT
+
+
+def test_faint_symbols_stay_faint():
+    marker = {"symbol": "circle", "color": "#123456", "opacity": [0.2, 0.2, 1]}
+    paths = paths_of(drawn(scatter(x=[1, 2, 3], y=[1, 2, 3], marker=marker)))
+    assert [re.findall(r'opacity="([^"]*)"', path) for path in paths] == [["0.2"], []]
+
+
+@pytest.mark.parametrize("height", [1, 10])
+def test_axes_with_the_same_scale_draw_circles(height):
+    layout = {
+        "xaxis": {"range": [-1, 1]},
+        "yaxis": {"range": [-height, height], "scaleanchor": "x"},
+    }
+    square = scatter(x=[-1, 1, 1], y=[-1, -1, 1], mode="lines", line={"color": "#123456"})
+    (path,) = paths_of(drawn(square, **layout))
+    (_, across, _), (_, _, up) = zip(*re.findall(rf"[ml]({NUMBER}) ?({NUMBER})", path.lower()), strict=True)
+    assert float(across) == pytest.approx(-float(up), abs=1.1)
+
+
+def test_map_has_a_scale_of_its_colours():
+    colorbar = {"title": {"text": "log<sub>10</sub>"}}
+    trace = {"type": "heatmap", "x": [1, 2], "y": [1, 2], "z": [[-6, -4], [-2, 0]], "zmin": -6, "zmax": 0}
+    picture = drawn({**trace, "colorbar": colorbar})
+    assert len(re.findall("<image", picture)) == 2
+    scale = picture.partition('class="scale"')[2]
+    assert re.findall(r">(-?\d+)</text>", scale) == ["-6", "-4", "-2", "0"]
+    assert ">log10</text>" in scale

@@ -5,14 +5,19 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.claims import has_held
+from support.databases import experiment
 
-from orthobench.analysis.claims import check_panels, check_runs
+from orthobench.analysis.claims import ClaimResult, check_panels, check_runs, count_claims, undecided
+from orthobench.analysis.claims.curves import EndsBelow
 from orthobench.analysis.conditions import collect
+from orthobench.analysis.statistics import Share
 from orthobench.papers import Artifact, find_paper, find_study
+from orthobench.reporting import html
 from orthobench.reporting.pages import distinguishing_settings, view_paper
 from orthobench.reporting.studies import StoredStudy, find_result
 from orthobench.reporting.verdicts import square
@@ -165,8 +170,8 @@ def test_started_study_counts_as_partly_measured(database):
         part = next(view for view in views if view.artifact.name == "figure 4")
         return square(part).status, square(part).words, part.claim_results[0].reason
 
-    words = "1 of 2 runs of the study are finished"
-    reason = "needs orthobench study heat-maps; 1 of 2 runs are finished"
+    words = "1 of 2 runs are finished"
+    reason = f"needs orthobench study heat-maps; {words}"
     assert shown(finished, "another") == ("partial", words, reason)
     assert shown("another", "a third")[:2] == ("none", "0 of 1 results measured")
     assert shown(finished)[1].startswith("1 of 1 results measured")
@@ -178,7 +183,7 @@ def test_small_study_decides_nothing(orthobench, tiny_options):
     def claim_results(preset: str) -> dict:
         with open_store("results.db") as store:
             results = {"preset": preset, "figures": {"figures 4 and 5": [store.runs()[0].key]}}
-            store.add_benchmark("study heat-maps", results, "e", {})
+            store.add_benchmark("study heat-maps", results, {})
             study_results = {"heat-maps": find_result(store, find_study("heat-maps"))}
         return {part.artifact.name: part.claim_results for part in view_paper(paper, [], {}, study_results).artifacts}
 
@@ -205,3 +210,26 @@ def test_conditions_of_one_title_are_distinguished_and_tags_exported(orthobench,
     records = list(csv.DictReader(io.StringIO(orthobench("report", "--format", "csv").out)))
     assert {record["tags"] for record in records} == {"'=sum(A1)"}
     assert "| =sum(A1) |" in orthobench("report", "--format", "markdown").out
+
+
+def test_study_lists_every_claim_that_its_headline_counts():
+    study = find_study("gradient-norms")
+    claims = [EndsBelow(text=text, check="ends_below", model="rnn", share=0.1) for text in ("it falls", "it ends")]
+    results = [ClaimResult(claims[0], Share(0.5, 3, "seed", 3), "half"), undecided(claims[1], "needs runs")]
+    section = SimpleNamespace(study=study, remark="", figures={}, tables=[], panels=False)
+    template = html._environment().get_template("study.html.j2")
+    text = template.render(section=section, study_claims={study.name: results}, count_claims=count_claims)
+    assert "0 of 1 checked claims held; 1 depends on the seed; 1 is not decided." in text
+    assert "it falls" in text
+    assert "it ends" in text
+
+
+def test_runs_of_a_study_without_a_record_are_not_called_unmeasured(database):
+    """They have its settings, but nobody ran the study as a whole."""
+    (group,) = (each for each in find_study("longer-sequences").run if (each.preset, each.task) == ("paper", "adding"))
+    for settings in (group.settings, group.settings | {"longer_tests": False}):
+        database.run(experiment("lstm", "last", []), 0, [1.0, 0.1], **settings)
+    views = view_paper(find_paper("walker2025"), collect(database.store), {}).artifacts
+    part = next(view for view in views if view.artifact.study == "longer-sequences")
+    assert square(part).status == "partial"
+    assert square(part).words == "1 finished run with its settings, but no complete study"

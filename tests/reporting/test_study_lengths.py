@@ -13,7 +13,7 @@ from orthobench.analysis.conditions import collect
 from orthobench.papers import find_study
 from orthobench.reporting.studies import find_result, with_printed_names
 from orthobench.reporting.study_lengths import held_length, length_tables
-from orthobench.store import open_store
+from orthobench.store import Status, open_store
 
 LENGTHS = np.arange(40.0, 72.0)  # four bins of eight
 
@@ -73,10 +73,26 @@ def test_median_seed_decides_and_the_best_models_come_first():
     assert "the median of 1 to 3 finished seeds" in results.caption
 
 
-@pytest.mark.parametrize(("seeds", "words"), [((1,), "1 finished seed,"), ((8, 1), "1 to 8 finished seeds")])
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [((1,), "1 finished seed."), ((8, 1), "the median of 1 to 8 finished seeds, and their range.")],
+)
 def test_caption_has_the_number_of_seeds(seeds, words):
     _, results = tables(words=[variant(*[[1.0]] * number, label=str(number)) for number in seeds])
-    assert f"the median of {words}" in results.caption
+    assert results.caption.endswith(words)
+
+
+def test_diverged_seeds_are_named():
+    """A model of which every seed diverged has no result, and one with other seeds has theirs."""
+    lost, part = variant([1.0] * 8, label="lost"), variant([1.0] * 8, [1.0] * 8, label="part")
+    for model in (lost, part):
+        model.runs[-1].status = Status.DIVERGED
+        model.finished = model.runs[:-1]
+    lengths, results = tables(words=[lost, part])
+    assert lengths.rows == [("part", "8+, 1 diverged"), ("lost", "diverged")]
+    assert results.rows == [("part", "100.0, 1 diverged"), ("lost", "diverged")]
+    assert "Diverged: training ended" in lengths.caption
+    assert "iverged" not in tables(words=[variant([1.0] * 8)])[0].caption
 
 
 def test_equal_models_are_sorted_by_name_ignoring_case():

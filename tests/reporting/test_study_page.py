@@ -20,7 +20,7 @@ def page(orthobench, tiny, tiny_options) -> Path:
     key = resolve(Catalog(), "adding", "enrnn", tiny | probed).spec.key
     with open_store("results.db") as store:
         for name in ("heat-maps", "jacobians"):
-            store.add_benchmark(f"study {name}", {"preset": "quick", "figures": {"a figure": [key]}}, "e", {})
+            store.add_benchmark(f"study {name}", {"preset": "quick", "figures": {"a figure": [key]}}, {})
     return Path(orthobench("report", "--html").out.strip())
 
 

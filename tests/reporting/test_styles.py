@@ -20,7 +20,6 @@ from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.images import WIDTHS, compose
 from orthobench.reporting.styles import (
     ALL_SYMBOLS,
-    DARK_PALETTE,
     DASHES,
     GREY,
     PALETTE,
@@ -33,7 +32,13 @@ from orthobench.store import open_store
 
 GROUNDS = {"light": ("#FFFFFF", "#F5F7F9"), "dark": ("#14171B", "#1D2228")}
 """The page's ground and that of its cards."""
-PALETTES = {"light": PALETTE, "dark": DARK_PALETTE}
+CSS = files("orthobench.reporting").joinpath("page.css").read_text("utf-8")
+SHOWN = [
+    tuple(color.upper() for color in re.findall(r"--model-\d+: (#\w+);", block))
+    for block in re.findall(r"--model-0:[^}]*?--model-12: #\w+;", CSS)
+]
+PALETTES = dict(zip(GROUNDS, SHOWN, strict=True))
+"""The page's colours of models on each ground; the last one is the grey."""
 
 # Machado, Oliveira and Fernandes, 2009, table 1, severity 1.0; for linear RGB
 SIGHT = {
@@ -81,7 +86,7 @@ def test_formulas_match_the_standards():
 
 @pytest.mark.parametrize("ground", PALETTES)
 def test_colours_contrast_with_the_background(ground):
-    for color in (*PALETTES[ground], GREY):
+    for color in PALETTES[ground]:
         for behind in GROUNDS[ground]:
             assert contrast(color, behind) >= 3, (color, behind)
 
@@ -90,19 +95,23 @@ def test_colours_contrast_with_the_background(ground):
 @pytest.mark.parametrize("ground", PALETTES)
 def test_colours_differ_with_every_colour_vision(ground, sight):
     """A CIE76 difference of 17 is far above 2.3, the just noticeable one."""
-    seen = [lab(np.array(SIGHT[sight]) @ linear(color)) for color in PALETTES[ground]]
+    seen = [lab(np.array(SIGHT[sight]) @ linear(color)) for color in PALETTES[ground][:-1]]
     least = min(np.linalg.norm(first - second) for first, second in combinations(seen, 2))
     assert least >= (26 if sight == "normal" else 17)
 
 
 def test_page_has_the_palettes():
-    css = files("orthobench.reporting").joinpath("page.css").read_text("utf-8")
-    blocks = re.findall(r"--model-0:[^}]*?--model-12: #\w+;", css)
-    shown = [tuple(re.findall(r"--model-\d+: (#\w+);", block)) for block in blocks]
-    assert [tuple(color.upper() for color in block) for block in shown] == [(*PALETTE, GREY), (*DARK_PALETTE, GREY)]
+    assert PALETTES["light"] == (*PALETTE, GREY)
+    assert (len(PALETTES["dark"]), PALETTES["dark"][-1]) == (len(PALETTES["light"]), GREY)
     for ground in GROUNDS.values():
         for color in ground:
-            assert color.lower() in css
+            assert color.lower() in CSS
+
+
+def test_every_symbol_has_its_own_swatch():
+    shapes = dict(re.findall(r"^\.swatch\.([\w-]+) \{([^}]*)\}", CSS, re.M))
+    assert {*ALL_SYMBOLS} - {"square"} == set(shapes)
+    assert len(set(shapes.values())) == len(shapes)
 
 
 def test_every_shipped_model_is_distinct_without_colour():

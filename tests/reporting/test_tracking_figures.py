@@ -53,7 +53,7 @@ def test_each_run_is_a_point_in_the_colour_of_its_family():
     assert [list(trace["hovertext"]) for trace in figure.data[:3]] == [
         ["lstm, S3, seed 0"],
         ["lru, S3, seed 0"],
-        ["lru, S3, seed 1, does not fit"],
+        ["lru, S3, seed 1, states not read at the training lengths"],
     ]
     assert remarks(figure) == ""  # the points are no marks of seeds that ended
     assert [(family, y) for family, _, _, y in points(figures["families"][1])] == [
@@ -71,9 +71,15 @@ def test_correlation_leaves_out_runs_beyond_the_tests_and_runs_that_do_not_fit()
     inside = [(40.0, 30.0), (60.0, 90.0), (100.0, 50.0)]
     words, _ = drawn(variant("lstm", (math.inf, math.inf), (0.0, 0.0), *inside))["horizons"]
     logarithms = np.log(np.array(inside)).T
-    assert (
-        f"over the 3 runs that fit, with both horizons within the tests: {np.corrcoef(logarithms)[0, 1]:.2f}." in words
-    )
+    assert words.endswith(f"with both horizons within the tests: {np.corrcoef(logarithms)[0, 1]:.2f}.")
+    assert "over the 3 runs whose states are read at all training lengths" in words
+
+
+def test_caption_says_in_which_order_the_tasks_of_a_family_are():
+    model = variant("lstm", (64.0, 60.0))
+    figures = tracking_figures([(name, SimpleNamespace(variants=[model])) for name in ("S3", "A5")])
+    assert "Within a family, from left to right: S3, A5." in figures["families"][0]
+    assert "left to right" not in drawn(model)["families"][0]
 
 
 def test_runs_that_predict_nothing_are_in_no_figure_of_predictions():

@@ -11,9 +11,9 @@ from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed
-from orthobench.reporting.pages import mark_repeated_claims
+from orthobench.reporting.pages import mark_repeated_claims, total_verdicts
 from orthobench.reporting.verdicts import dots, failed_claims, held_claims, own_conditions, seed_decided_claims, square
-from orthobench.store import open_store
+from orthobench.store import Status, open_store
 
 FALLS, STAYS = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198]
 OUTCOME = [Printed(metric="mse", outcome="")]
@@ -56,6 +56,39 @@ def test_claim_counts_once_if_it_can_fail(database):
     assert (verdict.paper.key, verdict.result.claim.text, verdict.share) == ("k", "it falls", "3 of 3 seeds")
     assert computed == []
     assert failed_claims(views, []) == []
+
+
+def test_number_that_two_papers_print_for_the_same_runs_counts_once(database):
+    rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    for seed in range(3):
+        database.run(rnn, seed, test=[1.0, 0.25])
+    whole = paper(rnn)
+    views = [database.view(whole), database.view(whole.model_copy(update={"key": "again"}))]
+    assert total_verdicts(views)["agree"] == 1
+    assert [view.verdicts["agree"] for view in views] == [1, 1]
+    assert [dot.paper.key for dot in dots(views)] == ["k"]
+
+
+def test_links_of_a_number_lead_to_the_runs_it_is_computed_from(database):
+    rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    finished = database.run(rnn, 0, test=[1.0, 0.25])
+    database.run(rnn, 1, test=[1.0, 0.25], status=Status.INTERRUPTED)
+    diverged = database.run(rnn, 2, test=[1.0, 0.25], status=Status.DIVERGED)
+    (part,) = database.view(paper(rnn)).artifacts
+    (cell,) = part.table.cells
+    assert cell.runs == [finished.key, diverged.key]
+
+
+@pytest.mark.parametrize(
+    ("trained", "status", "words"),
+    [(True, "partial", "1 of 1 experiments trained"), (False, "none", "0 of 1 experiments trained")],
+)
+def test_figure_without_published_results_is_measured_once_it_has_runs(database, trained, status, words):
+    rnn = experiment("rnn", "curve", [], "figure 1")
+    if trained:
+        database.run(rnn, 0, test=FALLS)
+    (part,) = database.view(paper(rnn, artifacts=[figure()])).artifacts
+    assert (square(part).status, square(part).words) == (status, f"{words}, without published results")
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ class RunDatabase:
             **run_columns(config.task_class.metrics),
         )
         machine = {"packages": {"torch": "2"}, "cpu": cpu, "accelerator": None, "commit": None, "dirty": False}
-        run = self.store.start(record, f"here, {cpu}", machine)
+        run = self.store.start(record, machine)
         rows = [
             MetricRow(split, main.name, i, 10 * i, value)
             for split, values in (("test", test), ("valid", valid or []))

@@ -97,7 +97,7 @@ def add_run(
         "total_iterations": 40,
         "iterations_per_epoch": 4,
     }
-    run = store.start(facts, "e" * 16, FACTS)
+    run = store.start(facts, FACTS)
     rows = [
         MetricRow(split, name, epoch, 4 * epoch, final + (1 - final) * math.exp(-epoch) * scale)
         for split, name, scale in (

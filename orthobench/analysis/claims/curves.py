@@ -174,7 +174,7 @@ def _stay(series: pd.Series, level: float) -> float:
 
 
 class Waits(_Stays):
-    """The metric stays at the baseline for some iterations or longer, and then drops."""
+    """The metric stays at the baseline for some iterations or longer, and then drops; `text` has to say both."""
 
     check: Literal["waits"] = "waits"
 

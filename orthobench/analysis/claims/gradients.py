@@ -60,7 +60,7 @@ class Remembers(VectorClaim):
     def judge(self, variant: VariantData) -> Verdict:
         left = self.left(variant, self.at_start)
         share = share_of_seeds(part >= self.share for part in left)
-        return share, f"{_range(left)} of it is left over the sequence; at least {self.share:g}"
+        return share, f"a factor of {_range(left)} remains over the sequence; at least {self.share:g}"
 
 
 class Forgets(VectorClaim):
@@ -73,7 +73,7 @@ class Forgets(VectorClaim):
     def judge(self, variant: VariantData) -> Verdict:
         left = self.left(variant, self.at_start)
         share = share_of_seeds(part <= self.share for part in left)
-        return share, f"{_range(left)} of it is left over the sequence; at most {self.share:g}"
+        return share, f"a factor of {_range(left)} remains over the sequence; at most {self.share:g}"
 
 
 class DecaysTo(VectorClaim):
@@ -83,7 +83,7 @@ class DecaysTo(VectorClaim):
     share: float = Field(gt=0, description="the share that is left at the far end")
 
     def judge(self, variant: VariantData) -> Verdict:
-        return _near(self.share, self.left(variant), "of it is left over the sequence")
+        return _near(self.share, self.left(variant), "remains over the sequence")
 
 
 class FadesTo(VectorClaim):
@@ -95,14 +95,14 @@ class FadesTo(VectorClaim):
     def judge(self, variant: VariantData) -> Verdict:
         ends = [[float(vector[-1]) for vector in self.vectors(variant, at_start)] for at_start in (True, False)]
         left = [after / before if before else math.nan for before, after in zip(*ends, strict=True)]
-        return _near(self.share, left, "of the start's is left at the last step")
+        return _near(self.share, left, "of the start's norm remains at the last step")
 
 
 def _near(printed: float, left: list[float], words: str) -> Verdict:
     """Compare the shares that are left with the published one."""
     low, high = printed / HALF_ORDER, printed * HALF_ORDER
     share = share_of_seeds(low <= part <= high for part in left)
-    return share, f"{_range(left)} {words}; the paper {printed:g}, limits {low:.2g} and {high:.2g}"
+    return share, f"a factor of {_range(left)} {words}; the paper {printed:g}, limits {low:.2g} and {high:.2g}"
 
 
 class ForgetsMore(VectorClaim):

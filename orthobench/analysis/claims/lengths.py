@@ -38,7 +38,7 @@ class HoldsLengths(ModelClaim):
         if self.up_to is None and self.lost_from is None:
             raise ValueError("give up_to, lost_from or both")
         if self.up_to and self.lost_from and self.lost_from <= self.up_to:
-            raise ValueError("lost_from is to be greater than up_to")
+            raise ValueError("lost_from should be greater than up_to")
         return self
 
     def judge(self, variant: VariantData) -> Verdict:

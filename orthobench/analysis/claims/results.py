@@ -106,11 +106,13 @@ class ClaimCounts:
         """A description of the claims that are not counted; empty without any."""
         parts = []
         if self.hollow[1]:
-            parts.append(f"{self.hollow[1]} have fewer than {FEWEST_SEEDS} seeds")
+            has = "has" if self.hollow[1] == 1 else "have"
+            parts.append(f"{self.hollow[1]} {has} fewer than {FEWEST_SEEDS} seeds")
         if self.computed[1]:
             parts.append(f"{self.computed[0]} of {self.computed[1]} computed ones held")
         if self.repeated:
-            parts.append(f"{self.repeated} repeat another paper's on the same runs")
+            repeat = "repeats" if self.repeated == 1 else "repeat"
+            parts.append(f"{self.repeated} {repeat} another paper's on the same runs")
         if self.cannot_fail:
             parts.append(f"{self.cannot_fail} cannot fail")
         return "; ".join(parts)

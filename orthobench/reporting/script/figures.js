@@ -29,7 +29,7 @@ function broken(title, letters) {
   return { ...title, text: `${text.slice(0, middle)}<br>${text.slice(middle + 1)}` };
 }
 
-function inPageColours(layout, height) {
+function inPageColours(layout, width, height) {
   const axis = { gridcolor: colour("--line"), linecolor: colour("--line"), zeroline: false, showline: true };
   return {
     ...layout,
@@ -38,10 +38,18 @@ function inPageColours(layout, height) {
     font: { ...layout.font, color: colour("--ink"), family: "system-ui, sans-serif", size: 13 },
     showlegend: false, // the page has its own legend of buttons
     margin: { ...layout.margin, t: 10 },
-    hoverlabel: { bgcolor: colour("--card"), font: { color: colour("--ink") } },
-    xaxis: { ...layout.xaxis, ...axis },
-    yaxis: { ...layout.yaxis, ...axis, title: broken(layout.yaxis?.title, (height - 60) / 9) },
+    hoverlabel: { bgcolor: colour("--card"), font: { color: colour("--ink") }, namelength: -1 },
+    xaxis: { ...layout.xaxis, ...axis, title: broken(layout.xaxis?.title, (width - 80) / 7) },
+    yaxis: { ...layout.yaxis, ...axis, ...(hasNamedRows(layout, width) && { ticklabelposition: "inside top" }), title: broken(layout.yaxis?.title, (height - 60) / 9) },
   };
+}
+
+const LEAST_WIDTH = 480; // pixels of a figure with names next to its axis, or at the ends of its lines
+const NAMED_ROW = 36; // pixels of a row with its name above its symbols
+
+// Return whether the names of a figure's rows would leave too little width for its symbols. They are then above these.
+function hasNamedRows({ yaxis }, width) {
+  return Boolean(yaxis?.ticktext) && width < LEAST_WIDTH;
 }
 
 // Return a model's colour for the current background, because the palette's colours are too dim on a dark one.
@@ -67,19 +75,25 @@ function themed(trace) {
 // Load a figure's data, and draw it.
 async function draw(container) {
   if (!container.base) {
-    const { condition, figure } = container.dataset;
-    container.base = container.figure;
-    if (!container.base) {
+    let own = container.figure;
+    if (!own) {
+      const { condition, figure } = container.dataset;
       const { figures, rates, whole } = await unpackFigures("figures-" + condition);
       container.rates = rates;
-      container.base = { ...figures[figure], data: figures[figure].data.map(whole) };
+      own = { ...figures[figure], data: figures[figure].data.map(whole) };
     }
-    container.rates ??= {};
-    workByKeys(container);
-    addTools(container);
+    prepare(container, own);
   }
   await plotly();
   if (container.isConnected) drawNow(container);
+}
+
+// Give a figure its data, keys and tools.
+function prepare(container, figure) {
+  container.base = figure;
+  container.rates ??= {};
+  workByKeys(container);
+  addTools(container);
 }
 
 // Draw a figure whose data is loaded, applying its tools and the filters next to it.
@@ -88,7 +102,10 @@ function drawNow(container) {
   container.off ??= new Set();
   const data = withFewBands(container, figure.data).map((trace) => withGaps(themed(trace), figure.layout));
   for (const trace of data) if (container.off.has(entryOf(trace))) trace.visible = false;
-  const layout = inPageColours(figure.layout, container.clientHeight);
+  const rows = hasNamedRows(figure.layout, container.clientWidth) ? figure.layout.yaxis.ticktext.length : 0;
+  container.style.height = rows ? `${NAMED_ROW * rows + 80}px` : "";
+  const layout = inPageColours(figure.layout, container.clientWidth, container.clientHeight);
+  if (rows) layout.yaxis.range = [0.7 - rows, 0.9]; // room for the first row's name
   if (figure.layout.showlegend !== false) {
     showLegend(container, data);
     container.ends = roomForEnds(container, data);
@@ -159,7 +176,6 @@ function workByKeys(container) {
 // Legends: a button for every model or line, for keys and thumbs, at the ends of the lines if they fit there
 
 const MOST_MOVED = 110; // pixels between the end of a line and its label
-const LEAST_WIDTH = 480; // pixels of a figure with labels at the ends of its lines
 
 // Return the width of the labels at the ends of the lines; 0 if they do not fit.
 function roomForEnds(container, data) {
@@ -168,7 +184,7 @@ function roomForEnds(container, data) {
   legend.classList.add("ends");
   const width = Math.ceil(Math.max(0, ...entries.map(({ offsetWidth }) => offsetWidth)));
   const height = entries.reduce((sum, { offsetHeight }) => sum + offsetHeight, 0);
-  const fits = !container.crowded && entries.length === legend.children.length && lines.every(({ mode }) => mode?.includes("lines")) && container.clientWidth >= LEAST_WIDTH && width <= 0.36 * container.clientWidth && height <= container.clientHeight - 60;
+  const fits = !printing && !container.crowded && entries.length === legend.children.length && lines.every(({ mode }) => mode?.includes("lines")) && container.clientWidth >= LEAST_WIDTH && width <= 0.36 * container.clientWidth && height <= container.clientHeight - 60;
   legend.classList.toggle("ends", fits);
   legend.style.width = fits ? `${width}px` : "";
   return fits ? width : 0;
@@ -373,7 +389,7 @@ function plot(title, lines, { x, y, logarithmic = false, baseline = null, small 
   if (low === high && !logarithmic) layout.yaxis.range = low === 0 ? [-0.05, 1.05] : [Math.min(0, 2 * low), Math.max(0, 2 * low)];
   container.figure = { data, layout };
   container.rates = rates;
-  const drawn = container.longest ? `; of up to ${container.longest} points a line has the first ones and the extremes` : "";
+  const drawn = container.longest ? `; drawn through the first and the most extreme of up to ${container.longest} points` : "";
   return element("figure", null, container, element("figcaption", title + drawn));
 }
 

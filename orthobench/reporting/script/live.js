@@ -128,6 +128,8 @@ function renewView(view, other) {
       const [before, after] = [own, figure].map((root) => root.querySelector(part));
       if (before && after) before.textContent = after.textContent;
     }
+    const [before, after] = [own, figure].map((root) => root.querySelector(".plot")?.dataset);
+    if (before && after?.models) before.models = after.models;
     figure.replaceWith(own);
   }
   for (const form of other.querySelectorAll("form[id]")) {

@@ -22,10 +22,16 @@ function sortMatrix(heading) {
   if (column >= 0) heading.setAttribute("aria-sort", "descending");
 }
 
+// Show the command of an empty cell below the table, or at the edge of the window where that is out of sight.
 function showCommand(cell) {
   const { command } = matrix().tHead.rows[0].cells[cell.cellIndex].dataset;
   const { model } = cell.parentElement.dataset;
-  document.getElementById("matrix-command").replaceChildren("Not run yet: ", element("code", command.replace("MODEL", model)));
+  const place = document.getElementById("matrix-command"), words = command.replace("MODEL", model);
+  const close = button("close", () => {
+    place.replaceChildren();
+    cell.querySelector("button")?.focus();
+  });
+  place.replaceChildren("Not run yet: ", element("code", words), " ", copyButton(words), " ", close);
 }
 
 function startMatrix() {

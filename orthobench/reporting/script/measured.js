@@ -31,9 +31,17 @@ function filterMeasured() {
   document.querySelector("#view-measured h2").textContent = titles.join(": ") || "Tasks";
   document.querySelector("#view-measured .lead").hidden = titles.length > 0;
   measuredForm.querySelector("output").textContent = task || model || tag ? `${shown} variant${shown === 1 ? "" : "s"}` : "";
+  hideEmptyFigures(model);
   fillAbout(task, model);
   redraw();
   watch(document.getElementById("view-measured"));
+}
+
+// Hide the figures without a line of the chosen model, because only their axes would be left.
+function hideEmptyFigures(model) {
+  for (const container of document.querySelectorAll("#view-measured .plot[data-models]")) {
+    container.closest("figure").hidden = Boolean(model) && !JSON.parse(container.dataset.models).includes(model);
+  }
 }
 
 // Fill the head of the page of a single task or model: what it is, how far the model gets, its settings, and a command.

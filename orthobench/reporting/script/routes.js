@@ -53,7 +53,12 @@ async function show(isFirst = false) {
     if (leads) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  for (const menu of document.querySelectorAll(".menu")) menu.open = false;
+  for (const menu of document.querySelectorAll("nav .menu")) {
+    const current = menu.querySelector("a[aria-current]");
+    if (current) menu.querySelector("summary").setAttribute("aria-current", "true");
+    else menu.querySelector("summary").removeAttribute("aria-current");
+  }
+  closeMenus();
   const heading = view.querySelector("h2");
   document.title = [heading?.textContent, "orthobench"].filter(Boolean).join(" – ");
   if (view.id === "view-runs") renderRows(true);
@@ -64,6 +69,22 @@ async function show(isFirst = false) {
   else window.scrollTo(0, 0);
   if (part?.matches("details")) part.open = true;
   if (!isFirst) focusOn(part ?? heading ?? view);
+}
+
+// Close the open menus except those that hold a node.
+function closeMenus(node = null) {
+  for (const menu of document.querySelectorAll(".menu[open]")) if (!menu.contains(node)) menu.open = false;
+}
+
+// A menu covers what is below it, so it closes when the reader leaves it: by Escape, by Tab, or by a click elsewhere.
+function startMenus() {
+  document.addEventListener("keydown", ({ key, target }) => {
+    const menu = key === "Escape" && target.closest?.(".menu[open]");
+    if (menu) menu.querySelector("summary").focus();
+    if (key === "Escape") closeMenus();
+  });
+  document.addEventListener("focusin", ({ target }) => closeMenus(target));
+  document.addEventListener("pointerdown", ({ target }) => closeMenus(target));
 }
 
 function missing(wanted) {
@@ -97,10 +118,11 @@ function beforePrint() {
     if (!details.open) details.dataset.closed = "";
     details.open = true;
   }
+  if (view.id === "view-runs") renderAllRows();
   for (const container of view.querySelectorAll(".plot")) {
     const still = container.closest("figure").querySelector("noscript");
     if (!still) {
-      if (container.base && window.Plotly) drawNow(container);
+      if (window.Plotly) drawForPrint(container);
       continue;
     }
     if (!container.still) {
@@ -109,6 +131,14 @@ function beforePrint() {
       container.after(container.still);
     }
   }
+}
+
+// Draw a figure without a still picture. A page is not as wide as the window, so the picture is made scalable.
+function drawForPrint(container) {
+  if (!container.base && !container.figure) return;
+  if (!container.base) prepare(container, container.figure);
+  drawNow(container);
+  for (const svg of container.querySelectorAll(".main-svg")) svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
 }
 
 function afterPrint() {
@@ -121,12 +151,18 @@ function afterPrint() {
   for (const container of document.querySelectorAll(".plot")) {
     container.still?.remove();
     container.still = null;
+    for (const svg of container.querySelectorAll(".main-svg")) svg.removeAttribute("viewBox");
+  }
+  if (runBox && allRuns) {
+    headRuns();
+    renderRows(true);
   }
   redraw();
 }
 
 async function start() {
   history.scrollRestoration = "manual";
+  startMenus();
   startMatrix();
   startMeasured();
   startRuns();

@@ -31,6 +31,31 @@ function haystack(run) {
   return run.words;
 }
 
+// Return the values of a run by name: its settings, and what its title and label show, such as the T of "T = 200".
+function valuesOf(run) {
+  if (run.values) return run.values;
+  run.values = new Map();
+  const add = (name, value) => run.values.set(name.toLowerCase(), [...(run.values.get(name.toLowerCase()) ?? []), String(value).toLowerCase()]);
+  for (const text of [run.title, run.condition.label, run.label]) for (const [, name, value] of text.matchAll(/([^\s=,;()]+)\s*=\s*([^\s=,;()]+)/g)) add(name, value);
+  for (const name of ["key", "model", "task", "metric", "status", "seed"]) add(name, run[name]);
+  for (const [name, value] of Object.entries(run.settings)) for (const text of new Set([value === null ? "none" : String(value), shownValue(value)])) add(name, text);
+  return run.values;
+}
+
+// Return a test of a run for what is in the search box: words, of which parts count, and pairs such as name=value, of
+// which the whole value counts. A value with spaces is in quotes.
+function searchOf(text) {
+  const pairs = [];
+  const rest = text.toLowerCase().replace(/([^\s=]+)\s*=\s*(?:"([^"]*)"|([^\s="]+))/g, (_, name, quoted, value) => {
+    pairs.push([name, quoted ?? value]);
+    return " ";
+  });
+  const words = rest.split(/\s+/).filter(Boolean);
+  const isEqual = (own, wanted) => own === wanted || (Number(own) === Number(wanted) && wanted !== "");
+  return (run) => words.every((word) => haystack(run).includes(word)) &&
+    pairs.every(([name, wanted]) => (valuesOf(run).get(name) ?? []).some((own) => isEqual(own, wanted)));
+}
+
 async function showRuns(state) {
   if (!runForm) return;
   await loadRuns();
@@ -46,12 +71,12 @@ async function showRuns(state) {
 
 function refreshRuns() {
   const chosen = formState(runForm);
-  const words = (chosen.q ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+  const isFound = searchOf(chosen.q ?? "");
   const runs = allRuns.filter((run) =>
     ["task", "model", "status"].every((name) => !chosen[name] || run[name] === chosen[name]) &&
     (!chosen.seed || String(run.seed) === chosen.seed) && (!chosen.tag || run.tags.includes(chosen.tag)) &&
     (!runState.condition || run.condition.key === runState.condition) && (!runState.variant || run.group === runState.variant) &&
-    words.every((word) => haystack(run).includes(word)));
+    isFound(run));
   shownRuns = chosen.group ? overSeeds(runs, chosen.group) : runs;
   const known = columnsFor(runs, Boolean(chosen.group));
   runColumns = known.filter(({ name, isUsual }, number) => !number || (runState.columns.length ? runState.columns.includes(name) : isUsual));
@@ -194,8 +219,17 @@ function rangeCell({ value, low, high, count }, run) {
   return element("bdi", value === null ? (run.counts.has("diverged") ? "diverged" : "–") : shownNumber(value), range);
 }
 
+// Return in which direction the values of the sorted column run. Results have one only if a single metric is shown, because
+// the best comes first and each metric has its own rows.
+function directionOf(within) {
+  if (!within) return runState.desc ? "descending" : "ascending";
+  const goals = new Map(shownRuns.map((run) => [within(run), run.condition.goal]));
+  if (goals.size !== 1) return "other";
+  return ([...goals.values()][0] === "min") === runState.desc ? "descending" : "ascending";
+}
+
 function headRuns() {
-  const heads = runColumns.map(({ name, title, width }) => {
+  const heads = runColumns.map(({ name, title, width, within }) => {
     const sort = button(title, () => {
       runState.desc = runState.sort === name && !runState.desc;
       runState.sort = name;
@@ -203,8 +237,9 @@ function headRuns() {
       refreshRuns();
       runBox.querySelector(`th[data-column="${CSS.escape(name)}"] button`)?.focus();
     });
+    sort.dataset.order = runState.desc ? "worst first" : "best first";
     const head = withAttributes(element("th", null, sort), { scope: "col", "data-column": name });
-    if (runState.sort === name) head.setAttribute("aria-sort", runState.desc ? "descending" : "ascending");
+    if (runState.sort === name) withAttributes(head, { "aria-sort": directionOf(within) });
     head.style.width = `${width}rem`;
     return head;
   });
@@ -234,6 +269,15 @@ function renderRows(always = false) {
   if (always) body.replaceChildren(spacer(from), ...rows, spacer(shownRuns.length - to));
   else moveRows(body, rows, from, shownRuns.length - to);
   if (focused) body.querySelector(`tr[data-run="${CSS.escape(focused)}"] a`)?.focus({ preventScroll: true });
+}
+
+// Create all rows, for print, in columns that share the width of the paper.
+function renderAllRows() {
+  madeRows.clear();
+  const heads = [...runBox.querySelectorAll("thead th")], widths = heads.map(({ style }) => Number.parseFloat(style.width));
+  const sum = widths.reduce((total, width) => total + width, 0);
+  heads.forEach((head, number) => { head.style.width = `${(100 * widths[number]) / sum}%`; });
+  runBox.querySelector("tbody").replaceChildren(...shownRuns.map(runRow));
 }
 
 // Replace the rows between the spacers; rows that remain are not touched, so only new ones need layout.

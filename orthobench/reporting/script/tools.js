@@ -20,14 +20,21 @@ function axisTitle(layout, name) {
   return plain(typeof title === "string" ? title : title?.text ?? "");
 }
 
+// Return whether a figure can have a logarithmic y axis: it would lose negative values and names of rows.
+function canBeLogarithmic({ data, layout }) {
+  return !layout.yaxis?.ticktext && data.every(({ y }) => Array.from(numbers(y)).every((value) => !(value < 0)));
+}
+
 // Return the unit of a figure's x axis, if it shows the progress of training.
 function unitOf(layout) {
   const title = axisTitle(layout, "xaxis").toLowerCase().replace(/s$/, "");
   return UNITS.find((unit) => title === unit || title === unit.replace(/s$/, "")) ?? null;
 }
 
-function isCourse({ data }) {
-  return data.length > 0 && data.every(({ type }) => !type || type === "scatter");
+// Return whether a figure shows y over x. In a plane whose axes have the same scale, such as that of a trajectory, neither
+// coordinate depends on the other.
+function isCourse({ data, layout }) {
+  return data.length > 0 && !layout.yaxis?.scaleanchor && data.every(({ type }) => !type || type === "scatter");
 }
 
 function fillTools(container, bar) {
@@ -44,9 +51,9 @@ function fillTools(container, bar) {
   const units = unit ? UNITS.filter((other) => other === unit || canConvert(container, other)) : [];
   if (units.length > 1) bar.append(choice("x", units, unit, change(({ value }) => { tools.unit = value; })));
   if (isCourse(base)) {
-    if (!base.layout.yaxis?.ticktext) bar.append(ticked("log y", base.layout.yaxis?.type === "log", ({ checked }) => { tools.log = checked; }));
+    if (canBeLogarithmic(base)) bar.append(ticked("log y", base.layout.yaxis?.type === "log", ({ checked }) => { tools.log = checked; }));
     const lines = base.data.some(({ mode }) => mode?.includes("lines"));
-    const widths = lines ? windowsOf(base) : [];
+    const widths = lines && !container.longest ? windowsOf(base) : []; // the mean of kept extremes is not that of all points
     if (widths.length) {
       const word = unit === "seconds" ? unit : unit && unit + "s";
       const choices = [[UNSMOOTHED, 0], ...widths.map((width) => [[shownNumber(width), word].filter(Boolean).join(" "), width])];

@@ -1,0 +1,38 @@
+"""Dot plots: an interval that goes beyond the shown range ends in an arrowhead, and the mean has its own arrow."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from orthobench.reporting.sparks import WIDTH, dot_plot
+
+
+def shapes(offset: float, low: float | None, high: float | None) -> tuple[list[str], list[str]]:
+    """Return the paths of the interval and of the mean's arrow."""
+    drawn = str(dot_plot(SimpleNamespace(offset=offset, low=low, high=high, is_single=False)))
+    return tuple(re.findall(rf'<path class="{name}" d="([^"]*)"', drawn) for name in ("whisker", "dot"))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "left", "right"),
+    [(-1.0, 2.0, False, False), (-10.0, 5.4, True, True), (-10.0, 4.0, True, False), (-4.0, 5.4, False, True)],
+)
+def test_clipped_ends_of_an_interval_have_arrowheads(low, high, left, right):
+    (line, *heads), arrows = shapes(0.5, low, high)
+    assert re.fullmatch(r"M[\d.]+ 20H[\d.]+", line)
+    ends = [min(float(across) for across in re.findall(r"(?<=[ML])\d+", head)) for head in heads]
+    assert [end < WIDTH / 2 for end in ends] == [True] * left + [False] * right
+    assert not arrows
+
+
+def test_mean_beyond_the_range_has_one_arrow_at_that_end():
+    (_, *heads), arrows = shapes(-6.0, -9.0, 5.0)
+    assert len(arrows) == 1
+    assert [head.startswith(f"M{WIDTH - 16} ") for head in heads] == [True]  # the mean's own arrow is at the left
+
+
+def test_plot_without_an_interval_has_a_dot_alone():
+    assert shapes(0.5, None, None) == ([], [])
