@@ -48,13 +48,13 @@ mutants: $(INSTALLED)
 faults: $(INSTALLED)
 	$(BIN)/python tests/gate/planted_faults.py
 
-# Figures of the papers in small, with what is claimed of them checked: about five minutes on two cores.
+# Small versions of the papers' figures, with a check of their claims: about five minutes on two cores.
 reproduce-quick: $(INSTALLED)
 	mkdir -p $(DEMO)
 	cd $(DEMO) && $(abspath $(BIN))/orthobench reproduce --small --db reproduction.db
 
 # The runs that decide most, those of checks/reproduction.toml, in the background: one per core, at the lowest priority.
-# measure-stop ends them, folds their results into results.db, and keeps checkpoints that measure goes on from.
+# measure-stop ends them, folds their results into results.db, and keeps checkpoints from which measure resumes.
 measure: $(INSTALLED)
 	@$(BIN)/python checks/measure.py start
 
@@ -75,11 +75,10 @@ report: $(INSTALLED)
 SEEDS := 1
 REFERENCE := --db results.db
 reproduce: $(INSTALLED)
-	-for study in gradient-norms toy-dynamics heat-maps orthogonality time sizes jacobians; do \
+	-for study in $$($(BIN)/python -c 'from orthobench.papers import studies; print(*(each.name for each in studies()))'); do \
 	  $(BIN)/orthobench study $$study --seeds $(SEEDS) $(REFERENCE); done
 	-$(BIN)/orthobench sweep timit --models scornn,lstm,enrnn,full_urnn -s dataset=timit_sample --seeds $(SEEDS) $(REFERENCE)
-	-for paper in helfrich2018 helfrich2020 chang2019 lezcano2019 kerg2019 vorontsov2017 wisdom2016 rusch2021cornn \
-	    rusch2022lem helfrich2017; do \
+	-for paper in $(notdir $(basename $(wildcard orthobench/papers/*.toml))); do \
 	  $(BIN)/orthobench reproduce $$paper --seeds $(SEEDS) $(REFERENCE); done
 	$(MAKE) report
 

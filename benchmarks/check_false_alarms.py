@@ -2,8 +2,8 @@
 
     python benchmarks/check_false_alarms.py [--groups 20] [--only adding/gru ...] [--db fresh.db]
 
-With --db each group of seeds is trained and checked, and no two have a seed in common. The runs are kept in the
-database, so that the same command goes on where it was stopped, and with more groups.
+With --db each group of seeds is trained and checked, and no two have a seed in common. The database keeps the runs, so
+the same command resumes where it was stopped, also with more groups.
 
 Without it nothing is trained: each group is drawn from the seeds of the baseline itself, as many as a check takes, and
 compared with the rest. The margins, though, were measured from all of them. Exact runs have no spread and are left out.

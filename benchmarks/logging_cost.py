@@ -1,7 +1,7 @@
 """What testing, probes, logging and checkpoints cost, as shares of a run's training time.
 
-Runs the quick presets into a temporary database and reads the account each run keeps of its own seconds. Both kinds
-of seconds come from the same process and the same minutes, so the shares hold on a busy machine too.
+Train the quick presets into a temporary database, and compare the seconds that a run records for each phase. All phases
+are timed in one process, so the shares hold on a busy machine too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> None:
         for task in ("adding", "copying"):
             for model in ("scornn", "lstm"):
                 config = resolve(catalog, task, model, {}, "quick")
-                # A checkpoint every two seconds is fifteen times what a run makes by itself.
+                # A checkpoint every two seconds is fifteen times as often as by default.
                 run = train(config, store, RunOptions(device="cpu", checkpoint_every=2.0, keep_weights="none"))
                 probes = sum(spent for what, spent in run.seconds.items() if what.startswith("probe "))
                 seconds = run.seconds | {"probe": probes}

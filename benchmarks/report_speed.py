@@ -54,7 +54,7 @@ def enter(store: Store, spec: RunSpec, metrics: tuple[Metric, ...], draw: random
         "total_iterations": EPOCHS * PER_EPOCH,
         "iterations_per_epoch": PER_EPOCH,
     }
-    run = store.start(facts, "benchmark", FACTS)
+    run = store.start(facts, FACTS)
     pace = draw.uniform(5, 80)
     values = [math.exp(-epoch / pace) * draw.uniform(0.95, 1.05) for epoch in range(EPOCHS + 1)]
     falls = [math.exp((step - STEPS) / pace) for step in range(STEPS)]

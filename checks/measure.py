@@ -1,12 +1,12 @@
 """Measure in the background: train the runs of checks/reproduction.toml, and fold their results into results.db.
 
-    python checks/measure.py start     begin or go on, at the lowest priority, and return
-    python checks/measure.py status    what runs, how far, and what is next
-    python checks/measure.py stop      end it within 20 seconds, and fold the results in
+    python checks/measure.py start     start or resume the runs at the lowest priority, and return
+    python checks/measure.py status    show which runs train, their progress, and which runs are next
+    python checks/measure.py stop      stop them within 20 seconds, and fold their results into results.db
 
-The runs train into a database of their own in measured/, which git ignores: results.db may change meanwhile. `stop`
-merges the runs of the list into results.db, and keeps checkpoints of unfinished ones in reports/checkpoints. `start`
-takes both up again, also in another clone.
+The runs train into their own database in measured/, which git ignores: results.db may change meanwhile. `stop` merges
+the runs of the list into results.db, and keeps checkpoints of unfinished ones in reports/checkpoints. `start` resumes
+from both, also in another clone.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from orthobench.errors import OrthobenchError, UsageError
+from orthobench.process import cores, set_session_niceness
 
 if TYPE_CHECKING:
     from orthobench.planning.plan import SweepRun
@@ -52,8 +53,8 @@ class Files:
     Attributes:
         runs: the list of runs.
         results: the database into which results are folded.
-        folder: the working folder: the database of the runs under way, their checkpoints, the log, the process.
-        checkpoints: the folder of the checkpoints that a fresh clone goes on from.
+        folder: the working folder: the database of the runs in training, their checkpoints, the log, the process.
+        checkpoints: the folder of the checkpoints from which a fresh clone resumes.
     """
 
     runs: Path
@@ -74,7 +75,7 @@ class Files:
         return self.folder / "process.json"
 
     def working(self, key: str) -> Path:
-        """Return the newest checkpoint of a run under way; the file may be missing."""
+        """Return the newest checkpoint of a run in training; the file may be missing."""
         from orthobench.training.checkpoint import NEWEST, PREVIOUS, checkpoint_root
 
         folder = Path(checkpoint_root(str(self.database)), key)
@@ -93,11 +94,11 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=Path("results.db"), help="the database of results")
     parser.add_argument("--folder", type=Path, default=Path("measured"), help="the working folder")
     parser.add_argument(
-        "--checkpoints", type=Path, default=Path("reports/checkpoints"), help="checkpoints to go on from"
+        "--checkpoints", type=Path, default=Path("reports/checkpoints"), help="checkpoints to resume from"
     )
-    parser.add_argument("--jobs", type=int, default=cores(), help="runs at once [one per core]")
+    parser.add_argument("--jobs", type=int, default=cores(), help="number of parallel runs [one per core]")
     parser.add_argument("--checkpoint-every", type=float, default=CHECKPOINT_SECONDS, metavar="SECONDS")
-    parser.add_argument("--limit", type=float, default=LIMIT_MB, metavar="MB", help="of the checkpoints to go on from")
+    parser.add_argument("--limit", type=float, default=LIMIT_MB, metavar="MB", help="size of the kept checkpoints")
     options = parser.parse_args()
     files = Files(options.file, options.results, options.folder, options.checkpoints)
     try:
@@ -118,13 +119,8 @@ def main() -> int:
     return 0
 
 
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def start(files: Files, jobs: int, checkpoint_every: float) -> None:
-    """Start the runs in a process of its own.
+    """Start the runs in another process.
 
     Raises:
         UsageError: they run already, or the list is invalid.
@@ -154,7 +150,7 @@ def start(files: Files, jobs: int, checkpoint_every: float) -> None:
 def train(files: Files, jobs: int, checkpoint_every: float) -> None:
     """Become the process that trains, at the lowest priority and with a thread for each run."""
     os.nice(19)
-    set_group_priority("self", 19)
+    set_session_niceness(19)
     with suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with suppress(OSError, AttributeError, psutil.Error):
@@ -255,17 +251,7 @@ def raise_priority(process: psutil.Process) -> None:
         for thread in process.threads():
             os.sched_setscheduler(thread.id, os.SCHED_OTHER, os.sched_param(0))
             os.setpriority(os.PRIO_PROCESS, thread.id, 0)
-    set_group_priority(process.pid, 0)
-
-
-def set_group_priority(process: int | str, nice: int) -> None:
-    """Set the niceness of a process's session, where the system has one.
-
-    Linux shares the cores among sessions first (`man 7 sched`, autogroup), so the niceness of a process alone counts
-    only within its own session.
-    """
-    with suppress(OSError):
-        Path(f"/proc/{process}/autogroup").write_text(str(nice))
+    set_session_niceness(0, process.pid)
 
 
 def fold(files: Files, limit: int) -> None:
@@ -320,7 +306,7 @@ def fitting(checkpoints: Sequence[tuple[str, bytes]], limit: int) -> tuple[dict[
 
 
 def status(files: Files) -> None:
-    """Print what runs, how far, and what is next."""
+    """Print which runs train, their progress, and which runs are next."""
     import torch
 
     from orthobench.planning.budget import show_duration

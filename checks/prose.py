@@ -11,7 +11,7 @@ from pathlib import Path
 MAX_WORDS = 35
 CODE = ("orthobench", "models", "tasks", "checks", "website", "benchmarks", "tests")
 DOCUMENTS = ("*.md", "docs/*.md", "benchmarks/*.md")
-# Lists of arguments, equations, code and tables are no sentences.
+# Lists of arguments, equations, code and tables are not sentences.
 NO_SENTENCE = re.compile(r"\s*([\w, ]+:|[*|-]|>>>)\s|    ")
 
 

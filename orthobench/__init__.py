@@ -9,98 +9,21 @@ The names of `orthobench.api` are available here. They are imported on first use
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from orthobench.version import __version__
+from orthobench import api
+from orthobench.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from orthobench.api import (
-        CheckResult,
-        Display,
-        EventSink,
-        JobsDisplay,
-        OrthobenchError,
-        Results,
-        RunLockedError,
-        RunOptions,
-        SmallResult,
-        Stopped,
-        StorageError,
-        StudyResult,
-        SweepOptions,
-        SweepResult,
-        TuningResult,
-        UsageError,
-        check,
-        cite,
-        compare,
-        doctor,
-        evaluate,
-        export,
-        load_model,
-        open_results,
-        publish,
-        repair,
-        report,
-        reproduce,
-        reproduce_file,
-        reproduce_small,
-        run,
-        serve,
-        study,
-        sweep,
-        sweep_file,
-        tune,
-    )
+    from orthobench.api import *  # noqa: F403
 
-__all__ = [
-    "CheckResult",
-    "Display",
-    "EventSink",
-    "JobsDisplay",
-    "OrthobenchError",
-    "Results",
-    "RunLockedError",
-    "RunOptions",
-    "SmallResult",
-    "Stopped",
-    "StorageError",
-    "StudyResult",
-    "SweepOptions",
-    "SweepResult",
-    "TuningResult",
-    "UsageError",
-    "__version__",
-    "check",
-    "cite",
-    "compare",
-    "doctor",
-    "evaluate",
-    "export",
-    "load_model",
-    "open_results",
-    "publish",
-    "repair",
-    "report",
-    "reproduce",
-    "reproduce_file",
-    "reproduce_small",
-    "run",
-    "serve",
-    "study",
-    "sweep",
-    "sweep_file",
-    "tune",
-]
-
-if not TYPE_CHECKING:  # a type checker reports names that do not exist
+if not TYPE_CHECKING:  # a type checker reads the imports above, and reports names that do not exist
+    __all__ = sorted({"__version__", *api.__all__})
 
     def __getattr__(name: str) -> Any:
-        if name in __all__:
-            return getattr(import_module(f"{__name__}.api"), name)
+        if name in api.__all__:
+            return getattr(api, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

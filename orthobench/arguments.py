@@ -12,10 +12,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from orthobench.errors import UsageError, unknown
 from orthobench.location import Location
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 Preset = Literal["paper", "quick"]
 """The paper's settings, or a small version for a minute or two."""
@@ -25,6 +28,13 @@ GraphMode = Literal["auto", "on", "off"]
 OnDivergence = Literal["stop", "continue"]
 KeepWeights = Literal["none", "last", "best", "both"]
 WhichWeights = Literal["best", "last"]
+ComparedValue = Literal["end", "final", "best"]
+"""Which of a run's tests of its metric to use: the end (`analysis.statistics.curve_end`), the last or the best."""
+TableFormat = Literal["csv", "json", "markdown", "latex"]
+ImageFormat = Literal["svg", "png", "pdf", "pgfplots"]
+ReportFormat = Literal["html", TableFormat, ImageFormat, "reproduction"]
+RunsFormat = Literal["csv", "json", "parquet"]
+"""The formats in which `orthobench db export` writes runs."""
 
 LARGEST_SEED = 2**32 - 1
 """The seeds of runs are 0 to this number; NumPy's generators take no others."""
@@ -44,6 +54,11 @@ def is_none(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.lower() in _NONE)
 
 
+def is_image(form: ReportFormat) -> TypeIs[ImageFormat]:
+    """Return whether a report in this format consists of figures."""
+    return form in get_args(ImageFormat)
+
+
 def check_tag(tag: Any) -> str:
     """Return a tag without the spaces around it.
 
@@ -51,7 +66,7 @@ def check_tag(tag: Any) -> str:
         ValueError: the tag is empty, is too long, has a comma or a control character, or is the word for no tag.
     """
     if not isinstance(tag, str) or not tag.strip() or "," in tag or not tag.isprintable() or len(tag) > 64:
-        raise ValueError(f"{tag!r:.80}: a tag is a word or a few, of up to 64 characters and without commas")
+        raise ValueError(f"{tag!r:.80}: a tag is a short text of up to 64 characters without commas")
     if is_none(tag.strip()):
         raise ValueError(f"{tag}: this word selects runs without a tag; choose another tag")
     return tag.strip()
@@ -88,6 +103,13 @@ def real(value: Any) -> float:
     """Return a finite number of any type."""
     if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
+    raise ValueError
+
+
+def positive(value: Any) -> float:
+    """Return a finite number of more than 0."""
+    if real(value) > 0:
+        return real(value)
     raise ValueError
 
 
@@ -184,6 +206,7 @@ def seeds(value: Any) -> Any:
 A_COUNT = (whole(1), "a whole number of at least 1")
 A_LIMIT = (whole(0), "a whole number of at least 0")
 A_SEED = (whole(0, LARGEST_SEED), f"a whole number from 0 to {LARGEST_SEED}")
+A_POSITIVE = (positive, "a positive number")
 A_TRUTH = (truth, "True or False")
 SOME_SECONDS = (seconds, "a number of seconds of at least 0")
 SOME_PLACES = (places, "a text, or a list of texts")

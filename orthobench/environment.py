@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import re
 import subprocess
@@ -46,11 +45,6 @@ def describe(device: torch.device, plugins: Sequence[Mapping[str, Any]] = ()) ->
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
     }
     return facts | {"plugins": [dict(plugin) for plugin in plugins]} if plugins else facts
-
-
-def digest(facts: dict[str, Any]) -> str:
-    """Return the hash of an environment."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def peak_memory() -> int | None:

@@ -400,9 +400,15 @@ def cache_folder() -> Path:
     Raises:
         RuntimeError: the user has no home folder.
     """
-    if folder := os.environ.get("ORTHOBENCH_CACHE"):
-        return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orthobench"
+    folder = os.environ.get("ORTHOBENCH_CACHE")
+    return Path(folder) if folder else user_cache_folder().expanduser()
+
+
+def user_cache_folder() -> Path:
+    """Return the user's cache folder; it begins with ~ for a user who has no home folder."""
+    import platformdirs
+
+    return platformdirs.user_cache_path("orthobench")
 
 
 def written_by_others(cache: Path, content: Iterable[Path]) -> str | None:

@@ -149,5 +149,9 @@ class Location:
         return self.file.exists() and other.file.exists() and self.file.samefile(other.file)
 
 
+DEFAULT_DATABASE = Location("results.db")
+"""The default database, unless DATABASE_VARIABLE names another one."""
+SERVER_FILES = Location("orthobench.checkpoints")
+"""The default folder of the checkpoints and weights of a database server's runs."""
 Place = str | os.PathLike[str] | Location
 """A path or URL as the user gives it."""

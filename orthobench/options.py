@@ -15,13 +15,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar, cast, get_args, get_type_hints
 
-import platformdirs
-
 from orthobench.arguments import (
     A_COUNT,
     A_FOLDER,
     A_LIMIT,
     A_PLACE,
+    A_POSITIVE,
     A_SEED,
     A_TRUTH,
     LARGEST_SEED,
@@ -44,7 +43,6 @@ from orthobench.arguments import (
     parse_duration,
     places,
     read,
-    real,
     seeds,
     tags,
     word,
@@ -83,7 +81,9 @@ class RunOptions:
     """
 
     device: Annotated[DeviceName, Option("Where to compute.")] = "auto"
-    backend: Annotated[BackendName, Option("Kernels of the recurrence; auto: the fastest that serve.")] = "auto"
+    backend: Annotated[
+        BackendName, Option("Kernels of the recurrence; auto: the fastest back end that supports the run.")
+    ] = "auto"
     cuda_graph: Annotated[
         GraphMode,
         Option(
@@ -150,7 +150,8 @@ class RunOptions:
         ),
     ] = None
     on_divergence: Annotated[
-        OnDivergence, Option("stop: a run that diverges ends; continue: only when its weights are NaN.")
+        OnDivergence,
+        Option("stop: end a run when it diverges; continue: end it only when its weights are not finite."),
     ] = "stop"
 
     def __post_init__(self) -> None:
@@ -184,13 +185,13 @@ class SweepOptions(RunOptions):
     ] = ()
     group_minutes: Annotated[
         float | None,
-        Option("With SLURM: minutes of estimated training in one task [60].", (real, "a positive number"), metavar="N"),
+        Option("With SLURM: minutes of estimated training in one task [60].", A_POSITIVE, metavar="N"),
     ] = None
     jobs: Annotated[
         int | None,
         Option(
-            "Runs at once, each in a process of its own; 0: in this process. Else as many as cores, or GPUs times "
-            "their share.",
+            "Number of parallel runs, each in its own process; 0: in this process. Default: one per core, or as many "
+            "as the GPUs can share.",
             A_LIMIT,
             ("-j", "--jobs"),
             least=0,
@@ -213,7 +214,7 @@ class SweepOptions(RunOptions):
     profile: Annotated[
         bool,
         Option(
-            "Estimate new runs by a few of their steps; else from the database's runs alone.",
+            "If no stored run is similar, estimate a run by timing a few steps; otherwise use stored runs only.",
             A_TRUTH,
             ("--profile/--no-profile",),
         ),
@@ -233,8 +234,18 @@ class SweepOptions(RunOptions):
             )
         if self.executor != "slurm" and (self.slurm or self.group_minutes is not None):
             raise UsageError("`slurm` and `group_minutes` are for `executor='slurm'`")
-        if self.group_minutes is not None and not self.group_minutes > 0:
-            raise UsageError(f"`group_minutes={self.group_minutes:g}`: give a positive number")
+
+    def check_gpu_share(self, device: str) -> None:
+        """Refuse runs that should share a GPU but train on the CPU.
+
+        Args:
+            device: where they train, "cpu" or "cuda".
+
+        Raises:
+            UsageError: the runs train on the CPU.
+        """
+        if device != "cuda" and self.gpu_share > 1:
+            raise UsageError("`gpu_share` is for runs on GPUs: leave it out, or give `device='cuda'`")
 
     @classmethod
     def of(cls, options: RunOptions | None) -> SweepOptions:
@@ -261,8 +272,11 @@ def data_folder() -> Path:
     """Return the data folder: the one set by `use_data_folder`, else $ORTHOBENCH_DATA, else the user's cache folder."""
     if (chosen := _chosen.get()) is not None:
         return chosen
-    variable = os.environ.get("ORTHOBENCH_DATA")
-    return Path(variable) if variable else platformdirs.user_cache_path("orthobench") / "data"
+    if variable := os.environ.get("ORTHOBENCH_DATA"):
+        return Path(variable)
+    from orthobench.files import user_cache_folder
+
+    return user_cache_folder() / "data"
 
 
 @contextmanager

@@ -46,6 +46,17 @@ class Probe(ABC):
     every_epochs: ClassVar[int] = 1
     default: ClassVar[bool] = False
 
+    @classmethod
+    def schedule(cls) -> str:
+        """Describe in a sentence when the probe measures."""
+        match cls.every_epochs:
+            case 0:
+                return "It measures before training and at the end."
+            case 1:
+                return "It measures before training, after every epoch, and at the end."
+            case every:
+                return f"It measures before training, after every {every} epochs, and at the end."
+
     @abstractmethod
     def __call__(self, context: ProbeContext) -> ProbeResult:
         """Measure, and leave the model, its gradients and torch's random stream unchanged."""

@@ -87,8 +87,8 @@ class RunConfig:
     The classes are imported on first use, because they load torch. A run that has a result needs none of them.
 
     Attributes:
-        preset: the preset of the command that asked for the run; no part of the spec.
-        tags: names that the list of runs gives this one; no part of the spec.
+        preset: the preset of the command that asked for the run; not part of the spec.
+        tags: names that the list of runs gives this one; not part of the spec.
     """
 
     spec: RunSpec
@@ -233,12 +233,19 @@ def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper") -> 
         catalog, spec.task, spec.model, config.task_settings, config.model_settings, config.training, spec.seed
     )
     if again != spec:
+        here, needed = _versions(again), _versions(spec)
+        difference = f"this code has {here}, and the run needs {needed}"
+        if here == needed:
+            difference = f"its settings differ here, with the same versions {here}"
         raise UsageError(
-            f"run {spec.key} cannot be made here: {spec.task} {again.task_version} and {spec.model} "
-            f"{again.model_version} are not {spec.task_version} and {spec.model_version}, or mean something else; "
-            "use the same code everywhere, and do not edit plugins in between"
+            f"run {spec.key} does not match this code: {difference}; use the same code everywhere, and do not edit "
+            "plugins in between"
         )
     return config
+
+
+def _versions(spec: RunSpec) -> str:
+    return f"{spec.task} {spec.task_version} and {spec.model} {spec.model_version}"
 
 
 def _spec(

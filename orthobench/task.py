@@ -426,7 +426,9 @@ def as_stream(task: Task, split: Split) -> Stream | None:
 
 def _check_streams(task: Task, training: TrainingSettings) -> None:
     if training.shuffle:
-        raise UsageError("shuffle=true: this task reads its data in order and carries its state on: give shuffle=false")
+        raise UsageError(
+            "shuffle=true: this task reads its data in order and passes the state to the next batch: give shuffle=false"
+        )
     evaluated = [split for split in (task.test, task.validation) if split is not None]
     for name, splits in (("batch_size", [task.train]), ("evaluation_batch_size", evaluated)):
         columns = getattr(training, name)

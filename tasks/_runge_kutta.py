@@ -1,7 +1,7 @@
 """The Runge-Kutta pair 5(4) of Dormand and Prince for many independent systems, each with its own steps.
 
 The method and the step control follow `scipy.integrate.solve_ivp` with RK45. The first step is Hairer's. The next steps
-are controlled by the root mean square of the error over atol + rtol max(|y_old|, |y_new|). Shampine's interpolant of
+are controlled by the root mean square of the error over ATOL + rtol max(|y_old|, |y_new|). Shampine's interpolant of
 order four gives the states between steps. A thousand systems take as long as forty do in scipy.
 
 Where stability limits the steps, the step control amplifies rounding, so that the states of two programs or machines
@@ -45,23 +45,24 @@ INTERPOLANT = (
 )
 """The weights of the stages for the first to fourth power of the elapsed fraction of the step."""
 
+ATOL = 1e-6
+"""The absolute tolerance of a step's error, scipy's default."""
 _SAFETY, _SHRINK, _GROW = 0.9, 0.2, 10.0
 
 
-def integrate(derivative: Derivative, start: Array, times: Array, *, rtol: float = 1e-3, atol: float = 1e-6) -> Array:
+def integrate(derivative: Derivative, start: Array, times: Array, *, rtol: float = 1e-3) -> Array:
     """Return the states `[points, features, systems]` of y' = derivative(y) at increasing times `[points]`.
 
     Args:
         derivative: maps states `[features, systems]` to their derivatives; each column depends only on itself.
         start: states `[features, systems]` at the first time.
         rtol: relative tolerance of a step's error, scipy's default.
-        atol: absolute tolerance, scipy's default.
     """
     states = np.empty((len(times), *start.shape))
     states[0] = start
     active = np.arange(start.shape[1])
     time, y, slope = np.full(len(active), times[0]), start, derivative(start)
-    length = _first_steps(derivative, y, slope, times[-1] - times[0], rtol, atol)
+    length = _first_steps(derivative, y, slope, times[-1] - times[0], rtol)
     rejected = np.zeros(len(active), bool)
     while len(active):
         length = np.maximum(length, 10 * np.spacing(time))
@@ -69,7 +70,7 @@ def integrate(derivative: Derivative, start: Array, times: Array, *, rtol: float
         step = step_end - time
         stages = _stages(derivative, y, slope, step)
         y_new = stages[0]
-        scale = atol + rtol * np.maximum(np.abs(y), np.abs(y_new))
+        scale = ATOL + rtol * np.maximum(np.abs(y), np.abs(y_new))
         error = _norm(step * _combine(ERROR, stages[1]) / scale)
         accepted = error < 1
         with np.errstate(divide="ignore"):
@@ -134,9 +135,9 @@ def _norm(values: Array) -> Array:
     return root
 
 
-def _first_steps(derivative: Derivative, y: Array, slope: Array, span: float, rtol: float, atol: float) -> Array:
+def _first_steps(derivative: Derivative, y: Array, slope: Array, span: float, rtol: float) -> Array:
     """Return the length of each system's first step (Hairer, Norsett, Wanner, section II.4)."""
-    scale = atol + rtol * np.abs(y)
+    scale = ATOL + rtol * np.abs(y)
     size, speed = _norm(y / scale), _norm(slope / scale)
     tiny = (size < 1e-5) | (speed < 1e-5)
     guess = np.minimum(np.where(tiny, 1e-6, 0.01 * size / np.where(tiny, 1, speed)), span)

@@ -25,7 +25,7 @@ def citations() -> dict[str, set[str]]:
     """The files of the repository that cite each number."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
-        pytest.skip("this is no git checkout")
+        pytest.skip("this is not a git checkout")
     cited: dict[str, set[str]] = {}
     for name in listed.stdout.splitlines():
         path = ROOT / name

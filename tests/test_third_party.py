@@ -256,7 +256,7 @@ allowed_loss = 10.0
 
 
 def test_check_refuses_runs_of_an_edited_probe(orthobench, newcomer, tmp_path, tiny):
-    """A probe is no part of a run's key: the comparison of code finds its edit."""
+    """A probe is not part of a run's key: the comparison of code finds its edit."""
     settings = ", ".join(f"{name} = {value}" for name, value in tiny.items())
     (tmp_path / "base.toml").write_text(BASELINE.replace("SETTINGS", settings))
     check = ("check", "base.toml", "--db", "runs.db")

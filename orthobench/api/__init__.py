@@ -16,63 +16,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orthobench.api.citing import cite
-    from orthobench.api.diagnosis import doctor
-    from orthobench.api.gate import check
-    from orthobench.api.papers import SmallResult, StudyResult, reproduce, reproduce_file, reproduce_small, study
-    from orthobench.api.reports import compare, report
-    from orthobench.api.results import Results, open_results, repair
-    from orthobench.api.runs import run
-    from orthobench.api.site import publish, serve
-    from orthobench.api.sweeps import sweep, sweep_file, tune
-    from orthobench.api.trained import evaluate, export, load_model
-    from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
-    from orthobench.execution.display import Display, JobsDisplay
-    from orthobench.execution.session import SweepResult
-    from orthobench.gate.check import CheckResult
-    from orthobench.options import RunOptions, SweepOptions
-    from orthobench.planning.search import TuningResult
-    from orthobench.process import Stopped
-    from orthobench.training.events import EventSink
-
-__all__ = [
-    "CheckResult",
-    "Display",
-    "EventSink",
-    "JobsDisplay",
-    "OrthobenchError",
-    "Results",
-    "RunLockedError",
-    "RunOptions",
-    "SmallResult",
-    "Stopped",
-    "StorageError",
-    "StudyResult",
-    "SweepOptions",
-    "SweepResult",
-    "TuningResult",
-    "UsageError",
-    "check",
-    "cite",
-    "compare",
-    "doctor",
-    "evaluate",
-    "export",
-    "load_model",
-    "open_results",
-    "publish",
-    "repair",
-    "report",
-    "reproduce",
-    "reproduce_file",
-    "reproduce_small",
-    "run",
-    "serve",
-    "study",
-    "sweep",
-    "sweep_file",
-    "tune",
-]
+    from orthobench.api.citing import cite as cite
+    from orthobench.api.diagnosis import doctor as doctor
+    from orthobench.api.gate import check as check
+    from orthobench.api.papers import SmallResult as SmallResult
+    from orthobench.api.papers import StudyResult as StudyResult
+    from orthobench.api.papers import reproduce as reproduce
+    from orthobench.api.papers import reproduce_file as reproduce_file
+    from orthobench.api.papers import reproduce_small as reproduce_small
+    from orthobench.api.papers import study as study
+    from orthobench.api.reports import compare as compare
+    from orthobench.api.reports import report as report
+    from orthobench.api.results import Results as Results
+    from orthobench.api.results import open_results as open_results
+    from orthobench.api.results import repair as repair
+    from orthobench.api.runs import run as run
+    from orthobench.api.site import publish as publish
+    from orthobench.api.site import serve as serve
+    from orthobench.api.sweeps import sweep as sweep
+    from orthobench.api.sweeps import sweep_file as sweep_file
+    from orthobench.api.sweeps import tune as tune
+    from orthobench.api.trained import evaluate as evaluate
+    from orthobench.api.trained import export as export
+    from orthobench.api.trained import load_model as load_model
+    from orthobench.errors import OrthobenchError as OrthobenchError
+    from orthobench.errors import RunLockedError as RunLockedError
+    from orthobench.errors import StorageError as StorageError
+    from orthobench.errors import UsageError as UsageError
+    from orthobench.execution.display import Display as Display
+    from orthobench.execution.display import JobsDisplay as JobsDisplay
+    from orthobench.execution.session import SweepResult as SweepResult
+    from orthobench.gate.check import CheckResult as CheckResult
+    from orthobench.options import RunOptions as RunOptions
+    from orthobench.options import SweepOptions as SweepOptions
+    from orthobench.planning.search import TuningResult as TuningResult
+    from orthobench.process import Stopped as Stopped
+    from orthobench.training.events import EventSink as EventSink
 
 NAMES = {
     "api.citing": ("cite",),
@@ -96,7 +75,8 @@ NAMES = {
 }
 """The names of the API, by the module that defines them."""
 
-if not TYPE_CHECKING:  # a type checker reports names that do not exist
+if not TYPE_CHECKING:  # a type checker reads the imports above, and reports names that do not exist
+    __all__ = sorted(name for names in NAMES.values() for name in names)
 
     def __getattr__(name: str) -> Any:
         for module, names in NAMES.items():
@@ -105,6 +85,5 @@ if not TYPE_CHECKING:  # a type checker reports names that do not exist
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

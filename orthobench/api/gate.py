@@ -40,7 +40,7 @@ def check(
         db_only: train nothing and only use the runs in the database.
         for_update: also train runs that the baseline cannot judge, for `CheckResult.update_baseline`.
         fail_on_speed: count slower steps as failures.
-        history: add the verdicts, with the commit, to this database, whose page draws them over the checks.
+        history: also store the verdicts, with the commit, in this database; its report plots them over time.
 
     Raises:
         UsageError: the baseline is invalid, or a run cannot start.

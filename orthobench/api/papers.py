@@ -163,7 +163,7 @@ def reproduce_small(
     selected = [find_paper(paper)] if paper else papers()
     figures = [(source, artifact) for source in selected for artifact in source.artifacts() if artifact.small]
     if not figures:
-        raise UsageError(f"{paper} has no figures in small: use `orthobench reproduce {paper}`")
+        raise UsageError(f"{paper} has no small versions of figures: use `orthobench reproduce {paper}`")
     seeds = seed_list(seeds)
     runs = [with_seeds(small_runs(catalog, source, artifact), seeds) for source, artifact in figures]
     unique = {run.config.spec.key: run for own in runs for run in own}

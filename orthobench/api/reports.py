@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from orthobench.api.results import Results
-from orthobench.arguments import A_TRUTH, SOME_TEXTS
+from orthobench.arguments import A_TRUTH, SOME_TEXTS, ComparedValue, ReportFormat, is_image
 from orthobench.location import Place
 from orthobench.options import checked
 from orthobench.training.checkpoint import status_in
 
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast
-    from orthobench.reporting import ReportFormat
 
 
 @overload
@@ -109,14 +108,14 @@ def report(
             columns,
             bold_best,
         )
-    return written[0] if isinstance(written, list) and form not in ("svg", "png", "pdf", "pgfplots") else written
+    return written[0] if isinstance(written, list) and not is_image(form) else written
 
 
 @checked()
 def compare(
     results: Results | Place,
     *selections: str,
-    value: Literal["end", "final", "best"] = "end",
+    value: ComparedValue = "end",
     paired: bool | None = None,
     where: Sequence[str] = (),
     **conditions: Any,

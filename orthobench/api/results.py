@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -34,31 +34,32 @@ if TYPE_CHECKING:
 
     Runs = pd.DataFrame | Run | str | Sequence[Run] | Sequence[str] | None
 
-RUN_COLUMNS = (
-    "run",
-    "task",
-    "model",
-    "seed",
-    "status",
-    "metric",
-    "goal",
-    "final",
-    "best",
-    "best_iteration",
-    "baseline",
-    "iterations",
-    "total_iterations",
-    "parameters",
-    "seconds",
-    "peak_memory",
-    "device",
-    "backend",
-    "tags",
-    "message",
-    "created_at",
-    "continued_from",
-    "environment",
-)
+RUN_COLUMNS: dict[str, Callable[[Run], Any]] = {
+    "run": lambda run: run.key,
+    "task": lambda run: run.task,
+    "model": lambda run: run.model,
+    "seed": lambda run: run.seed,
+    "status": lambda run: run.status,
+    "metric": lambda run: run.metric,
+    "goal": lambda run: run.goal,
+    "final": lambda run: run.final_value,
+    "best": lambda run: run.best_value,
+    "best_iteration": lambda run: run.best_iteration,
+    "baseline": lambda run: run.baselines.get(run.metric),
+    "iterations": lambda run: run.iterations,
+    "total_iterations": lambda run: run.total_iterations,
+    "parameters": lambda run: run.parameter_count,
+    "seconds": lambda run: run.wall_seconds,
+    "peak_memory": lambda run: run.peak_memory,
+    "device": lambda run: run.device,
+    "backend": lambda run: run.backend,
+    "tags": lambda run: ", ".join(run.tags),
+    "message": lambda run: run.message,
+    "created_at": lambda run: run.created_at,
+    "continued_from": lambda run: run.continued_from,
+    "environment": lambda run: run.environment.facts,
+}
+"""The columns of a table of runs, with their values."""
 Split = Literal["test", "valid", "train"]
 Axis = Literal["epoch", "iteration"]
 Cost = Literal["parameters", "seconds"]
@@ -80,7 +81,7 @@ def open_results(db: Place | None = None) -> Results:
 
 @checked()
 def repair(db: Place | None = None, *, dry_run: bool = False) -> Repaired:
-    """Copy a database, then mend or remove the rows that cannot be read; all other rows stay as they are.
+    """Copy a database, then repair or remove the rows that cannot be read; all other rows stay as they are.
 
     Without a repair, readers leave such rows out with a warning. `Repaired.rows` has a line for each broken row, and
     `Repaired.copy` is the path of the copy. If a run is removed, the command that trained it trains it again.
@@ -190,7 +191,12 @@ class Results:
             runs = select_runs(self.store.runs(), conditions, status_of)
         except NoMatchError:
             runs = []
-        records = [self._record(run, status_of(run)) | _columns(merged_settings(run.spec)) for run in runs]
+        records = [
+            {name: read(run) for name, read in RUN_COLUMNS.items()}
+            | {"status": str(status_of(run))}
+            | _columns(merged_settings(run.spec))
+            for run in runs
+        ]
         names = list(dict.fromkeys((*RUN_COLUMNS, *(name for record in records for name in record))))
         return pd.DataFrame(records, columns=names)
 
@@ -483,33 +489,6 @@ class Results:
             )
         (condition,) = found = collect(self.store, runs)
         return condition, Styles(found)
-
-    def _record(self, run: Run, status: str) -> dict[str, Any]:
-        return {
-            "run": run.key,
-            "task": run.task,
-            "model": run.model,
-            "seed": run.seed,
-            "status": str(status),
-            "metric": run.metric,
-            "goal": run.goal,
-            "final": run.final_value,
-            "best": run.best_value,
-            "best_iteration": run.best_iteration,
-            "baseline": run.baselines.get(run.metric),
-            "iterations": run.iterations,
-            "total_iterations": run.total_iterations,
-            "parameters": run.parameter_count,
-            "seconds": run.wall_seconds,
-            "peak_memory": run.peak_memory,
-            "device": run.device,
-            "backend": run.backend,
-            "tags": ", ".join(run.tags),
-            "message": run.message,
-            "created_at": run.created_at,
-            "continued_from": run.continued_from,
-            "environment": run.environment.facts,
-        }
 
     def _key(self, run: Run | str) -> str:
         return self.store.get(run).key if isinstance(run, str) else run.key

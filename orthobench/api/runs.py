@@ -11,7 +11,7 @@ from orthobench.execution.display import Display
 from orthobench.execution.progress import default_display
 from orthobench.execution.single import train_one
 from orthobench.location import Place
-from orthobench.options import OPTIONS, RunOptions, checked, names_of
+from orthobench.options import OPTIONS, RunOptions, checked, names_of, use_data_folder
 from orthobench.planning.index import recall
 from orthobench.plugins import Catalog
 from orthobench.store import Run
@@ -59,8 +59,9 @@ def run(
     settings = _merge(settings, overrides)
     options = options or RunOptions()
     catalog = Catalog(options.plugins)
-    config = recall(catalog, task, catalog.named(model), settings, preset, seed)
-    return train_one(config, db, options, display or default_display(), force, extend)
+    with use_data_folder(options.data_folder):
+        config = recall(catalog, task, catalog.named(model), settings, preset, seed)
+        return train_one(config, db, options, display or default_display(), force, extend)
 
 
 def _merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def _loaded(
     if not isinstance(run, Run) and is_file(run):
         trained = load_file(Path(run), chosen, catalog)
         if weights not in (None, trained.kind):
-            raise UsageError(f"{run} has the {trained.kind} weights: leave the choice of weights out")
+            raise UsageError(f"{run} contains only the {trained.kind} weights: do not choose others")
         yield trained, None
         return
     with Results(named_or_default(db, writes=False)) as results:

@@ -21,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from orthobench.cli.options import is_assignment, spelled
 from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
-from orthobench.process import harmless_output, stop_while_torch_is_loaded
+from orthobench.process import harmless_output, quiet_idle_threads, stop_while_torch_is_loaded
 
 GROUPS = {
     "Train": ("run", "sweep", "tune", "reproduce", "study"),
@@ -178,10 +178,7 @@ class Spelled(logging.Formatter):
 
 def main() -> None:
     """Run the command line: bad input gets one line and exit code 2, an interrupted run exit code 130."""
-    # Idle threads that spin occupy cores: OpenMP threads after each operation of torch, and OpenBLAS threads in NumPy
-    # and SciPy, which slow down small computations such as eigenvalues by a factor of a hundred.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    quiet_idle_threads()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that the encoding lacks must not end a command
             stream.reconfigure(errors=SPELLED)
@@ -233,7 +230,7 @@ def _message(error: typer.TyperException) -> str:
 
 
 def _hint(context: Any, message: str) -> str:
-    """Return what to write in place of the words of which a command does not know what they mean; "" without a hint."""
+    """Suggest a correction for arguments that the command does not understand; "" if there is none."""
     found = re.search(r"extra argument\S* \((.*)\)", message)
     if found is None:
         return ""
@@ -252,7 +249,7 @@ def _hint(context: Any, message: str) -> str:
 
 
 def _takes(context: Any, flag: str) -> bool:
-    """Tell whether a command has an option with values of this name."""
+    """Return whether a command has an option with values of this name."""
     named = [parameter for parameter in context.command.params if flag in parameter.opts]
     return any(not parameter.is_flag for parameter in named)
 

@@ -89,7 +89,7 @@ def command(
             name = "recurrence"
             results = suite.measure_recurrences(selected, setup)
         facts = environment.describe(torch_device)
-        benchmark = store.add_benchmark(name, results, environment.digest(facts), facts)
+        benchmark = store.add_benchmark(name, results, facts)
     if json:
         header = {
             "benchmark": benchmark.id,

@@ -53,7 +53,11 @@ def command(
     ] = False,
     history: Annotated[
         str | None,
-        typer.Option("--history", metavar="DB", help="Add the verdicts to this database, whose page draws them."),
+        typer.Option(
+            "--history",
+            metavar="DB",
+            help="Also store the verdicts in this database; its report plots them over time.",
+        ),
     ] = None,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Also write the result as JUnit XML.")

@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Print BibTeX of the papers behind runs, models and tasks.
 
-    A run brings its model, its task, its data set and the version of orthobench that trained it.
+    For a run, cite its model, task and data set, and the version of orthobench that trained it.
     """
     from orthobench import api
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orthobench.arguments import ComparedValue
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 
@@ -24,7 +25,7 @@ def command(
         ),
     ],
     value: Annotated[
-        Literal["end", "final", "best"],
+        ComparedValue,
         typer.Option(
             "--value", help="Compare the median of the last tenth of the tests (end), the last test, or the best."
         ),
@@ -47,12 +48,11 @@ def command(
     The first selection is compared with each other selection: settings, environment, code and the metric.
     The test is of ranks: a diverged run counts as the worst. Runs are paired by seed where six seeds or more are
     common, because fewer pairs cannot give p below 5 %. The output names the test and the smallest p that these seeds
-    allow. It also gives the share of pairs that one side leads. --task, --model, --tag, --status and --where restrict
-    all selections.
-    `orthobench ls --help` explains conditions.
+    allow. It also gives the share of pairs of runs in which the first selection has the lower value. --task, --model,
+    --tag, --status and --where restrict all selections. `orthobench ls --help` explains conditions.
 
-    Two databases, such as those of two commits: runs of the same settings are compared, with the versions and
-    environments that differ, and the runs that only one database has.
+    For two databases, for example of two commits, compare runs with the same settings, and list the versions and
+    environments that differ and the runs that only one database has.
     """
     from orthobench.cli.compare_databases import are_databases, compare_two
 

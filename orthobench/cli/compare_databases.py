@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orthobench.analysis.compare import Differences, Value
+    from orthobench.analysis.compare import Differences
     from orthobench.analysis.compare_databases import DatabaseComparison, Lone
+    from orthobench.arguments import ComparedValue
     from orthobench.cli.filters import Filters
 
 COLUMNS = (
@@ -30,7 +31,7 @@ COLUMNS = (
 
 
 def are_databases(selections: Sequence[str]) -> bool:
-    """Tell whether the words name databases instead of selections of runs.
+    """Return whether the words name databases instead of selections of runs.
 
     Raises:
         UsageError: only some of the words name databases, or there are not exactly two.
@@ -48,7 +49,7 @@ def are_databases(selections: Sequence[str]) -> bool:
 
 
 def compare_two(
-    words: Sequence[str], filters: Filters, value: Value, paired: bool | None, json: bool, as_csv: bool
+    words: Sequence[str], filters: Filters, value: ComparedValue, paired: bool | None, json: bool, as_csv: bool
 ) -> None:
     """Compare two databases, and print the result as text, JSON or CSV.
 

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, get_args
 
 import typer
+
+from orthobench.arguments import Preset
 
 HELP_WIDTH = 60
 """The largest width of a help text, because typer wraps longer ones and fish treats each line as a word."""
@@ -136,7 +138,7 @@ def _statuses(incomplete: str) -> list[Choice]:
 
 
 def _presets(incomplete: str) -> list[Choice]:
-    return _starting(["paper", "quick"], incomplete)
+    return _starting(get_args(Preset), incomplete)
 
 
 def _names(kind: Any) -> list[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from orthobench.arguments import RunsFormat
 from orthobench.cli import Command, Group
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, print_help
@@ -107,10 +108,10 @@ def repair(
     db: Database = DEFAULT_DATABASE,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the rows, and change nothing.")] = False,
 ) -> None:
-    """Mend or remove rows that cannot be read. The old file is kept as a backup next to it.
+    """Repair or remove rows that cannot be read. The old file is kept as a backup next to it.
 
-    A row is mended where its right values follow from others. A run that cannot be mended is removed with its rows, and
-    the same command trains it again.
+    A row is repaired if the rest of the database determines its values. A run that cannot be repaired is removed with
+    its rows, and the same command trains it again.
     """
     from orthobench.api import repair as repair_rows
 
@@ -120,10 +121,10 @@ def repair(
     if not repaired.rows:
         typer.echo(f"{db} has no broken rows: nothing is changed")
         return
-    mended = sum(row.changes is not None for row in repaired.rows)
+    kept = sum(row.changes is not None for row in repaired.rows)
     would = "would be " if dry_run else ""
     copy = f"; {repaired.copy} is the backup" if repaired.copy else ""
-    typer.echo(f"{db}: {would}mended: {counted(mended, 'row')}, {would}removed: {len(repaired.rows) - mended}{copy}")
+    typer.echo(f"{db}: {would}repaired: {counted(kept, 'row')}, {would}removed: {len(repaired.rows) - kept}{copy}")
 
 
 @app.command(cls=Command)
@@ -271,7 +272,7 @@ def export(
     folder: Annotated[
         Path | None, typer.Argument(metavar="[DIR]", help="Folder for the files runs.*, segments.*, metrics.*.")
     ] = None,
-    form: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="Format of the files.")] = "csv",
+    form: Annotated[RunsFormat, typer.Option("--format", help="Format of the files.")] = "csv",
     to: Annotated[
         list[str] | None,
         typer.Option(
@@ -286,7 +287,7 @@ def export(
     ] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Write runs, segments and metrics as tables. With --to, the runs are sent to another program's place.
+    """Write runs, segments and metrics as tables. With --to, send the runs to TensorBoard, MLflow or W&B instead.
 
     A second export with --to adds nothing twice; see docs/sinks.md. `orthobench ls --help` explains the filters.
     """

@@ -21,7 +21,7 @@ def command(
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
-    """List the runs in the database. Settings are shown in which runs of the same task and model differ.
+    """List the runs in the database. For each task and model, show the settings in which runs differ.
 
     Filters are the same for ls, compare, report, delete and db export. A condition is KEY=VALUE. The key is task,
     model, seed, preset, status, device, backend, tag, key (the first digits are enough), or any setting, also as n or

@@ -17,9 +17,8 @@ import typer
 from orthobench.arguments import BackendName, DeviceName, Preset, WhichWeights
 from orthobench.cli import completion
 from orthobench.location import DATABASE_VARIABLE, Location
+from orthobench.location import DEFAULT_DATABASE as DEFAULT_DATABASE  # the commands import it from here
 from orthobench.options import OPTIONS, RunOptions, names_of
-
-DEFAULT_DATABASE = Location("results.db")
 
 
 def _read_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
@@ -88,8 +87,8 @@ MatchParameters = Annotated[
     typer.Option(
         "--match-parameters",
         metavar="N|MODEL",
-        help="Choose hidden sizes of equal parameter counts: a count such as 15000 or 15k, or that of one of the "
-        "models at its own settings.",
+        help="Choose hidden sizes with this parameter count, such as 15k, or with as many parameters as the named "
+        "model, which keeps its own size.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the runs and their estimates, and train nothing.")]
@@ -238,7 +237,7 @@ def print_help(context: typer.Context) -> None:
 
 
 def is_assignment(word: str) -> bool:
-    """Tell whether a word has the form of a setting, such as hidden_size=64."""
+    """Return whether a word has the form of a setting, such as hidden_size=64."""
     return re.match(r"[A-Za-z_]\w*=", word) is not None
 
 

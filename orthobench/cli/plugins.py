@@ -146,8 +146,7 @@ def _print_explanation(explanation: dict[str, Any]) -> None:
     if explanation.get("paper"):
         out.print(Text(explanation["paper"]))
     if explanation["kind"] == "probe":
-        schedule = f"after every {explanation['every_epochs']} epochs, " if explanation["every_epochs"] else ""
-        out.print(Text(f"Measures before training, {schedule}and at the end."))
+        out.print(Text(explanation["schedule"]))
         use = "Every run has it." if explanation["default"] else f"Add it to a run: -s probes={explanation['name']}"
         out.print(Text(use))
         return

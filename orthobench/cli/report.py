@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, get_args
 
 import typer
 
+from orthobench.arguments import ReportFormat
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, split_names
 
@@ -14,7 +15,7 @@ from orthobench.cli.options import DEFAULT_DATABASE, Database, split_names
 @filtered()
 def command(
     form: Annotated[
-        Literal["html", "csv", "json", "markdown", "latex", "svg", "png", "pdf", "pgfplots", "reproduction"] | None,
+        ReportFormat | None,
         typer.Option(
             "--format",
             help="html: one page; csv, json, markdown, latex: tables, and a figure's curves; svg, png, pdf, pgfplots: "
@@ -73,9 +74,9 @@ def command(
         raise UsageError("--commentary belongs to the page: add --html, or leave it out")
     if form is None:
         paper_hint = "; --table and --figure belong to a paper: add --paper" if (table or figure) and not paper else ""
+        _, *others, last = get_args(ReportFormat)
         raise UsageError(
-            "missing kind of report: give --html for the page, or --format csv, json, markdown, latex, svg, png, pdf, "
-            f"pgfplots or reproduction{paper_hint}"
+            f"missing kind of report: give --html for the page, or --format {', '.join(others)} or {last}{paper_hint}"
         )
     written = api.report(
         db,

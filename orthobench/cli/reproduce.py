@@ -68,7 +68,7 @@ def command(
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train what a paper ran, or the runs that a file lists. Options restrict a paper to a table or figure.
+    """Train the runs of a paper, or those that a file lists. Options restrict a paper to a table or figure.
 
     With --small: small versions of the figures of all papers, or of one. Exit code 1 if a claim does not hold.
     """
@@ -135,7 +135,7 @@ def _print_claims(result: SmallResult) -> None:
     from orthobench.analysis.statistics import FEWEST_SEEDS
     from orthobench.cli.records import console
 
-    table = Table("figure", "the paper says", "here, in small", "measured", box=None)
+    table = Table("figure", "the paper says", "small version", "measured", box=None)
     for paper, artifact, claim_results in result.figures:
         for number, claim_result in enumerate(claim_results):
             name = "" if number else f"{paper.key} {artifact.name}"
@@ -147,5 +147,6 @@ def _print_claims(result: SmallResult) -> None:
     confirmed, checked = counts.hollow
     if apart := replace(counts, hollow=(0, 0)).apart:
         typer.echo(f"* not counted: {apart}")
-    words = f"{counts.confirmed + confirmed} of {counts.decided + counts.undecided + checked} claims held in small"
+    held, total = counts.confirmed + confirmed, counts.decided + counts.undecided + checked
+    words = f"{held} of {total} claims held in the small versions"
     typer.echo(f"{words}; {checked} have fewer than {FEWEST_SEEDS} seeds" if checked else words)

@@ -29,7 +29,15 @@ def command(
     model: Annotated[str, typer.Argument(help="The model.", autocompletion=completion.models)],
     set_: Given = None,
     preset: PresetName = "paper",
-    seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of data, start and order.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed",
+            min=0,
+            max=LARGEST_SEED,
+            help="Seed of the data, the initial weights and the order of examples.",
+        ),
+    ] = 0,
     epochs: Annotated[
         int | None,
         typer.Option(

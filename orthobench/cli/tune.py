@@ -65,10 +65,10 @@ def command(
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> None:
-    """Search good settings by trials.
+    """Search for good settings.
 
-    A trial's settings are drawn on the results of earlier trials. The same command resumes the search. Needs optuna;
-    see docs/search.md.
+    Each trial draws its settings based on the results of earlier trials. The same command resumes the search. Needs
+    optuna; see docs/search.md.
     """
     names = split_names(models) if models else []
     check_names(task, names, options.plugins)

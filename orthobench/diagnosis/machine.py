@@ -15,6 +15,7 @@ import psutil
 import torch
 
 from orthobench import environment
+from orthobench.data import speech
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.errors import installation
 from orthobench.recurrence.cpu import build
@@ -22,7 +23,7 @@ from orthobench.recurrence.cuda import verdicts
 from orthobench.version import __version__
 
 EXTRAS = {
-    "audio": ("librosa", "soundfile", "pystoi", "pesq"),
+    "audio": speech.PACKAGES,
     "figures": ("kaleido",),
     "mlflow": ("mlflow", "sqlparse"),
     "onnx": ("onnx", "onnxscript"),

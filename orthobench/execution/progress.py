@@ -44,12 +44,12 @@ def ipython() -> Any:
 
 
 def is_notebook() -> bool:
-    """Tell whether output goes to cells of a notebook."""
+    """Return whether output goes to cells of a notebook."""
     return getattr(ipython(), "kernel", None) is not None
 
 
 def is_live() -> bool:
-    """Tell whether the display can renew its rows: in a notebook, or on a terminal that can move its cursor."""
+    """Return whether the display can renew its rows: in a notebook, or on a terminal that can move its cursor."""
     is_terminal = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
     return is_terminal or is_notebook()
 

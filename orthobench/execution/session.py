@@ -258,7 +258,7 @@ class Session:
                 yield outcome
 
     def is_over_budget(self) -> bool:
-        """Tell whether the budget is spent; then no further run starts."""
+        """Return whether the budget is spent; then no further run starts."""
         return self.budget is not None and self.budget.is_spent()
 
     def _executor(self, display: JobsDisplay, at_once: int | None) -> Executor:
@@ -274,7 +274,7 @@ class Session:
             ray = cast("RayCluster", self.cluster)
             return RayExecutor(ray, store, open_sink, self.stop, display.print_line)
         if options.jobs == 0:
-            return SerialExecutor(open_sink, self.stop, store)
+            return SerialExecutor(store, open_sink, self.stop)
         cores = torch.get_num_threads()
         slots = worker_slots(self.device, at_once or options.jobs, options.gpu_share, cores)
         return ProcessExecutor(store, slots, cores, open_sink, self.stop, display.print_line)
@@ -356,6 +356,7 @@ def open_session(
             device = pick_device(options.device)
             at_once = 1
             if options.jobs != 0:
+                options.check_gpu_share(device.type)
                 at_once = len(worker_slots(device, options.jobs, options.gpu_share, torch.get_num_threads()))
         else:
             cluster = _cluster(options.executor)(database, options)

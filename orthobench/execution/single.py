@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from orthobench.errors import shell_command
 from orthobench.execution.display import Display
 from orthobench.location import Location, Place
-from orthobench.options import RunOptions, use_data_folder
+from orthobench.options import RunOptions
 from orthobench.process import Stopped, StopRequest, stop_on_signals
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Store, open_store
 from orthobench.store.open import check_writable
 from orthobench.store.sqlite import named_or_default
-from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at, lock, settled_run
+from orthobench.training.checkpoint import checkpoint_root, lock, places, settled_run
 
 if TYPE_CHECKING:
     from orthobench.sinks.live import LiveSinks
@@ -50,13 +50,12 @@ def train_one(
     """
     database, key = named_or_default(database, writes=True), config.spec.key
     with ExitStack() as stack:
-        stack.enter_context(use_data_folder(options.data_folder))
         check_places(database, options)
         check_device(options)
         check_writable(database)
         trainer = _first_trainer(config, options) if is_new(database) else None
         store = stack.enter_context(open_store(database, create=True))
-        checkpoints, _ = _places(database, options, key)
+        checkpoints, _ = places(database, options, key)
         if force:
             _forget(store, database, options, key)
         store.tag([key], options.tags)
@@ -110,12 +109,12 @@ def _forget(store: Store, database: Location, options: RunOptions, key: str) -> 
     from orthobench.weights.files import remove
 
     if run := store.find(key):
-        checkpoints, place = _places(database, options, key)
+        checkpoints, folder = places(database, options, key)
         with lock(store, checkpoints):
             weights = store.weights([run.id])
             store.delete(run.id)
             checkpoints.clear()
-            remove(database, key, weights, place)
+            remove(database, key, weights, folder.root)
 
 
 def _begin_longer(config: RunConfig, store: Store, database: Location, options: RunOptions) -> str:
@@ -123,23 +122,15 @@ def _begin_longer(config: RunConfig, store: Store, database: Location, options: 
     from orthobench.training.longer import begin_longer, why_not_longer
 
     key = config.spec.key
-    checkpoints, place = _places(database, options, key)
+    checkpoints, folder = places(database, options, key)
     with lock(store, checkpoints):
-        shorter = begin_longer(config, store, database, checkpoints, place)
+        shorter = begin_longer(config, store, database, checkpoints, folder.root)
     if shorter is not None:
         return f"run {key} continues run {shorter.key} from epoch {shorter.epochs:g}"
     why = why_not_longer(config)
     return f"run {key} starts at the beginning: " + (
         why or "no shorter run of these settings has kept its training state with `keep_weights='last'`"
     )
-
-
-def _places(database: Location, options: RunOptions, key: str) -> tuple[Checkpoints, Location]:
-    """Return the checkpoints of a run, and the folder or URL of all weights."""
-    from orthobench.weights.files import weights_folder
-
-    root = checkpoint_root(database, options.checkpoints)
-    return checkpoints_at(root, key), weights_folder(database, options.weights, root).root
 
 
 def check_places(database: Location, options: RunOptions) -> None:
@@ -178,7 +169,7 @@ def check_device(options: RunOptions) -> None:
 
 
 def is_new(database: Location) -> bool:
-    """Tell whether the database is a file that does not exist yet."""
+    """Return whether the database is a file that does not exist yet."""
     return (file := database.file) is not None and not file.exists()
 
 

@@ -48,8 +48,7 @@ def _record(study: Study, session: Session, results: dict[str, Any]) -> None:
     store = session.open_store
     before = store.benchmarks(study.record)
     if not before or before[-1].results != results:
-        facts = environment.describe(session.device)
-        store.add_benchmark(study.record, results, environment.digest(facts), facts)
+        store.add_benchmark(study.record, results, environment.describe(session.device))
 
 
 def _measure(study: Study, catalog: Catalog, session: Session, quick: bool) -> None:
@@ -58,10 +57,9 @@ def _measure(study: Study, catalog: Catalog, session: Session, quick: bool) -> N
     from orthobench.bench.suite import Setup
 
     store, facts = session.open_store, environment.describe(session.device)
-    digest = environment.digest(facts)
     for benchmark in store.benchmarks(study.record):
-        if benchmark.environment.digest == digest and benchmark.results["quick"] == quick:
+        if benchmark.environment.facts == facts and benchmark.results["quick"] == quick:
             return
     setup = Setup(session.device, 1 if quick else 5, quick, tell=session.display.print_line)
     models = {plugin.name: plugin.load() for plugin in catalog if plugin.kind == "model"}
-    store.add_benchmark(study.record, measure_models(models, setup), digest, facts)
+    store.add_benchmark(study.record, measure_models(models, setup), facts)

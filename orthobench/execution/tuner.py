@@ -62,7 +62,7 @@ def _round(session: Session, tuning: Tuning, size: int, attempted: set[str]) -> 
     if not any(trial.number < start for trial in pending):  # otherwise this round must wait for their results
         facts = environment.describe(session.device)
         while len(trials) < min(start + size, tuning.trial_count) and (trial := tuning.search.draw(trials, size)):
-            tuning.search.record(trial, store, environment.digest(facts), facts)
+            tuning.search.record(trial, store, facts)
             trials.append(trial)
             pending.append(trial)
     return [_job(session, tuning, trial, trials, size) for trial in pending]

@@ -28,13 +28,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orthobench.errors import UsageError
 from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, record_failure
-from orthobench.process import REQUESTS
+from orthobench.process import IDLE_THREADS, REQUESTS
 from orthobench.store import Status, Store
 from orthobench.training.checkpoint import is_locked, is_settled
 from orthobench.training.events import EventSink, replay
 
-IDLE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
-"""Environment variables that keep idle threads from occupying cores, unless the user has set them."""
 POLL_SECONDS = 0.1
 """Time between two checks for a request to stop."""
 STOP_SECONDS = 60.0
@@ -56,11 +54,9 @@ def worker_slots(device: torch.device, jobs: int | None, gpu_share: int, cores: 
         gpu_share: the number of runs that share one GPU.
 
     Raises:
-        UsageError: there are more runs than the GPUs can share, or runs should share a GPU and there is none.
+        UsageError: there are more runs than the GPUs can share.
     """
     if device.type != "cuda":
-        if gpu_share > 1:
-            raise UsageError("`gpu_share` is for runs on GPUs: leave it out, or give `device='cuda'`")
         return [None] * (cores if jobs is None else jobs)
     slots: list[str | None] = [gpu for _ in range(gpu_share) for gpu in visible_gpus()]
     if jobs is not None and jobs > len(slots):

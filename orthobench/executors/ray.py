@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line
 from orthobench.executors.cluster import LOCK_GRACE, WatchedJob, check_shared, show
 from orthobench.location import Location
+from orthobench.process import quiet_idle_threads
 
 if TYPE_CHECKING:
     from orthobench.arguments import DeviceName
@@ -91,8 +92,7 @@ class RayCluster:
     def _check(self, database: Location, *, several: bool) -> None:
         if several:
             check_shared(database, self.options.checkpoints)
-        if self.device == "cpu" and self.options.gpu_share > 1:
-            raise UsageError("`gpu_share` is for runs on GPUs: leave it out, or give `device='cuda'`")
+        self.options.check_gpu_share(self.device)
 
     def submit(self, job: Job, resumed: bool) -> Any:
         """Start a job on the cluster, and return a reference to its outcome."""
@@ -203,8 +203,7 @@ def train_remotely(job: Job, resumed: bool) -> tuple[str, str]:
     Args:
         resumed: whether the run was lost on another machine and may still be locked there.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    quiet_idle_threads()
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     from orthobench.executors.job import Ending, attempt

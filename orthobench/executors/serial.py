@@ -12,11 +12,11 @@ class SerialExecutor:
     """An executor that trains in this process.
 
     Args:
-        store: the open database of the jobs; None if each job opens it.
+        store: the open database of the jobs.
     """
 
-    def __init__(self, open_sink: SinkFactory, should_stop: Callable[[], bool], store: Store | None = None) -> None:
-        self.open_sink, self.should_stop, self.store = open_sink, should_stop, store
+    def __init__(self, store: Store, open_sink: SinkFactory, should_stop: Callable[[], bool]) -> None:
+        self.store, self.open_sink, self.should_stop = store, open_sink, should_stop
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
         """Train jobs and yield their outcomes."""

@@ -74,8 +74,7 @@ class SlurmCluster:
             requested["gpus_per_node"] = "1"
         if self.device == "cpu" and settings.asks_for_gpus:
             raise UsageError("`device='cpu'` uses no GPU: leave it out, or the GPUs of `slurm`")
-        if self.device == "cpu" and options.gpu_share > 1:
-            raise UsageError("`gpu_share` is for runs on GPUs: leave it out, or give `device='cuda'`")
+        options.check_gpu_share(self.device)
         self.settings = replace(settings, options=requested)
         nodes = self._nodes()
         if nodes != {socket.gethostname().partition(".")[0]}:

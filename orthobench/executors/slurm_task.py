@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orthobench.executors.cluster import LOCK_GRACE
+from orthobench.process import quiet_idle_threads
 
 if TYPE_CHECKING:
     from orthobench.executors.job import Job
@@ -40,8 +41,7 @@ class Group:
 
         SLURM asks the task to stop with SIGTERM before the time limit, before a preemption and after scancel.
         """
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        quiet_idle_threads()
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())

@@ -15,11 +15,9 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, TextIO
 
-from orthobench.process import lasting_output, stop_signals
+from orthobench.process import lasting_output, set_session_niceness, stop_signals
 from orthobench.training.events import Relay
 
 ITERATION_SECONDS = 0.2
@@ -47,10 +45,9 @@ class PipeSink(Relay):
 
 
 def main() -> None:
-    # A worker has a session of its own, and Linux shares the cores among sessions first (`man 7 sched`, autogroup): the
-    # session takes the niceness that the process inherited, so `nice orthobench sweep` gives way to other programs.
-    with suppress(OSError, AttributeError):
-        Path("/proc/self/autogroup").write_text(str(os.nice(0)))
+    # A worker has a session of its own. It takes the niceness that the process inherited, so `nice orthobench sweep`
+    # gives way to other programs.
+    set_session_niceness(os.nice(0))
     stop = threading.Event()
     for number in stop_signals():
         signal.signal(number, lambda *_: stop.set())

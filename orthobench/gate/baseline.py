@@ -37,7 +37,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from orthobench import files
 from orthobench.arguments import Preset
 from orthobench.errors import StorageError, UsageError, unknown
-from orthobench.gate.inference import Direction
+from orthobench.metric import Goal
 from orthobench.plugins import Catalog
 from orthobench.settings import read_toml
 from orthobench.spec import RunConfig, RunSpec
@@ -55,7 +55,7 @@ class _Record(BaseModel):
 class MetricBaseline(_Record):
     """How to judge a metric, and its measured values by seed."""
 
-    direction: Direction = Field(description="better direction")
+    direction: Goal = Field(description="better direction")
     take: Literal["final", "best"] = Field("final", description="the last test of a run, or its best one")
     allowed_loss: float | None = Field(None, ge=0, description="in the metric's unit; default: the measured margin")
     measured_margin: float | None = Field(None, ge=0, description="the loss that an update measured as allowable")

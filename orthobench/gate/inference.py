@@ -18,7 +18,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from orthobench.metric import Goal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,8 +40,6 @@ DETECTION = 0.8
 BASELINE_SEEDS = 20, 40, 100
 """The numbers of baseline seeds among which a refused update suggests one."""
 
-Direction = Literal["min", "max"]
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -50,7 +50,7 @@ class Difference:
     upper: float
 
 
-def difference(before: Sequence[float], now: Sequence[float], direction: Direction) -> Difference:
+def difference(before: Sequence[float], now: Sequence[float], direction: Goal) -> Difference:
     """Return Welch's interval of the loss; each sample needs at least two values."""
     from scipy.stats import t
 
@@ -65,7 +65,7 @@ def difference(before: Sequence[float], now: Sequence[float], direction: Directi
     return Difference(loss, loss - half_width, loss + half_width)
 
 
-def is_worse(before: Sequence[float], now: Sequence[float], direction: Direction, allowed_loss: float) -> bool:
+def is_worse(before: Sequence[float], now: Sequence[float], direction: Goal, allowed_loss: float) -> bool:
     """Return whether `now` is worse than `before` by more than the allowed loss; each needs three or more values."""
     from scipy.stats import mannwhitneyu
 
@@ -109,7 +109,7 @@ def detection(values: Sequence[float], n_now: int, allowed_loss: float, deviatio
     return 1 - power(allowed_loss, deviation, len(values), n_now, deviations * deviation)
 
 
-def seeds_needed(values: Sequence[float], n_now: int, direction: Direction) -> tuple[int, int] | None:
+def seeds_needed(values: Sequence[float], n_now: int, direction: Goal) -> tuple[int, int] | None:
     """Return the numbers of seeds of a baseline and of a check that detect a loss of DEVIATIONS, or None.
 
     First try more seeds in a check, with the margins that follow from the values. If that is not enough, also try a
@@ -126,7 +126,7 @@ def seeds_needed(values: Sequence[float], n_now: int, direction: Direction) -> t
     return None
 
 
-def measured_margin(values: Sequence[float], n_now: int, direction: Direction) -> float:
+def measured_margin(values: Sequence[float], n_now: int, direction: Goal) -> float:
     """Return the smallest allowed loss with which unchanged code passes with probability CERTAIN.
 
     It is the larger of two margins: from the power, and from checks resampled from the values. Resampling is needed
@@ -143,7 +143,7 @@ def measured_margin(values: Sequence[float], n_now: int, direction: Direction) -
     return max(by_power, float(np.quantile(_upper_bounds(values, draws, direction), CERTAIN)))
 
 
-def _upper_bounds(values: Sequence[float], draws: NDArray[np.float64], direction: Direction) -> NDArray[np.float64]:
+def _upper_bounds(values: Sequence[float], draws: NDArray[np.float64], direction: Goal) -> NDArray[np.float64]:
     """Return the upper bound of `difference` for each row of draws; the values are not all equal."""
     import numpy as np
     from scipy.stats import t

@@ -106,9 +106,8 @@ def calibrate(store: Store, device: torch.device, runs: Iterable[Run]) -> None:
     before = _seconds(product)
     for run in runs:
         after = _seconds(product)
-        facts = environment.describe(device)
         results = {"run": run.key, "seconds": (before + after) / 2}
-        store.add_benchmark(CALIBRATION, results, environment.digest(facts), facts)
+        store.add_benchmark(CALIBRATION, results, environment.describe(device))
         before = after
 
 

@@ -102,7 +102,7 @@ def describe(plugin: Plugin) -> dict[str, Any]:
         return record | {"problem": str(error)}
     record |= {"title": cls.title, "paper": getattr(cls, "paper", None)}
     if plugin.kind == "probe":
-        return record | {"every_epochs": cls.every_epochs, "default": cls.default}
+        return record | {"every_epochs": cls.every_epochs, "schedule": cls.schedule(), "default": cls.default}
     record |= {"cites": cls.cites, "version": cls.version}
     record |= {name: getattr(cls, name, "") for name in ("look", "family")}
     record |= {"settings": [asdict(setting) for setting in describe_settings(cls.Settings)]}

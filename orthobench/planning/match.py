@@ -163,7 +163,7 @@ class Counter:
         except OrthobenchError:
             raise
         except Exception as error:  # a plugin may raise any error
-            raise UsageError(f"{config.spec.model} cannot be made: {one_line(error)}") from error
+            raise UsageError(f"{config.spec.model} cannot be built: {one_line(error)}") from error
 
     def _signature(self, config: RunConfig) -> Signature:
         """Return the signature of a run's task, with a single sequence of generated data, which changes no shape."""

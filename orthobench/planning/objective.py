@@ -54,7 +54,7 @@ def best_so_far(values: Sequence[float], goal: Goal) -> list[float]:
 
 
 def was_pruned(run: Run) -> bool:
-    """Tell whether a search has pruned the run."""
+    """Return whether a search has pruned the run."""
     return run.status == Status.INTERRUPTED and (run.message or "").startswith("pruned")
 
 
@@ -70,7 +70,7 @@ class Median:
     goal: Goal
 
     def should_prune(self, values: Sequence[float]) -> bool:
-        """Tell whether a run with these values, one per evaluation, is worse than the median."""
+        """Return whether a run with these values, one per evaluation, is worse than the median."""
         reached = [bests[len(values) - 1] for bests in self.finished if len(bests) >= len(values) > 0]
         if len(self.finished) < MIN_FINISHED or not reached:
             return False

@@ -199,7 +199,7 @@ def _number(version: str) -> int:
 
 
 def _means_the_same(settings: Settings, recorded: dict[str, Any]) -> bool:
-    """Tell whether the settings that an earlier version recorded mean the same as these settings."""
+    """Return whether the settings that an earlier version recorded mean the same as these settings."""
     group = type(settings)
     now, before = (identity(group.neutral() | values) for values in (settings.canonical(), recorded))
     shared = now.keys() & before.keys()

@@ -17,7 +17,7 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from orthobench.arguments import Preset
 from orthobench.errors import UsageError, unknown
@@ -199,12 +199,7 @@ class Search:
     def _state(self, run: Run) -> State:
         if self.prune and was_pruned(run):
             return "pruned"
-        ends: dict[str, State] = {
-            Status.FINISHED: "finished",
-            Status.DIVERGED: "diverged",
-            Status.FAILED: "failed",
-        }
-        return ends.get(run.status, "interrupted")
+        return "interrupted" if run.status == Status.RUNNING else cast(State, run.status)
 
     def rule(self, trial: Trial, trials: Sequence[Trial], round_size: int) -> Median | None:
         """Return the rule that prunes a trial, from the finished trials of earlier rounds; None without pruning."""
@@ -233,10 +228,10 @@ class Search:
             raise problem
         return None
 
-    def record(self, trial: Trial, store: Store, environment_digest: str, environment: Mapping[str, Any]) -> None:
+    def record(self, trial: Trial, store: Store, environment: Mapping[str, Any]) -> None:
         """Record a trial before its run starts."""
         results = {"chosen": trial.settings, "run": trial.key}
-        store.add_benchmark(self._name, results, environment_digest, environment)
+        store.add_benchmark(self._name, results, environment)
 
     def _draws(self, trials: Sequence[Trial], round_size: int) -> Iterator[dict[str, str]]:
         """Yield points from the sampler and then, if their number is finite, all points."""

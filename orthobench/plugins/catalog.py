@@ -34,8 +34,6 @@ REQUIRED: dict[PluginKind, tuple[str, ...]] = {
 }
 """The class attributes that a plugin has to define, by kind."""
 BUILT_IN = "built in"
-LOCAL = "orthobench_local"
-"""The package to which the modules of plugin files belong."""
 
 
 class PluginError(Exception):
@@ -201,6 +199,8 @@ class Catalog:
 
 def registered_names(kind: PluginKind, plugin_class: type) -> list[str]:
     """Return the names under which a class is a plugin; an empty list if it is neither installed nor in a file."""
+    from orthobench.plugins.loading import LOCAL
+
     package, _, module = plugin_class.__module__.rpartition(".")
     if package in (LOCAL, f"orthobench.{kind}s"):
         return [getattr(plugin_class, "name", module)]
@@ -311,7 +311,7 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
         raise UsageError(f"plugin file {file} is not a Python file: its name should end in .py")
     _check_imports(file, sources.main)
     try:
-        module = _guarded(lambda: run_file(f"{LOCAL}.{file.stem}", file.absolute(), sources.main))
+        module = _guarded(lambda: run_file(file, sources.main))
     except PluginError as error:
         raise UsageError(f"plugin file {file}: {error}") from error
     classes = [(kind, cls) for kind in KINDS for cls in _defined(kind, module)]

@@ -11,6 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+LOCAL = "orthobench_local"
+"""The package to which the modules of plugin files belong."""
+
 
 class MemoryLoader(importlib.abc.SourceLoader):
     """A loader of one module. It ignores compiled files, because their time stamps may be too coarse to detect edits.
@@ -72,9 +75,10 @@ def serve(folder: Path, contents: Mapping[str, bytes]) -> None:
         _FINDER.modules[name] = (path, content)
 
 
-def run_file(name: str, path: Path, content: bytes) -> ModuleType:
-    """Run a plugin file as a module of this name."""
-    spec = spec_in_memory(name, path, content)
+def run_file(path: Path, content: bytes) -> ModuleType:
+    """Run a plugin file as a module of the package LOCAL."""
+    name = f"{LOCAL}.{path.stem}"
+    spec = spec_in_memory(name, path.absolute(), content)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)  # type: ignore[union-attr]

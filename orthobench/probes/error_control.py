@@ -1,8 +1,8 @@
 """How long a model keeps the states of a symbolic machine apart (Chung, Choi, Kim 2026, arXiv 2605.07755).
 
 After a sequence, the machine is in one of k states. In the readout's coordinates, the outputs of the model, a sequence
-has a *margin*: the output of its true state less the largest other one. The decoder reads the state if it is positive.
-At a test length t, and for the states s of the sequences,
+has a *margin*: the output for its true state minus the largest output for any other state. The decoder reads the state
+if it is positive. At a test length t, and for the states s of the sequences,
 
     M_s(t) = mean margin of the state s, which is how far it is separated from the states next to it,
     R(t)   = root mean square over sequences of (margin - M_s(t)) / M_s(t).

@@ -2,8 +2,8 @@
 
 SQLite notices damaged pages, but neither a changed text or number nor a value of the wrong type. The types of the
 columns refuse such values (see `orthobench.store.tables`), and a run's record is checked when it is loaded. A row that
-fails is a `Fault`: readers leave it out with a warning (`orthobench.store.reader`), and `orthobench db repair` mends or
-removes it (`orthobench.store.repair`). `problems_of` reads every row.
+fails is a `Fault`: readers leave it out with a warning (`orthobench.store.reader`), and `orthobench db repair` repairs
+or removes it (`orthobench.store.repair`). `problems_of` reads every row.
 """
 
 from __future__ import annotations
@@ -324,8 +324,8 @@ def refuse_triggers(engine: Engine) -> None:
     if name is not None:
         database = Location.of_database(engine.url)
         raise UsageError(
-            f"{database} has a trigger {str(name)[:40]!r} that orthobench did not make, and is not written to: copy "
-            f"its runs to a new database with `{shell_command('db', 'merge', database, '--db', 'NEW.db')}`"
+            f"{database} has a trigger {str(name)[:40]!r} that orthobench did not create, so orthobench does not write "
+            f"to it: copy its runs to a new database with `{shell_command('db', 'merge', database, '--db', 'NEW.db')}`"
         )
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, func, inspect, select, table
 
-from orthobench.errors import UsageError
 from orthobench.location import Location
 from orthobench.store.damage import check_tables, problems_of
-from orthobench.store.open import HEAD, open_engine, reach, schema
+from orthobench.store.open import HEAD, open_engine, reach, schema, without_runs
 from orthobench.store.sqlite import log_of
 from orthobench.store.tables import VERSION_TABLE, Environment, Run
 
@@ -42,7 +41,7 @@ def describe(location: Location) -> Description:
     def read() -> Description:
         version = schema(engine, location)
         if version is None:
-            raise UsageError(f"{location} holds no orthobench runs: name another database with `db`")
+            raise without_runs(location)
         if version == HEAD:
             check_tables(engine, location)
         with engine.connect() as connection:

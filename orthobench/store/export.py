@@ -7,8 +7,9 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from orthobench.arguments import RunsFormat
 from orthobench.errors import UsageError
 from orthobench.files import dump_json, refuse_file, refuse_other_kinds, replacing, storage_error
 from orthobench.settings import merged_settings
@@ -18,13 +19,12 @@ from orthobench.store.tables import Run
 if TYPE_CHECKING:
     import pandas
 
-Format = Literal["csv", "json", "parquet"]
-KINDS_BY_FORMAT: dict[Format, str] = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
+KINDS_BY_FORMAT: dict[RunsFormat, str] = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
 PREFIX = ("run", "task", "model", "seed")
 BATCH = 500  # runs per query, because databases limit the number of values in a query
 
 
-def export(store: Store, runs: Sequence[Run], folder: Path, form: Format, vectors: bool = False) -> list[Path]:
+def export(store: Store, runs: Sequence[Run], folder: Path, form: RunsFormat, vectors: bool = False) -> list[Path]:
     """Write the files `runs`, `segments`, `metrics`, `weights` and `vectors` into a folder; return their paths.
 
     Existing files of these names are replaced.
@@ -86,7 +86,7 @@ def _inert(value: Any) -> Any:
     return value
 
 
-def _write(frame: pandas.DataFrame, file: Path, form: Format) -> None:
+def _write(frame: pandas.DataFrame, file: Path, form: RunsFormat) -> None:
     if form == "csv":
         file.write_text(as_csv(frame), "utf-8", newline="")
     elif form == "json":

@@ -36,6 +36,11 @@ class DatabaseNotFoundError(UsageError):
     """The location has no database, or a database without the tables of orthobench."""
 
 
+def without_runs(location: Location) -> DatabaseNotFoundError:
+    """Return the error for a database without the tables of orthobench."""
+    return DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with `db`")
+
+
 def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[], bool] | None = None) -> Store:
     """Open the database at a path or URL.
 
@@ -58,7 +63,7 @@ def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[],
             check_before_writing(file)
         version = schema(engine, location)
         if version is None and not create:
-            raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with `db`")
+            raise without_runs(location)
         if version is None:
             _refuse_other_tables(engine, location)
         if create or version is None or version < HEAD:
@@ -97,7 +102,7 @@ def open_read_only(place: Place) -> Store:
     try:
         version = reach(engine, location, lambda: schema(engine, location))
         if version is None:
-            raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with `db`")
+            raise without_runs(location)
         if version != HEAD:
             fix = (
                 "use that version of orthobench"

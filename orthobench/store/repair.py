@@ -1,4 +1,4 @@
-"""Repair a database with broken rows: mend a row if its right values follow from others, or else remove it.
+"""Repair a database with broken rows: restore a row if its right values follow from others, or else remove it.
 
 A run's spec gives the columns that name the run, and its metric rows give its final and its best value. A value that
 says nothing about the result, such as the message, may be lost. An environment that cannot be read keeps its runs, but
@@ -49,7 +49,7 @@ class RepairedRow:
     """A broken row: its name, what was wrong, and what was done.
 
     Attributes:
-        changes: the new values of a mended row, by column; None for a row that was removed.
+        changes: the new values of a repaired row, by column; None for a row that was removed.
         followers: the number of rows that were removed with it.
     """
 
@@ -62,7 +62,7 @@ class RepairedRow:
         if self.changes is None:
             rows = f", with {counted(self.followers, 'row')} below it" if self.followers else ""
             return f"{self.name}: {self.reason}: removed{rows}"
-        return f"{self.name}: {self.reason}: mended, {', '.join(f'{n} = {v!r:.60}' for n, v in self.changes.items())}"
+        return f"{self.name}: {self.reason}: repaired, {', '.join(f'{n} = {v!r:.60}' for n, v in self.changes.items())}"
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Repaired:
 
 
 def repair(location: Location, dry_run: bool = False) -> Repaired:
-    """Mend or remove the broken rows of a database, in one transaction after a copy; all other rows stay as they are.
+    """Repair or remove the broken rows of a database, in one transaction after a copy; other rows stay as they are.
 
     A second repair changes nothing. Checkpoints and kept weights of removed runs stay.
 
@@ -131,11 +131,11 @@ def _check(location: Location, file: Path | None, dry_run: bool) -> None:
 
 
 def _repaired(connection: Connection) -> Iterator[RepairedRow]:
-    """Mend or remove the broken rows, parents first, and yield what was done."""
+    """Repair or remove the broken rows, parents first, and yield what was done."""
     for table in Base.metadata.sorted_tables:
         for fault in list(faults_in(connection, [table.name], limit=None)):
             here = text(f"{number_column(connection)} = {fault.row}")
-            if changes := _mended(connection, table, fault.row):
+            if changes := _repair_row(connection, table, fault.row):
                 yield RepairedRow(fault.name, fault.reason, changes)
             else:
                 followers = _followers(connection, table, fault.row)
@@ -143,8 +143,8 @@ def _repaired(connection: Connection) -> Iterator[RepairedRow]:
                 yield RepairedRow(fault.name, fault.reason, None, followers)
 
 
-def _mended(connection: Connection, table: Table, row: int) -> dict[str, Any]:
-    """Mend a row, and return the changes, which are empty if the row stays broken."""
+def _repair_row(connection: Connection, table: Table, row: int) -> dict[str, Any]:
+    """Repair a row, and return the changes, which are empty if the row stays broken."""
     changes = _changes(connection, table, row)
     if not changes:
         return {}

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from orthobench.errors import DamagedError, OrthobenchError, UsageError, shell_command
 from orthobench.files import DELETE_FILES, MAKE_ROOM, MAKE_WRITABLE, NO_INODES, has_no_inodes, is_full, unwritable
-from orthobench.location import DATABASE_VARIABLE, Location, Place
+from orthobench.location import DATABASE_VARIABLE, DEFAULT_DATABASE, Location, Place
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, ExceptionContext
@@ -139,7 +139,6 @@ def file_system(file: Path) -> str | None:
     return None if innermost is None else innermost.fstype
 
 
-DEFAULT = Location("results.db")
 OWN = Location("runs.db")
 """The default database if results.db is protected."""
 PROTECTED = 0x6F627266
@@ -157,8 +156,8 @@ def default_database(writes: bool) -> Location:
     """
     if named := os.environ.get(DATABASE_VARIABLE):
         return Location(named)
-    if not is_protected(Path(DEFAULT.real)) or (not writes and not Path(OWN.real).exists()):
-        return DEFAULT
+    if not is_protected(Path(DEFAULT_DATABASE.real)) or (not writes and not Path(OWN.real).exists()):
+        return DEFAULT_DATABASE
     return OWN
 
 
@@ -266,7 +265,7 @@ def damaged(location: object, *problems: str, fix: str = RESTORE) -> DamagedErro
 
 def repair_of(location: object) -> str:
     """Return the fix for a database with broken rows."""
-    return f"`{shell_command('db', 'repair', '--db', location)}` mends or removes them"
+    return f"`{shell_command('db', 'repair', '--db', location)}` repairs or removes them"
 
 
 def summary(problems: Sequence[str]) -> str:

@@ -7,13 +7,15 @@ recognises itself. A different token shows that another process has taken over t
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Engine, delete, func, insert, select, tuple_, update
+from sqlalchemy import Engine, Update, delete, func, insert, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -61,7 +63,6 @@ class Store(Reader):
     def start(
         self,
         facts: Mapping[str, Any],
-        environment_digest: str,
         environment: Mapping[str, Any],
         tags: Sequence[str] = (),
         sources: Mapping[str, bytes] | None = None,
@@ -70,7 +71,6 @@ class Store(Reader):
 
         Args:
             facts: columns of `Run`, among them the key; an existing run is updated.
-            environment_digest: the hash of the environment.
             environment: the facts of the environment.
             tags: names to add; an existing run keeps its own.
             sources: the files of the run's plugins that are not built in, by their SHA-256.
@@ -78,7 +78,7 @@ class Store(Reader):
         token = uuid4().hex
 
         def enter(session: Session) -> Run:
-            environment_row = self._environment(session, environment_digest, environment)
+            environment_row = self._environment(session, environment)
             run = session.scalar(select(Run).where(Run.key == facts["key"]))
             if run is None:
                 run = Run(seconds={})
@@ -187,9 +187,7 @@ class Store(Reader):
                 setattr(run, name, value)
             run.write_token = token
             if segment_backend is not None:
-                newest = select(func.max(Segment.iteration)).where(Segment.run_id == run_id).scalar_subquery()
-                last = update(Segment).where(Segment.run_id == run_id, Segment.iteration == newest)
-                session.execute(last.values(backend=segment_backend))
+                session.execute(_change_last_segment(run_id).values(backend=segment_backend))
 
         self._write(add)
         if run_id in self._tokens:
@@ -197,12 +195,8 @@ class Store(Reader):
         if "status" in progress:  # the run has ended: fold the log, so that a copy of the file has its result
             self.fold()
 
-    def set_environment(self, run_id: int, digest: str, facts: Mapping[str, Any]) -> None:
+    def set_environment(self, run_id: int, facts: Mapping[str, Any]) -> None:
         """Replace the environment of a run and of its last segment once more facts are known.
-
-        Args:
-            digest: the hash of the environment.
-            facts: the facts of the environment.
 
         Raises:
             RunLockedError: another process has taken over the run.
@@ -210,11 +204,9 @@ class Store(Reader):
 
         def replace(session: Session) -> None:
             run = self._own(session, run_id)
-            run.environment = row = self._environment(session, digest, facts)
+            run.environment = row = self._environment(session, facts)
             session.flush()
-            newest = select(func.max(Segment.iteration)).where(Segment.run_id == run_id).scalar_subquery()
-            last = update(Segment).where(Segment.run_id == run_id, Segment.iteration == newest)
-            session.execute(last.values(environment_id=row.id))
+            session.execute(_change_last_segment(run_id).values(environment_id=row.id))
 
         self._write(replace)
 
@@ -264,14 +256,12 @@ class Store(Reader):
 
         self._write(copy)
 
-    def add_benchmark(
-        self, name: str, results: Mapping[str, Any], environment_digest: str, environment: Mapping[str, Any]
-    ) -> Benchmark:
+    def add_benchmark(self, name: str, results: Mapping[str, Any], environment: Mapping[str, Any]) -> Benchmark:
         """Store the results of a benchmark (JSON) and its environment."""
         token = uuid4().hex
 
         def keep(session: Session) -> Benchmark:
-            row = self._environment(session, environment_digest, environment)
+            row = self._environment(session, environment)
             benchmark = session.scalar(select(Benchmark).where(Benchmark.write_token == token))
             if benchmark is None:
                 benchmark = Benchmark(name=name, results=dict(results), environment=row, write_token=token)
@@ -296,8 +286,9 @@ class Store(Reader):
         return run
 
     @staticmethod
-    def _environment(session: Session, digest: str, facts: Mapping[str, Any]) -> Environment:
+    def _environment(session: Session, facts: Mapping[str, Any]) -> Environment:
         """Return the environment's row, after inserting it if it is new."""
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
         known = select(Environment).where(Environment.digest == digest)
         row = session.scalar(known)
         if row is None:
@@ -323,6 +314,11 @@ class Store(Reader):
                 row = session.scalars(select(Series).where(Series.split == split, Series.name == name)).one()
             ids[split, name] = row.id
         return ids
+
+
+def _change_last_segment(run_id: int) -> Update:
+    newest = select(func.max(Segment.iteration)).where(Segment.run_id == run_id).scalar_subquery()
+    return update(Segment).where(Segment.run_id == run_id, Segment.iteration == newest)
 
 
 def _metric_columns(run_id: int, series: Mapping[tuple[str, str], int], row: MetricRow) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def _check_lengths(task: Task, batch: Batch) -> None:
     """Check that lengths are `[B]` within the batch's steps, and positions `[A, B]` within the lengths."""
     steps, lengths, positions = len(batch.inputs), batch.lengths, batch.positions
     if lengths is not None:
-        require(not task.carries_state, "a task that carries its state on has lengths: padding would be in the state")
+        require(not task.carries_state, "a task that carries the state has lengths: padding would be in the state")
         require(task.signature.readout != "last", 'readout "last" reads padding: use "last_valid" with lengths')
         require(lengths.dtype is torch.int64, f"lengths are {lengths.dtype}, not torch.int64")
         require(list(lengths.shape) == [BATCH], f"lengths are {list(lengths.shape)}, not [B] = {[BATCH]}")

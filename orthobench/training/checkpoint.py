@@ -23,17 +23,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
 from orthobench.arguments import OnDivergence
 from orthobench.errors import RunLockedError, UsageError
 from orthobench.files import dump_json, storage_error, write_bytes
-from orthobench.location import Location, Place
+from orthobench.location import SERVER_FILES, Location, Place
 from orthobench.store import Run, Status, Store
 from orthobench.store.result import as_name
 from orthobench.store.tables import utc_now
+
+if TYPE_CHECKING:
+    from orthobench.options import RunOptions
+    from orthobench.weights.files import WeightsFolder
 
 _logger = logging.getLogger(__name__)
 
@@ -67,10 +71,6 @@ class Checkpoints(ABC):
         content = io.BytesIO()  # because torch's own writer reports a full disk as a different error
         torch.save(state, content)
         self._put(content.getbuffer())
-
-    def load(self, logged: int) -> dict[str, Any] | None:
-        """Return the first of the `candidates`, or None."""
-        return next(self.candidates(logged), None)
 
     def candidates(self, logged: int) -> Iterator[dict[str, Any]]:
         """Yield the usable checkpoints, newest first. Loading executes no code from the file.
@@ -285,13 +285,25 @@ def checkpoint_root(database: Place, place: Place | None = None) -> Path | Locat
             )
         file = real_file(file)
         return file.parent / f"{file.name}.checkpoints"
-    location = Location.of(place or "orthobench.checkpoints")
+    location = Location.of(place or SERVER_FILES)
     if not location.is_url:
         return Path(location.real)
     from orthobench.files import RemoteFolder
 
     RemoteFolder(location, what="checkpoints")
     return location
+
+
+def places(database: Location, options: RunOptions, key: str) -> tuple[Checkpoints, WeightsFolder]:
+    """Return the checkpoints of a run, and the place of its kept weights.
+
+    Raises:
+        UsageError: a place cannot be used.
+    """
+    from orthobench.weights.files import weights_folder
+
+    root = checkpoint_root(database, options.checkpoints)
+    return checkpoints_at(root, key), weights_folder(database, options.weights, root)
 
 
 def remove_checkpoints(database: Location, root: Path | Location, key: str) -> None:

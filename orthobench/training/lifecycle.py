@@ -16,18 +16,17 @@ import torch
 
 from orthobench.arguments import BackendName, DeviceName
 from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError, lacks_memory, one_line
-from orthobench.options import RunOptions, use_data_folder
+from orthobench.options import RunOptions
 from orthobench.recurrence import BackendError, recurrence
 from orthobench.recurrence.runtime import forget_used, use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
 from orthobench.task import derive_seed
-from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at, lock, settled_run
+from orthobench.training.checkpoint import Checkpoints, lock, places, settled_run
 from orthobench.training.events import EventSink
 from orthobench.training.loop import CheckpointSchedule, Interrupted, TrainingLoop
 from orthobench.training.recording import DatabaseSink, WeightsKeeper
 from orthobench.training.trainer import Checkpoint, Trainer, kernels
-from orthobench.weights.files import weights_folder
 
 
 def pick_device(name: DeviceName) -> torch.device:
@@ -193,15 +192,11 @@ def train(
         OutOfMemory: the memory is too small; the run is recorded as failed.
         Interrupted: `should_stop` returned true.
     """
-    key, database, device = config.spec.key, store.location, pick_device(options.device)
-    root = checkpoint_root(database, options.checkpoints)
-    checkpoints = checkpoints_at(root, key)
-    keeper = WeightsKeeper(options.keep_weights, weights_folder(database, options.weights, root))
-    store.tag([key], options.tags)
-    if settled := settled_run(store, checkpoints, options.on_divergence):
-        return settled
-    with use_data_folder(options.data_folder), store.waiting(should_stop), lock(store, checkpoints):
-        if settled := settled_run(store, checkpoints, options.on_divergence):  # while the lock was awaited
+    key, device = config.spec.key, pick_device(options.device)
+    checkpoints, folder = places(store.location, options, key)
+    keeper = WeightsKeeper(options.keep_weights, folder)
+    with store.waiting(should_stop), lock(store, checkpoints):
+        if settled := settled_run(store, checkpoints, options.on_divergence):
             return settled
         forget_used()
         trainer, checkpoint = resume(config, store, checkpoints, device, trainer)

@@ -219,8 +219,8 @@ class Evaluator:
 
     def _update_plateau(self, value: float) -> None:
         """Keep an epoch's validation metric if it is the best one, or else count a plateau."""
-        if self._improves(value, self.trainer.state.best_validation):
-            self.trainer.state.best_validation = value
+        if self._improves(value, self.trainer.state.best_valid):
+            self.trainer.state.best_valid = value
         else:
             self.trainer.state.plateaus += 1
 
@@ -265,7 +265,7 @@ class TrainingLoop:
         sinks: receive every event, in this order.
         should_stop: called after every iteration and between the batches of an evaluation; if true, a checkpoint is
             written (not before the first iteration) and Interrupted raised.
-        keeper: keeps the weights at the end; None keeps nothing.
+        keeper: keeps the weights at the end.
 
     Attributes:
         keep_checkpoint: whether the run has diverged but could continue.
@@ -279,10 +279,10 @@ class TrainingLoop:
         schedule: CheckpointSchedule,
         should_stop: Callable[[], bool],
         on_divergence: OnDivergence,
-        keeper: WeightsKeeper | None = None,
+        keeper: WeightsKeeper,
     ) -> None:
-        self.keeper = keeper or WeightsKeeper()
-        trainer.keeps_best = self.keeper.keeps_any
+        self.keeper = keeper
+        trainer.keeps_best = keeper.keeps_any
         self.trainer, self.evaluator = trainer, Evaluator(trainer, self._check_stop)
         self.sink, self.checkpoints, self.schedule = Tee(*sinks), checkpoints, schedule
         self.should_stop, self.on_divergence = should_stop, on_divergence
@@ -373,7 +373,7 @@ class TrainingLoop:
             raise
         with self.trainer.timer("log"):
             self.sink.on_evaluation(evaluation)
-        self.trainer.state.last_logged = evaluation.iteration
+        self.trainer.state.logged = evaluation.iteration
         return self.evaluator.divergence(evaluation)
 
     def _finish(self) -> None:

@@ -30,21 +30,21 @@ class WeightsKeeper:
 
     Args:
         mode: which weights to keep; the last weights are kept together with the training state.
-        folder: the folder of the files; None keeps nothing.
+        folder: the folder of the files.
     """
 
-    def __init__(self, mode: KeepWeights = "none", folder: WeightsFolder | None = None) -> None:
+    def __init__(self, mode: KeepWeights, folder: WeightsFolder) -> None:
         self.mode, self.folder = mode, folder
         self._state: WeightsRow | None = None
 
     @property
     def keeps_any(self) -> bool:
         """Whether anything is kept."""
-        return self.mode != "none" and self.folder is not None
+        return self.mode != "none"
 
     @property
     def _keeps_last(self) -> bool:
-        return self.keeps_any and self.mode in ("last", "both")
+        return self.mode in ("last", "both")
 
     def keep_state(self, trainer: Trainer, state: Checkpoint) -> None:
         """Keep the training state before the last evaluation, which a longer run would repeat.
@@ -86,7 +86,6 @@ class WeightsKeeper:
 
     def _earlier_state(self, trainer: Trainer) -> WeightsRow | None:
         """Return the record of the state that this run wrote before an interruption, if any."""
-        assert self.folder is not None
         name = file_name(trainer.config.spec.key, "state")
         content = self.folder.get(name)
         if content is None or decode(content, name).facts["iteration"] != trainer.state.iteration:
@@ -101,7 +100,6 @@ class WeightsKeeper:
         iteration: int,
         more: Mapping[str, Any] | None = None,
     ) -> WeightsRow:
-        assert self.folder is not None
         spec, signature = trainer.config.spec, trainer.task.signature
         facts = {
             "key": spec.key,
@@ -155,7 +153,7 @@ class DatabaseSink(EventSink):
         if self.device.type == "cuda":
             facts["cuda_graph"] = self.cuda_graph
         files = {digest: content for sources in self.sources for digest, content in sources.by_hash().items()}
-        self.run = self.store.start(start.columns(), environment.digest(facts), facts, self.tags, files)
+        self.run = self.store.start(start.columns(), facts, self.tags, files)
 
     def on_resume(self, iteration: int) -> None:
         self.store.rewind(self.run_id, iteration, self.segment_token)
@@ -175,4 +173,4 @@ class DatabaseSink(EventSink):
         tests = last_self_tests()
         if tests is not None and tests != self._facts.get("self_tests"):
             self._facts = self._facts | {"self_tests": tests}
-            self.store.set_environment(self.run_id, environment.digest(self._facts), self._facts)
+            self.store.set_environment(self.run_id, self._facts)

@@ -139,10 +139,10 @@ class TrainingState:
     Attributes:
         loss_sum: sum of the training losses since the last evaluation, a float64 scalar.
         loss_count: number of the losses in it.
-        last_logged: iteration of the newest rows; -1 before the first.
+        logged: iteration of the newest rows; -1 before the first.
         best: best test metric and its iteration.
         best_weights: the model's state at the best test, if the trainer keeps it.
-        best_validation: best validation metric at the end of an epoch.
+        best_valid: best validation metric at the end of an epoch.
         plateaus: epochs without a better validation metric.
         solved: whether the last test reached `solved_at`, so that the run is over.
         carried: the state after the last batch, for a task that carries its state.
@@ -153,10 +153,10 @@ class TrainingState:
     loss_sum: Tensor
     loss_count: int = 0
     iteration: int = 0
-    last_logged: int = -1
+    logged: int = -1
     best: tuple[float, int] | None = None
     best_weights: dict[str, Tensor] | None = None
-    best_validation: float | None = None
+    best_valid: float | None = None
     plateaus: int = 0
     solved: bool = False
     carried: State | None = None
@@ -236,8 +236,8 @@ class Trainer:
         self.model = build_model(config.model_class, config.model_settings, task.signature, generator).to(device)
         if task.carries_state and not self.model.initial_state(1):
             raise UsageError(
-                f"{spec.task} carries the state from batch to batch, and {spec.model} has none that it takes back and "
-                "that begins with zeros: choose another task or model"
+                f"{spec.task} carries the state from batch to batch, and {spec.model} cannot continue from a given "
+                "state, or its state does not start at zero: choose another task or model"
             )
         self._parameters = list(self.model.parameters())
         self.groups = self.model.parameter_groups()
@@ -289,7 +289,7 @@ class Trainer:
     @property
     def is_evaluation_cut_off(self) -> bool:
         """Whether the state lacks the evaluation of its iteration because the run was asked to stop during it."""
-        return self.is_evaluation_due and self.state.last_logged < self.state.iteration
+        return self.is_evaluation_due and self.state.logged < self.state.iteration
 
     @property
     def rows_end(self) -> int:
@@ -352,14 +352,14 @@ class Trainer:
         state = self.state
         return Checkpoint(
             iteration=state.iteration,
-            logged=state.last_logged,
+            logged=state.logged,
             model=self.model.state_dict(),
             optimizers=[optimizer.state_dict() for optimizer in self.optimizers],
             state=state.carried,
             loss_sum=state.loss_sum.clone(),
             loss_count=state.loss_count,
             best=state.best,
-            best_valid=state.best_validation,
+            best_valid=state.best_valid,
             best_weights=state.best_weights,
             plateaus=state.plateaus,
             solved=state.solved,
@@ -387,16 +387,16 @@ class Trainer:
             loss_sum=checkpoint.loss_sum.to(self.device),
             loss_count=checkpoint.loss_count,
             iteration=checkpoint.iteration,
-            last_logged=checkpoint.logged,
+            logged=checkpoint.logged,
             best=checkpoint.best,
-            best_validation=checkpoint.best_valid,
+            best_valid=checkpoint.best_valid,
             best_weights=checkpoint.best_weights,
             plateaus=checkpoint.plateaus,
             solved=checkpoint.solved,
             carried=carried and tuple(part.to(self.device) for part in carried),
             earlier_backends=frozenset(checkpoint.kernels["backends"]),
         )
-        self.timer.resume(checkpoint.seconds)
+        self.timer.seconds = dict(checkpoint.seconds)
         torch.set_rng_state(checkpoint.random)
         if checkpoint.random_cuda is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(checkpoint.random_cuda, self.device)
@@ -480,12 +480,6 @@ class PhaseTimer:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.phase = "train"
-        self._counts_cpu = True
-
-    def resume(self, seconds: Mapping[str, float]) -> None:
-        """Continue from the seconds of a checkpoint; if it has no CPU seconds, none are counted."""
-        self.seconds = dict(seconds)
-        self._counts_cpu = not seconds or CPU_SECONDS in seconds
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
@@ -496,8 +490,7 @@ class PhaseTimer:
             yield
         finally:
             self._add(phase, time.perf_counter() - start)
-            if self._counts_cpu:
-                self._add(CPU_SECONDS, time.process_time() - cpu_start)
+            self._add(CPU_SECONDS, time.process_time() - cpu_start)
 
     def _add(self, phase: str, seconds: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from orthobench.errors import UsageError
 from orthobench.files import storage_error, write_bytes
-from orthobench.location import Location, Place
+from orthobench.location import SERVER_FILES, Location, Place
 from orthobench.store import Weights
 from orthobench.version import __version__
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Kind = Literal["best", "last", "state"]
 """The weights at the best test, the weights after the last iteration, and the state for continuing a run."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""The weights of a model that can be used again."""
+"""All kinds of kept files: weights to use again, and the state from which a run continues."""
 SUFFIX = ".safetensors"
 FACTS = "orthobench"
 """The metadata entry that holds the facts."""
@@ -262,7 +262,7 @@ def weights_folder(
     file = database.file
     if file is not None:
         return WeightsFolder(Location(f"{os.path.realpath(file)}.weights"), is_adjacent=True)
-    return WeightsFolder(Location.of(checkpoints or "orthobench.checkpoints").absolute() / "weights")
+    return WeightsFolder(Location.of(checkpoints or SERVER_FILES).absolute() / "weights")
 
 
 def find(database: Location, key: str, record: Weights) -> tuple[WeightsFolder, str]:

@@ -63,7 +63,7 @@ OPTIONS_WRONG: dict[str, list[Any]] = {
 
 
 def _needs(call: Any, name: str) -> bool:
-    """Return whether None is no value of an argument."""
+    """Return whether an argument cannot be None."""
     return inspect.signature(call).parameters[name].default is not None
 
 

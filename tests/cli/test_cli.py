@@ -133,14 +133,14 @@ def test_show_lists_the_segments_of_a_resumed_run(orthobench):
 
     record = run_record(resolve(Catalog(), "adding", "rnn", {}).spec)
     with open_store("results.db", create=True) as store:
-        run = store.start(record, "e", {"cpu": "x", "packages": {"torch": "2.7"}})
+        run = store.start(record, {"cpu": "x", "packages": {"torch": "2.7"}})
         store.rewind(run.id, -1, "a")
         store.log(run.id, [], [], {}, "cpu")
     alone = orthobench("show", run.key)
     assert alone.code == 0
     assert "segments" not in alone.out
     with open_store("results.db") as store:
-        store.start(record, "f", {"cpu": "x", "packages": {"torch": "2.8"}})
+        store.start(record, {"cpu": "x", "packages": {"torch": "2.8"}})
         store.rewind(run.id, 6, "b")
         store.log(run.id, [], [], {}, "reference")
     lines = orthobench("show", run.key).out.splitlines()

@@ -29,13 +29,13 @@ def database(tmp_path) -> Path:
     path = tmp_path / "results.db"
     with open_store(str(path), create=True) as store:
         for key, values in ((FINISHED, [0.25, 0.1, 1 / 3]), (CUT_OFF, [0.5, 0.7])):
-            run = store.start(run_record(key=key, spec=SPEC), "e", MACHINE)
+            run = store.start(run_record(key=key, spec=SPEC), MACHINE)
             rows = [MetricRow("test", "mse", i, i, value) for i, value in enumerate(values)]
             store.log(run.id, rows, [], {"iterations": len(values) - 1})
         run = store.get(FINISHED)
         done = {"status": Status.FINISHED, "final_value": 1 / 3}
         store.log(run.id, [], [TraceRow("g", 0, 0, [1.0, 2.0])], done)
-        store.add_benchmark("recurrence", {}, "e", MACHINE)
+        store.add_benchmark("recurrence", {}, MACHINE)
     return path
 
 

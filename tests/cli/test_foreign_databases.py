@@ -1,4 +1,4 @@
-"""Databases of strangers and copies of one's own: texts are no paths, URLs are not opened, other files stay."""
+"""Databases of strangers and copies of one's own: texts are not paths, URLs are not opened, other files stay."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write_database(file: Path) -> None:
     with open_store(str(file), create=True) as store:
         for number, key in enumerate(KEYS):
             model, seed = ("lstm", "rnn")[number // 2], number % 2
-            run = store.start(run_record(key=key, model=model, seed=seed, variant=model), "m", {"cpu": "m"})
+            run = store.start(run_record(key=key, model=model, seed=seed, variant=model), {"cpu": "m"})
             done = {"status": Status.FINISHED, "iterations": 10, "final_value": 0.1 * number, "best_value": 0.1}
             store.log(run.id, [MetricRow("test", "mse", 1, 10, 0.1 * number)], [], done | {"seconds": {"train": 1.0}})
 

@@ -69,7 +69,7 @@ def test_no_text_of_a_database_controls_the_terminal(orthobench, column, tmp_pat
             changes = COLUMNS.get(column, {}) if evil else {}
             facts = {"cpu": EVIL, EVIL: EVIL, "packages": {EVIL: EVIL}} if evil and column == "environment" else {}
             tags = [EVIL] if evil and column == "tag" else []
-            run = store.start(run_record(key=key, **(record | changes)), f"m{evil}", facts, tags)
+            run = store.start(run_record(key=key, **(record | changes)), facts, tags)
             name = EVIL if evil and column in ("metric name", "metric") else "mse"
             rows = [MetricRow("test", name, 1, 10, 0.1 * number)]
             files = (

@@ -62,8 +62,10 @@ def test_task_training_and_probe_pages_list_their_settings(orthobench):
     assert any("helfrich2018" in source for each in epochs["papers"] for source in each["sources"])
 
     shown = orthobench("plugins", "heat_map").out
-    assert "Measures before training, and at the end." in shown
+    assert "It measures before training and at the end." in shown
     assert "-s probes=heat_map" in shown
+    shown = orthobench("plugins", "orthogonality").out
+    assert "It measures before training, after every epoch, and at the end." in shown
 
 
 def test_paper_values_equal_their_files(orthobench):

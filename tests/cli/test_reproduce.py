@@ -1,4 +1,4 @@
-"""`orthobench reproduce --small`: which runs a figure in small has, and claims that hold or do not."""
+"""`orthobench reproduce --small`: the runs of a small version of a figure, and claims that hold or do not."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def test_claims_are_checked_and_runs_trained_once(orthobench, only):
     outcome = orthobench("reproduce", "--small")
     assert outcome.code == 0, outcome.err
     assert "k figure 1" in outcome.out
-    assert outcome.out.splitlines()[-1] == "1 of 1 claims held in small; 1 have fewer than 3 seeds"
+    assert outcome.out.splitlines()[-1] == "1 of 1 claims held in the small versions; 1 have fewer than 3 seeds"
     only(claim(1e9), claim(0.0))
     again = orthobench("reproduce", "--small")
     assert again.code == 1
     assert again.err == ""  # nothing was trained
     assert "did not hold" in again.out
-    assert again.out.splitlines()[-1] == "1 of 2 claims held in small; 2 have fewer than 3 seeds"
+    assert again.out.splitlines()[-1] == "1 of 2 claims held in the small versions; 2 have fewer than 3 seeds"
 
 
 def test_plan_of_several_tasks_has_a_task_column(orthobench):
@@ -96,7 +96,7 @@ def test_plan_of_several_tasks_has_a_task_column(orthobench):
 
 
 def test_unknown_paper_or_figure_is_reported(orthobench):
-    assert "has no figures in small" in orthobench("reproduce", "--small", "rusch2022lem").err
+    assert "has no small versions of figures" in orthobench("reproduce", "--small", "rusch2022lem").err
     outcome = orthobench("reproduce", "--small", "helfrich")
     assert (outcome.code, "unknown paper" in outcome.err) == (2, True)
 

@@ -44,7 +44,7 @@ def test_sweep_tags_found_and_trained_runs(orthobench, tiny_options):
 def test_invalid_tag_is_refused(orthobench, tiny_options, tmp_path, name):
     outcome = orthobench("run", "adding", "rnn", *tiny_options, "--tag", name)
     assert outcome.code == 2
-    assert "a tag is a word or a few" in outcome.err
+    assert "a tag is a short text" in outcome.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -59,5 +59,8 @@ def test_failure_after_the_end_keeps_the_result(tmp_path, tiny, monkeypatch):
 
 def test_job_of_other_code_is_refused(tiny):
     config = resolve(Catalog(), "adding", "lstm", tiny)
-    with pytest.raises(UsageError, match=r"cannot be made here: adding 1 and lstm 1 are not 1 and 1[.]5"):
+    with pytest.raises(UsageError, match=r"has adding 1 and lstm 1, and the run needs adding 1 and lstm 1[.]5;"):
         resolve_again(Catalog(), replace(config.spec, model_version="1.5"))
+    settings = {name: value for name, value in config.spec.model_settings.items() if name != "forget_bias"}
+    with pytest.raises(UsageError, match="its settings differ here, with the same versions adding 1 and lstm 1;"):
+        resolve_again(Catalog(), replace(config.spec, model_settings=settings))

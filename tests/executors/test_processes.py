@@ -19,7 +19,7 @@ from orthobench.cli.display import TerminalDisplay
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.progress import SideBySide
-from orthobench.execution.session import Session
+from orthobench.execution.session import Session, open_session
 from orthobench.executors.job import Ending, SinkFactory, train_job
 from orthobench.executors.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots
 from orthobench.location import Location
@@ -237,8 +237,14 @@ def test_more_runs_than_gpu_places_are_refused(monkeypatch):
 def test_cpu_runs_are_limited_by_cores():
     assert worker_slots(CPU, None, 1, cores=3) == [None] * 3
     assert worker_slots(CPU, 5, 1, cores=3) == [None] * 5
-    with pytest.raises(UsageError, match="`gpu_share` is for runs on GPUs"):
-        worker_slots(CPU, None, 2, cores=3)
+
+
+def test_gpu_share_on_the_cpu_is_refused(tmp_path):
+    with (
+        pytest.raises(UsageError, match="`gpu_share` is for runs on GPUs"),
+        open_session(tmp_path / "r.db", SweepOptions(device="cpu", jobs=2, gpu_share=2)),
+    ):
+        pass
 
 
 def test_exit_code_is_described():

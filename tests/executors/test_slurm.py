@@ -195,7 +195,7 @@ def test_several_nodes_need_a_server_and_shared_checkpoints(programs, orthobench
     ("arguments", "line"),
     [
         (("--slurm", "partition=a"), "--slurm and --group-minutes are for --executor slurm"),
-        (("--executor", "slurm", "-j", "1", "--group-minutes", "0"), "--group-minutes 0: give a"),
+        (("--executor", "slurm", "-j", "1", "--group-minutes", "0"), "--group-minutes 0.0: give a positive number"),
         (("--executor", "slurm", "-j", "1"), "needs submitit: pip install -e '.[slurm]' in the checkout"),
         (("--executor", "slurm", "-j", "1", "--slurm", "array=0-3"), "--slurm array: orthobench sets this option"),
     ],

@@ -107,11 +107,20 @@ def test_no_command_replaces_a_database_or_a_program(orthobench, filled, tmp_pat
 
 
 def test_report_is_replaced_by_the_next_one(orthobench, filled, tmp_path):
+    """Every file is another one after a second run has been added, except tables without rows."""
     shutil.copy(filled, tmp_path / "results.db")
+    contents = []
     for _ in range(2):
         assert orthobench("report", "--html", "-o", "page.html").code == 0
         assert orthobench("report", "--format", "csv", "-o", "table.csv").code == 0
         assert orthobench("db", "export", "out").code == 0
+        files = [tmp_path / "page.html", tmp_path / "table.csv", *sorted((tmp_path / "out").iterdir())]
+        contents.append({file.name: file.read_bytes() for file in files})
+        with open_store(str(tmp_path / "results.db")) as store:
+            add_run(store, seed=len(contents))
+    before, after = contents
+    assert before.keys() == after.keys()
+    assert [name for name in before if before[name] == after[name]] == ["segments.csv", "weights.csv"]
 
 
 @pytest.mark.parametrize("command", [("run", "adding", "rnn"), ("sweep", "adding", "--models", "rnn"), ("db", "merge")])

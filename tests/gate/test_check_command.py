@@ -249,7 +249,7 @@ def test_update_refuses_margins_that_detect_too_little(file, orthobench):
 
 
 def test_run_without_its_data_set_is_skipped_visibly(file, orthobench, data_folder, tmp_path):
-    """Missing data is no fault of the code; the rest is judged."""
+    """Missing data is not a fault of the code; the rest is judged."""
     run = '[[run]]\ntask = "mnist"\nmodel = "rnn"\nexact = true\nseeds = [1]\npreset = "quick"\n'
     file.write_text(f"{TEXT}\n{run}")
     assert orthobench("check", "--update", "--reason", "first", "--model", "gru").code == 0

@@ -149,7 +149,7 @@ def test_no_run_starts_after_the_budget_is_spent(tmp_path, tiny, side_by_side):
         executor = (
             ProcessExecutor(store, [None], 1, watch, lambda: False, print)
             if side_by_side
-            else SerialExecutor(watch, lambda: False)
+            else SerialExecutor(store, watch, lambda: False)
         )
         outcomes = list(executor.run(jobs, lambda: not started))
     assert [(outcome.job.label, outcome.ending) for outcome in outcomes] == [("seed 0", Ending.FINISHED)]

@@ -26,7 +26,7 @@ def store(tmp_path: Path):
 
 
 def enter(store: Store, spec: RunSpec, status: str = Status.FINISHED, **columns):
-    run = store.start(run_record(spec), "here", {"cpu": "x"})
+    run = store.start(run_record(spec), {"cpu": "x"})
     store.update(run.id, {"status": status, **columns})
     return spec.key
 

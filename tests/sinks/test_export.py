@@ -16,7 +16,7 @@ def database(tmp_path):
     file = tmp_path / "r.db"
     with open_store(str(file), create=True) as store:
         for key, status in (("abc0" * 4, Status.FINISHED), ("abc1" * 4, Status.INTERRUPTED)):
-            run = store.start(run_record(key=key), "here", {"cpu": "a"}, ["kept"])
+            run = store.start(run_record(key=key), {"cpu": "a"}, ["kept"])
             add_rows(store, run.id, range(0, 30, 10), {"status": status, "iterations": 20})
     return str(file)
 

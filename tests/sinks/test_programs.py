@@ -35,7 +35,7 @@ def database(tmp_path_factory) -> str:
     file = str(tmp_path_factory.mktemp("programs") / "r.db")
     with open_store(file, create=True) as store:
         for number, key in enumerate(KEYS):
-            run = store.start(run_record(key=key), "here", {"cpu": "a"}, ["kept"])
+            run = store.start(run_record(key=key), {"cpu": "a"}, ["kept"])
             rows = [MetricRow("test", "mse", 0, i, number + 1 / (i + 3)) for i in range(0, 30, 10)]
             vectors = [TraceRow("gradient_norm/h", 0, i, [0.5, 2.0, float(i)]) for i in range(0, 30, 10)]
             store.log(run.id, rows, vectors, {"status": Status.FINISHED, "iterations": 20})

@@ -37,7 +37,7 @@ COMMANDS = [
 ]
 LEFT_OUT = re.compile(
     r"results\.db: \d+ rows? (is|are) broken and left out \((run|row) .+\); "
-    r"`orthobench db repair --db results\.db` mends or removes them"
+    r"`orthobench db repair --db results\.db` repairs or removes them"
 )
 WRONG = [
     "UPDATE run SET status = 'finishee'",
@@ -80,7 +80,7 @@ def sound(tmp_path_factory) -> Path:
     with open_store(str(path), create=True) as store:
         for number in range(20):
             resolved = resolve(catalog, "adding", ("rnn", "lstm")[number % 2], config, seed=number // 2)
-            run = store.start(run_record(resolved.spec, **run_columns(resolved.task_class.metrics)), "e", facts)
+            run = store.start(run_record(resolved.spec, **run_columns(resolved.task_class.metrics)), facts)
             rows = [MetricRow("test", "mse", i, i, 1 / (i + number + 1)) for i in range(40)]
             vectors = [TraceRow("g", 0, i, [0.5] * 30) for i in range(10)]
             done = {"status": Status.FINISHED, "final_value": 0.1, "best_value": 0.1, "seconds": {"train": 2.0}}

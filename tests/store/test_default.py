@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import orthobench as ob
+from orthobench.location import DEFAULT_DATABASE
 from orthobench.store import open_store
-from orthobench.store.sqlite import DEFAULT, OWN, default_database, is_protected, protect
+from orthobench.store.sqlite import OWN, default_database, is_protected, protect
 
 
 @pytest.fixture
@@ -25,20 +26,20 @@ def results(tmp_path, monkeypatch) -> Path:
 
 def test_results_db_is_the_default_without_protection(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert default_database(writes=True) == default_database(writes=False) == DEFAULT
+    assert default_database(writes=True) == default_database(writes=False) == DEFAULT_DATABASE
     open_store("results.db", create=True).close()
-    assert default_database(writes=True) == DEFAULT
+    assert default_database(writes=True) == DEFAULT_DATABASE
     Path("results.db").write_text("no database")
     assert not is_protected(Path("results.db"))
 
 
 def test_protected_database_is_read_until_another_exists(results):
-    assert default_database(writes=False) == DEFAULT
+    assert default_database(writes=False) == DEFAULT_DATABASE
     assert default_database(writes=True) == OWN
     open_store(OWN, create=True).close()
     assert default_database(writes=False) == OWN
     protect(results, False)
-    assert default_database(writes=False) == default_database(writes=True) == DEFAULT
+    assert default_database(writes=False) == default_database(writes=True) == DEFAULT_DATABASE
 
 
 def test_runs_without_a_named_database_do_not_change_a_protected_one(orthobench, results, tiny_options):

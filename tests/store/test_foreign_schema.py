@@ -26,7 +26,7 @@ def file(tmp_path):
     """A database with a run, and a trigger that falsifies its results."""
     file = tmp_path / "r.db"
     with open_store(str(file), create=True) as store:
-        store.start(run_record(key=KEY), "m", {})
+        store.start(run_record(key=KEY), {})
     with closing(sqlite3.connect(file)) as database, database:
         database.execute("CREATE TRIGGER evil AFTER INSERT ON tag BEGIN UPDATE run SET final_value = 0; END")
     return file
@@ -36,7 +36,7 @@ def test_database_with_triggers_is_read_and_not_written(file):
     with open_store(str(file)) as store:
         (run,) = store.runs()
         for write in (lambda: store.tag([KEY], ["x"]), lambda: store.delete(run.id)):
-            with pytest.raises(UsageError, match="has a trigger 'evil' that orthobench did not make"):
+            with pytest.raises(UsageError, match="has a trigger 'evil' that orthobench did not create"):
                 write()
         assert store.runs()[0].tags == []
     with pytest.raises(UsageError, match="trigger 'evil'"):
@@ -93,7 +93,7 @@ COMMANDS = {
 def sound(tmp_path_factory):
     file = tmp_path_factory.mktemp("sound") / "s.db"
     with open_store(str(file), create=True) as store:
-        store.start(run_record(key=KEY), "m", {})
+        store.start(run_record(key=KEY), {})
     return file
 
 

@@ -21,7 +21,7 @@ def database(tmp_path) -> str:
     """A database with three runs; `enlarge` adds others."""
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         for seed in range(3):
-            store.start(run_record(key=f"{seed:016x}", seed=seed), "e", {"cpu": "x"}, tags=["old", "a"][: seed % 3])
+            store.start(run_record(key=f"{seed:016x}", seed=seed), {"cpu": "x"}, tags=["old", "a"][: seed % 3])
     return str(tmp_path / "r.db")
 
 

@@ -31,7 +31,7 @@ A_KEY, B_KEY, C_KEY, D_KEY, K_KEY = (digit * 16 for digit in "abcde")
 
 
 def enter(store: Store, key: str, values: list[float], status: Status = Status.FINISHED, machine: str = "m") -> None:
-    run = store.start(run_record(key=key), machine, {"cpu": machine})
+    run = store.start(run_record(key=key), {"cpu": machine})
     rows = [MetricRow("test", "x", i, i, value) for i, value in enumerate(values)]
     vectors = [TraceRow("g", i, i, [value, 0.1]) for i, value in enumerate(values)]
     store.log(run.id, rows, vectors, {"status": status, "iterations": len(values) - 1})
@@ -65,7 +65,7 @@ def test_every_run_of_both_is_kept_once(databases, tmp_path):
     enter(source, D_KEY, [4.0], machine="one")
     target.tag([B_KEY], ["mine", "both"])
     source.tag([B_KEY, D_KEY], ["both", "theirs"])
-    source.add_benchmark("bench", {"seconds": 0.1}, "other", {"cpu": "other"})
+    source.add_benchmark("bench", {"seconds": 0.1}, {"cpu": "other"})
     expected = contents(target) | {key: value for key, value in contents(source).items() if key in (C_KEY, D_KEY)}
     merged = merge(source, target)
     assert contents(target) == expected

@@ -31,12 +31,12 @@ def test_rows_written_after_another_process_closed_the_database_are_kept(tmp_pat
         return int(subprocess.run([sys.executable, "-c", COUNT, path], capture_output=True, check=True).stdout)
 
     with open_store(path, create=True) as store:
-        store.add_benchmark("first", {}, "d", {})
+        store.add_benchmark("first", {}, {})
         check_writable(Location.of(path))
         with open_store(path) as again:
             assert len(again.benchmarks()) == 1
             assert counted_elsewhere() == 1
-            store.add_benchmark("second", {}, "d", {})
+            store.add_benchmark("second", {}, {})
             assert counted_elsewhere() == 2
     assert counted_elsewhere() == 2
 

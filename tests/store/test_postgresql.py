@@ -30,7 +30,7 @@ KEYS = [f"{number:016x}" for number in range(16)]
 
 
 def start(store, **changes):
-    return store.start(run_record(**{"key": KEYS[0], **changes}), "e", {"cpu": "x"})
+    return store.start(run_record(**{"key": KEYS[0], **changes}), {"cpu": "x"})
 
 
 def point(iteration: int, value: float = 1.0) -> MetricRow:
@@ -223,7 +223,7 @@ def test_transaction_with_unknown_outcome_is_applied_once(postgres, store, monke
     assert [row.iteration for row in store.metrics([run.id])] == [0, 1]
     assert len(store.traces([run.id])) == 1
     cut.clear()
-    store.add_benchmark("b", {"x": 1}, "e", {"cpu": "x"})
+    store.add_benchmark("b", {"x": 1}, {"cpu": "x"})
     assert cut == [when]
     assert len(store.benchmarks("b")) == 1
 
@@ -426,7 +426,7 @@ def test_broken_row_is_left_out_until_it_is_repaired(postgres, orthobench, caplo
         with store.engine.begin() as connection:
             connection.execute(text(statement))
     shown = make_url(postgres).render_as_string()
-    fix = f"`{shell_command('db', 'repair', '--db', shown)}` mends or removes them"
+    fix = f"`{shell_command('db', 'repair', '--db', shown)}` repairs or removes them"
     with open_store(postgres) as store:
         counts = {"run": len(store.runs())}
         counts |= {"metric": len(store.metric_values([1, 2, 3])), "trace": len(store.traces([1, 2, 3]))}
@@ -440,7 +440,7 @@ def test_broken_row_is_left_out_until_it_is_repaired(postgres, orthobench, caplo
     assert "would be removed: 1" in dry.out
     done = orthobench("db", "repair", "--db", postgres)
     assert (done.code, line in done.out) == (0, True)
-    assert f"{postgres}: mended: 0 rows, removed: 1" in done.out
+    assert f"{postgres}: repaired: 0 rows, removed: 1" in done.out
     assert "no broken rows: nothing is changed" in orthobench("db", "repair", "--db", postgres).out
     with open_store(postgres) as store:
         assert len(store.runs()) == 3 - removed
@@ -457,6 +457,6 @@ def test_unreadable_environment_keeps_its_runs(postgres, orthobench):
         done = orthobench(*words, "--db", postgres)
         assert "Traceback" not in done.err
         assert done.err.count("\n") <= 1
-    assert "mended: 1 row, removed: 0" in orthobench("db", "repair", "--db", postgres).out
+    assert "repaired: 1 row, removed: 0" in orthobench("db", "repair", "--db", postgres).out
     shown = orthobench("show", KEYS[0], "--db", postgres)
     assert (shown.code, "unknown" in shown.out) == (0, True)

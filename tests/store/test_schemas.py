@@ -117,7 +117,7 @@ def test_backup_taken_during_writes_is_one_moment(tmp_path):
     """Each transaction writes a row and its number into the run: in every copy the two agree."""
     path, stop = tmp_path / "r.db", threading.Event()
     with open_store(str(path), create=True) as store:
-        run = store.start(run_record(), "e", {})
+        run = store.start(run_record(), {})
 
         def write() -> None:
             at = 0

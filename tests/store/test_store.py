@@ -29,7 +29,7 @@ def store(tmp_path: Path):
 
 
 def start(store: Store, **changes):
-    return store.start(run_record(**changes), "e", {"cpu": "x"})
+    return store.start(run_record(**changes), {"cpu": "x"})
 
 
 def test_migrations_create_the_tables(store):
@@ -94,7 +94,7 @@ def test_rewind_begins_a_segment_and_removes_later_ones(store):
     run = start(store)
     store.rewind(run.id, -1, "a")
     store.log(run.id, [], [], {}, "cpu")
-    store.start(run_record(), "f", {"cpu": "y"})
+    store.start(run_record(), {"cpu": "y"})
     for token in ("b", "c"):  # "b" got no further
         store.rewind(run.id, 4, token)
     store.log(run.id, [], [], {"iterations": 6}, "reference")
@@ -127,7 +127,7 @@ def test_writes_are_distinguished_while_the_clock_stands_still(store, monkeypatc
     assert [row.iteration for row in store.metrics([run.id])] == [0, 1, 2]
     assert store.get("abc").iterations == 2
     for seconds in (1, 2):
-        store.add_benchmark("recurrence", {"seconds": seconds}, "e", {"cpu": "x"})
+        store.add_benchmark("recurrence", {"seconds": seconds}, {"cpu": "x"})
     assert [row.results["seconds"] for row in store.benchmarks()] == [1, 2]
 
 
@@ -159,7 +159,7 @@ def test_runs_are_filtered(store):
 
 
 def test_tags_are_added_and_belong_to_one_run(store):
-    assert store.start(run_record(), "e", {}, ["night", "a"]).tags == ["a", "night"]
+    assert store.start(run_record(), {}, ["night", "a"]).tags == ["a", "night"]
     start(store, key="abd1000000000000")
     store.tag(["abc0000000000000", "abd1000000000000", "nowhere"], ["night", "b"])
     store.tag(["abc0000000000000"], [])
@@ -174,8 +174,8 @@ def test_tags_are_added_and_belong_to_one_run(store):
 def test_benchmark_is_read_back(store):
     run = start(store)
     results = {"shapes": [{"shape": "a", "seconds": 0.5, "ratio": None}]}
-    added = store.add_benchmark("recurrence", results, "e", {"cpu": "x"})
-    store.add_benchmark("constraints", {}, "f", {"cpu": "y"})
+    added = store.add_benchmark("recurrence", results, {"cpu": "x"})
+    store.add_benchmark("constraints", {}, {"cpu": "y"})
     (benchmark,) = store.benchmarks("recurrence")
     assert (benchmark.id, benchmark.results, benchmark.environment.facts) == (added.id, results, {"cpu": "x"})
     assert benchmark.environment_id == run.environment_id

@@ -22,7 +22,7 @@ def write(path: Path, number: int, rows: int, seconds: float, results: SimpleQue
     try:
         done, end = 0, time.monotonic() + seconds
         with open_store(str(path), create=True) as store:
-            run = store.start(run_record(key=f"{number:016x}"), "e", {"cpu": "x"})
+            run = store.start(run_record(key=f"{number:016x}"), {"cpu": "x"})
             while done < rows or time.monotonic() < end:
                 metrics = [MetricRow("test", f"m{i}", 0, done, 1.0) for i in range(5)]
                 store.log(run.id, metrics, [TraceRow("g", 0, done, [1.0] * 50)], {"iterations": done})
@@ -87,7 +87,7 @@ def test_busy_database_is_waited_for_with_a_message(tmp_path, monkeypatch, caplo
     monkeypatch.setattr("orthobench.store.sqlite.BUSY_TIMEOUT_MS", 5)
     path = str(tmp_path / "r.db")
     with open_store(path, create=True) as store, open_store(path) as other:
-        run = store.start(run_record(key="0" * 16), "e", {})
+        run = store.start(run_record(key="0" * 16), {})
         with store.engine.execution_options(writes=True).begin() as transaction:
             release = monkeypatch.undo, transaction.rollback
 

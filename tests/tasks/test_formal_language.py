@@ -346,7 +346,7 @@ def test_only_the_changed_form_has_another_version():
     assert versions.pop(("slice", "mod_arith_brackets")) == "2"
     assert set(versions.values()) == {"1"}
     spec = resolve(Catalog(), "formal_language", "gru", {"language": "mod_arith_brackets"}).spec
-    with pytest.raises(UsageError, match="formal_language 2 and gru 1 are not 1 and 1"):
+    with pytest.raises(UsageError, match="formal_language 2 and gru 1, and the run needs formal_language 1 and gru 1"):
         resolve_again(Catalog(), replace(spec, task_version="1"))
 
 

@@ -144,9 +144,9 @@ def test_search_maximises(database, monkeypatch):
     search = Search(database.catalog, "balanced", "rnn", {}, "paper", Space(["hidden_size=8,16"]), prune=True)
     trial = search.draw([], 1)
     assert directions == ["maximize"]
-    search.record(trial, database.store, "here", {})
+    search.record(trial, database.store, {})
     record = run_record(trial.config.spec, **run_columns(search.task_class.metrics))
-    run = database.store.start(record, "here", {})
+    run = database.store.start(record, {})
     rows = [MetricRow("test", "balance", i, i, value) for i, value in enumerate([0.1, 0.5, 0.3])]
     database.store.log(run.id, rows, [], {"status": Status.FINISHED})
     (ended,) = search.trials(database.store)

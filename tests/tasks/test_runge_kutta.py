@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from orthobench.tasks._runge_kutta import integrate
+from orthobench.tasks._runge_kutta import ATOL, integrate
 
 TIMES = np.linspace(0, 12, 97)
 STARTS = np.array([[2.0, -0.5, 0.1, 1.5, 0.0], [0.0, 3.0, -0.2, 0.7, 0.0]])
@@ -43,10 +43,11 @@ def test_error_shrinks_with_the_tolerance():
     exact = solve_ivp(
         lambda _, state: van_der_pol(state), TIMES[[0, -1]], STARTS[:, 0], "DOP853", TIMES, rtol=1e-12, atol=1e-13
     ).y
-    errors = [
-        np.abs(integrate(van_der_pol, STARTS, TIMES, rtol=rtol, atol=rtol / 1e3)[:, :, 0].T - exact).max()
-        for rtol in (1e-3, 1e-5, 1e-7, 1e-9)
-    ]
+    errors = []
+    for rtol in (1e-3, 1e-5, 1e-7, 1e-9):
+        unit = 1e3 * ATOL / rtol  # in which the absolute tolerance is a thousandth of the relative one
+        states = integrate(lambda state, unit=unit: unit * van_der_pol(state / unit), unit * STARTS, TIMES, rtol=rtol)
+        errors.append(np.abs(states[:, :, 0].T / unit - exact).max())
     assert errors[0] > 1e-4
     assert all(later < earlier / 10 for earlier, later in pairwise(errors))
     assert errors[-1] < 1e-7

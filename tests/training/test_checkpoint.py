@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.checkpoints import newest
 from support.configs import with_classes
 
 from orthobench.errors import StorageError, UsageError
@@ -66,9 +67,9 @@ DAMAGE = {
 def test_damaged_checkpoint_is_never_loaded_and_never_replaces_a_good_one(folder, caplog, damage):
     folder.save(state(1))
     folder.save(state(2))
-    assert folder.load(2)["logged"] == 2
+    assert newest(folder, 2)["logged"] == 2
     DAMAGE[damage](folder.folder / NEWEST)
-    loaded = folder.load(2)
+    loaded = newest(folder, 2)
     assert loaded["logged"] == 1
     assert [line.partition(" is ")[2] for line in caplog.messages] == [
         "damaged and removed: it resumes from the one before or starts over"
@@ -78,14 +79,14 @@ def test_damaged_checkpoint_is_never_loaded_and_never_replaces_a_good_one(folder
     assert not (folder.folder / "executed").exists()
     folder.save(state(3))
     (folder.folder / NEWEST).write_bytes(b"")
-    assert folder.load(3)["logged"] == 1
+    assert newest(folder, 3)["logged"] == 1
 
 
 def test_checkpoint_after_lost_rows_is_not_used(folder):
     folder.save(state(4))
     folder.save(state(6))
-    assert folder.load(5)["logged"] == 4
-    assert folder.load(-1) is None
+    assert newest(folder, 5)["logged"] == 4
+    assert newest(folder, -1) is None
     assert list(folder.folder.iterdir()) == []
 
 
@@ -99,8 +100,8 @@ def test_unreadable_checkpoint_is_kept(folder, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Path, "read_bytes", refuse)
         with pytest.raises(UsageError, match=r"checkpoint.pt cannot be read: Permission denied; make it readable"):
-            folder.load(1)
-    assert folder.load(1)["logged"] == 1
+            newest(folder, 1)
+    assert newest(folder, 1)["logged"] == 1
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
@@ -121,7 +122,7 @@ def test_failed_write_keeps_the_previous_checkpoint(folder, where, number, monke
     assert line.startswith(f"checkpoint {folder.folder / NEWEST} cannot be written: {os.strerror(number)}: ")
     assert ("make room" in line) == (number == errno.ENOSPC)
     assert {path.name for path in folder.folder.iterdir()} == {NEWEST, PREVIOUS}
-    assert folder.load(2)["logged"] == 2
+    assert newest(folder, 2)["logged"] == 2
 
 
 def test_file_and_name_reach_the_disk_before_the_previous_one_is_removed(folder, monkeypatch):

@@ -1,4 +1,4 @@
-"""A full disk, a folder that cannot be written: the run stops with one line, and goes on without loss when mended."""
+"""A full disk, a folder that cannot be written: the run stops with one line, and resumes without loss."""
 
 from __future__ import annotations
 

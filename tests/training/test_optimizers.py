@@ -87,7 +87,7 @@ def test_tiny_gradients_over_many_steps_produce_no_nan():
     torch.set_flush_denormal(True)  # as in training
     try:
         for _ in range(1500):
-            parameter.grad = torch.tensor([0.0, 1e-25])  # whose square is no number of single precision
+            parameter.grad = torch.tensor([0.0, 1e-25])  # whose square is not a number of single precision
             optimizer.step()
         assert optimizer.state[parameter]["mean_square"].tolist() == [0.0, 0.0]
         assert parameter.tolist() == pytest.approx([1.0, 1.0], rel=1e-5)

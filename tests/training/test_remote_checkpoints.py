@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
+from support.checkpoints import newest
 
 from orthobench.errors import StorageError, UsageError
 from orthobench.location import Location
@@ -31,22 +32,22 @@ def state(iteration: int):
 
 
 def test_newest_checkpoint_is_read_back_with_the_previous_behind_it(files, checkpoints):
-    assert checkpoints.load(9) is None
+    assert newest(checkpoints, 9) is None
     for iteration in (1, 2, 3):
         checkpoints.save(state(iteration))
-    assert checkpoints_at(Location(URL), "k").load(9)["weight"].tolist() == [3.0] * 3
+    assert newest(checkpoints_at(Location(URL), "k"), 9)["weight"].tolist() == [3.0] * 3
     assert sorted(name.rpartition("/")[2] for name in files.find("/bucket")) == sorted((NEWEST, PREVIOUS))
-    assert checkpoints_at(Location(URL), "other").load(9) is None
+    assert newest(checkpoints_at(Location(URL), "other"), 9) is None
 
 
 def test_damaged_checkpoint_and_one_after_lost_rows_fall_back(files, checkpoints):
     checkpoints.save(state(1))
     checkpoints.save(state(2))
     files.pipe_file(f"/bucket/checkpoints/k/{NEWEST}", b"garbage")
-    assert checkpoints.load(9)["logged"] == 1
+    assert newest(checkpoints, 9)["logged"] == 1
     checkpoints.save(state(5))
-    assert checkpoints.load(4)["logged"] == 1
-    assert checkpoints.load(0) is None
+    assert newest(checkpoints, 4)["logged"] == 1
+    assert newest(checkpoints, 0) is None
 
 
 @pytest.mark.parametrize("step", ["pipe_file", "rm_file", "mv"])
@@ -69,7 +70,7 @@ def test_interrupted_save_leaves_a_readable_checkpoint(files, checkpoints, monke
     except StorageError as error:
         assert "the network is down" in str(error)  # noqa: PT017
     monkeypatch.undo()
-    assert checkpoints.load(9)["logged"] in (2, 3)
+    assert newest(checkpoints, 9)["logged"] in (2, 3)
 
 
 def test_clearing_leaves_nothing(files, checkpoints):

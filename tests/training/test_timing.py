@@ -19,18 +19,6 @@ def test_waiting_takes_no_cpu_seconds():
     assert timer.seconds[CPU_SECONDS] < timer.seconds["train"]
 
 
-def test_checkpoint_without_cpu_seconds_resumes_without_them():
-    timer = PhaseTimer()
-    timer.resume({"train": 5.0})
-    with timer("test"):
-        pass
-    assert timer.seconds.keys() == {"train", "test"}
-    timer.resume({"train": 5.0, CPU_SECONDS: 4.0})
-    with timer("train"):
-        sum(range(100_000))
-    assert timer.seconds[CPU_SECONDS] > 4.0
-
-
 def test_run_stores_cpu_seconds_and_leaves_them_out_of_sums(tmp_path):
     run = ob.run("adding", "rnn", settings=SETTINGS, db=tmp_path / "r.db")
     assert run.seconds[CPU_SECONDS] > 0

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import signal
 import threading
 import warnings
@@ -27,6 +26,7 @@ from scipy.signal import cheby2, lfilter, sosfilt
 from orthobench.data.speech.files import RATE, Samples, read
 from orthobench.data.speech.spectra import Features, rebuild, stft
 from orthobench.errors import one_line
+from orthobench.process import cores
 from orthobench.spawn import Spawning
 
 log = logging.getLogger(__name__)
@@ -177,13 +177,8 @@ def _is_silent(samples: Samples) -> bool:
     return not np.abs(samples).max(initial=0.0).astype(np.float32) > 0
 
 
-def quality(reference: Samples, estimate: Samples) -> dict[str, float]:
-    """Return all three measures by their metric names; nan for a measure that is undefined."""
-    return {name: measure(reference, estimate) for name, measure in MEASURES.items()}
-
-
 MEASURES: dict[str, Callable[[Samples, Samples], float]] = {"segsnr_db": segmental_snr, "stoi": stoi, "pesq": pesq}
-"""The measures by their metric names."""
+"""The measures by their metric names; nan where a measure is undefined."""
 
 
 def quality_of_predictions(
@@ -197,10 +192,9 @@ def quality_of_predictions(
         predictions: the argument `predicted` of `rebuild`, for each file.
         report: called after each file with the number of finished files and the number of all files.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     measurements: list[dict[str, float | str]] = []
     isolated = _Isolated()
-    threads = ThreadPoolExecutor(min(cores, len(files)))
+    threads = ThreadPoolExecutor(min(cores(), len(files)))
     try:
         for measured in threads.map(isolated.measure, files, predictions):
             measurements.append(measured)
