@@ -22,6 +22,8 @@ SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
 CHECKSUM = "_md5"
 """The suffix of a checksum: next to a setting `NAME` that names a file or folder there is `NAME_md5`."""
 
+_INTEGER = TypeAdapter(int)
+
 
 class Settings(BaseModel):
     """Base of every group of hyper-parameters; text such as "1e-3" is accepted for a number, and "none" for None."""
@@ -48,10 +50,10 @@ class Settings(BaseModel):
 
     @classmethod
     def whole(cls, values: Mapping[str, Any], name: str) -> int:
-        """Return a setting, or its default, as a whole number; 0 if the value is not a whole number."""
+        """Return a setting, or its default, as a whole number, also from 64.0; 0 if the value is not a whole number."""
         try:
-            return int(str(values.get(name, cls.model_fields[name].default)))
-        except ValueError:
+            return _INTEGER.validate_python(values.get(name, cls.model_fields[name].default))
+        except ValidationError:  # the field's validator explains the error
             return 0
 
     @classmethod
@@ -65,6 +67,20 @@ class Settings(BaseModel):
             return cls(**values)
         except ValidationError as error:
             raise UsageError("; ".join(_explain(problem) for problem in error.errors())) from error
+
+    @classmethod
+    def check_value(cls, name: str, value: Any) -> None:
+        """Check the value of one setting, whatever the others are.
+
+        Raises:
+            UsageError: the value has the wrong type or is out of range.
+        """
+        try:
+            cls(**{name: value})
+        except ValidationError as error:
+            for problem in error.errors():
+                if problem["loc"][:1] == (name,):
+                    raise UsageError(_explain(problem)) from error
 
     def canonical(self) -> dict[str, Any]:
         """Return the settings as JSON values, without settings at their neutral value.

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from pydantic import Field
 
@@ -53,6 +54,13 @@ def test_share_of_units_is_recorded_as_a_number():
     assert settings(negative_ones="0.1")["negative_ones"] == 17
     assert settings(negative_ones="0")["negative_ones"] == 0
     assert settings(hidden_size="10", negative_ones="1.0")["negative_ones"] == 10
+
+
+@pytest.mark.parametrize("model", ["scornn", "enrnn", "deltanet", "kru", "lstm"])
+def test_whole_numbers_may_have_a_decimal_point(model):
+    expected = settings(model=model, hidden_size="64")
+    for value in ("64.0", 64.0, np.float64(64)):
+        assert settings(model=model, hidden_size=value) == expected
 
 
 def test_requested_setting_overrides_the_preset():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import logging
 import os
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -52,34 +54,40 @@ codecs.register_error(SPELLED, _spell)
 
 
 class Command(TyperCommand):
-    """A command that refuses to take an option with a single value twice."""
+    """A command that refuses an empty path, and an option with a single value that is given twice."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        refuse_twice(self, ctx, args)
+        check_arguments(self, ctx, args)
         return super().parse_args(ctx, args)
 
 
 class Group(TyperGroup):
-    """A group of commands that refuses to take one of its own options twice."""
+    """A group of commands that checks its own options in the same way."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        refuse_twice(self, ctx, args)
+        check_arguments(self, ctx, args)
         return super().parse_args(ctx, args)
 
 
-def refuse_twice(command: Any, ctx: Any, args: list[str]) -> None:
-    """Check that each option that takes at most one value is given at most once.
+def check_arguments(command: Any, ctx: Any, args: list[str]) -> None:
+    """Check that no path is empty, and that each option that takes at most one value is given at most once.
 
     Raises:
-        UsageError: an option is given twice; the message names it.
+        UsageError: an option is given twice or a path is empty; the message names it.
     """
     if ctx.resilient_parsing:  # shell completion
         return
-    *_, parameters = command.make_parser(ctx).parse_args(args=list(args))
+    values, _, parameters = command.make_parser(ctx).parse_args(args=list(args))
     for parameter, count in Counter(parameters).items():
+        name = "/".join(max(names, key=len) for names in (parameter.opts, parameter.secondary_opts) if names)
         if count > 1 and parameter.param_type_name == "option" and not parameter.multiple:
-            name = "/".join(max(names, key=len) for names in (parameter.opts, parameter.secondary_opts) if names)
             raise UsageError(f"{name} is given twice: give it once")
+        value = values.get(parameter.name)
+        if parameter.type_descriptor.annotation is Path and "" in (
+            value if isinstance(value, (list, tuple)) else [value]
+        ):
+            shown = name if name.startswith("-") else parameter.metavar or parameter.name.upper()
+            raise UsageError(f"{shown} is empty, as from a shell variable that is not set: give a path")
 
 
 @cache
@@ -209,6 +217,9 @@ def _run_command() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            name = max(Path(str(error.filename)).parts, key=len)
+            _fail(f"the name of a file or folder is too long, {name:.20}...: choose a shorter one", verbose)
         _print_traceback(verbose)
         hint = "" if verbose else " (orthobench -v shows where)"
         typer.echo(f"error: {one_line(error)}{hint}", err=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from orthobench.analysis.variants import Variant
     from orthobench.execution.console import Console
+    from orthobench.execution.session import SweepResult
     from orthobench.store import Run, Store
 
 
@@ -41,6 +42,17 @@ def listed(store: Store, runs: Sequence[Run], status_of: Callable[[Run], str]) -
     return [
         run.brief(status_of(run)) | {"weights": kinds.get(run.id, []), "settings": differing[run.key]} for run in runs
     ]
+
+
+def runs_of(result: SweepResult, db: Location, dry_run: bool) -> list[dict[str, Any]]:
+    """Return the runs of a sweep as JSON values: in a dry run as planned, else as `orthobench ls --json` lists them."""
+    from orthobench.store import open_store
+    from orthobench.training.checkpoint import status_in
+
+    if dry_run:
+        return result.plan.records()
+    with open_store(db) as store:
+        return listed(store, result.runs, status_in(store, db))
 
 
 def cell(value: Any) -> str:

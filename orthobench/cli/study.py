@@ -33,7 +33,8 @@ def command(
 ) -> None:
     """Run a paper's study and draw its figures.
 
-    Its runs are trained as by `sweep`, each once. The report shows the figures as well.
+    Its runs are trained as by `sweep`, each once. The report shows the figures as well. With --json: the page, and the
+    runs in the form of `orthobench ls --json` or, with --dry-run, as planned.
     """
     from orthobench.errors import UsageError
     from orthobench.papers import studies
@@ -46,7 +47,7 @@ def command(
     from orthobench import api
     from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
 
-    with resumable(TerminalDisplay(quiet, plan=dry_run or not quiet)) as display:
+    with resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display:
         result = api.study(
             name,
             preset=preset,
@@ -57,7 +58,12 @@ def command(
             dry_run=dry_run,
             display=display,
         )
-    if result.page is not None:
+    if json:
+        from orthobench.cli.records import print_json, runs_of
+
+        runs = [] if result.sweep is None else runs_of(result.sweep, db, dry_run)
+        print_json({"study": name, "page": None if result.page is None else str(result.page), "runs": runs})
+    elif result.page is not None:
         typer.echo(result.page)
     elif result.sweep is None:
         typer.echo(f"{name} trains no runs: it {'measures' if result.study.benchmark else 'computes'}")

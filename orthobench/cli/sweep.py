@@ -100,7 +100,7 @@ def command(
     from orthobench import api
     from orthobench.analysis.variants import variants
     from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
-    from orthobench.cli.records import listed, print_json, print_summary
+    from orthobench.cli.records import print_json, print_summary, runs_of
     from orthobench.cli.serve import live_page
 
     with (
@@ -129,14 +129,8 @@ def command(
                 dry_run=dry_run,
                 display=display,
             )
-    if json and dry_run:
-        print_json(result.plan.records())
-    elif json:
-        from orthobench.store import open_store
-        from orthobench.training.checkpoint import status_in
-
-        with open_store(db) as store:
-            print_json(listed(store, result.runs, status_in(store, db)))
+    if json:
+        print_json(runs_of(result, db, dry_run))
     elif not dry_run:
         print_summary(variants(result.runs))
     if not (json or dry_run or quiet):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orthobench.arguments import Preset
-from orthobench.assignments import narrow, read_conditions
+from orthobench.assignments import given_twice, narrow, read_conditions
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study
 from orthobench.planning.plan import SweepRun, with_seeds
@@ -138,11 +138,17 @@ def resolve_experiments(
         settings: settings that override the experiments, which also gives another variant.
 
     Raises:
-        UsageError: the scale is not in (0, 1], or an experiment needs an unknown plugin or setting.
+        UsageError: the scale is not in (0, 1], an experiment needs an unknown plugin or setting, or a setting is given
+            twice.
     """
     if not 0 < scale <= 1:
         raise UsageError(f"`scale={scale:g}` should be above 0 and at most 1")
-    own = {SHORT_NAMES.get(name, name): value for name, value in (settings or {}).items()}
+    own: dict[str, Any] = {}
+    for symbol, value in (settings or {}).items():
+        name = SHORT_NAMES.get(symbol, symbol)
+        if name in own:
+            raise given_twice(name, text(own[name]), text(value))
+        own[name] = value
     first: dict[str, SweepRun] = {}
     for experiment in experiments:
         config = resolve(catalog, experiment.task, experiment.model, own, seed=seeds[0], experiment=experiment)

@@ -99,8 +99,8 @@ class Search:
         """Check the names.
 
         Raises:
-            UsageError: a task, model or setting is unknown, a setting is both fixed and searched, or the hidden size
-                should match a count but is also given or searched.
+            UsageError: a task, model or setting is unknown, a setting is both fixed and searched, a value of the space
+                is invalid, or the hidden size should match a count but is also given or searched.
         """
         if both := sorted(set(self.overrides) & set(self.space.names)):
             raise UsageError(f"{', '.join(both)} is both set and in the grid: leave one out")
@@ -110,6 +110,9 @@ class Search:
         for name in (*self.overrides, *self.space.names):
             if name not in known and name not in SHORT_NAMES:
                 raise unknown("setting", name, known)
+        for name, value in self.space.limits():
+            full = SHORT_NAMES.get(name, name)
+            next(group for group in groups if full in group.model_fields).check_value(full, value)
         if self.match_parameters is not None:
             check_can_match(self.model, model_class, (*self.overrides, *self.space.names))
 

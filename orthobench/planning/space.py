@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orthobench.assignments import parse_assignments
 from orthobench.errors import UsageError
@@ -119,6 +119,13 @@ class Space:
         values = [axis.values for axis in self.axes.values()]
         counts = [len(listed) for listed in values if listed is not None]
         return math.prod(counts) if len(counts) == len(values) else None
+
+    def limits(self) -> Iterator[tuple[str, str]]:
+        """Yield each setting with each of its values, or with both ends of its range, as text."""
+        for axis in self.axes.values():
+            for value in axis.values if isinstance(axis, Choices) else (axis.low, axis.high):
+                drawn: Any = int(value) if isinstance(axis, Range) and axis.whole else value
+                yield from axis.settings(drawn).items()
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """Return the distributions for optuna, by axis."""

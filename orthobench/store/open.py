@@ -185,10 +185,12 @@ def check_writable(location: Location) -> None:
     """Refuse a location that is not writable, before any training.
 
     Raises:
-        UsageError: the folder does not exist or is not writable, or the path is a folder.
+        UsageError: the folder does not exist or is not writable, the path is a folder, or the database is in memory.
     """
     file = location.file
     if file is None:
+        if not location.is_server:
+            raise UsageError(f"the results in {location} would be lost at the end: give a file, such as `db='runs.db'`")
         return
     _check_file(file, create=True)
     if not os.access(file if file.exists() else file.parent, os.W_OK) or not os.access(file.parent, os.W_OK):

@@ -201,6 +201,15 @@ def test_shown_command_can_be_pasted_into_a_shell(tmp_path):
         (("sweep", "adding", "--models", "rnn", "--seeds", "1000000000"), "less than or equal to 10000"),
         (("run", "adding", "rnn", "--db", ""), "the database has an empty name"),
         (("ls", "--db", " "), "the database has an empty name"),
+        (("run", "adding", "rnn", "--db", "sqlite://"), "would be lost at the end: give a file"),
+        (("run", "adding", "rnn", "--db", "x" * 300), "the name of a file or folder is too long, xxx"),
+        (("report", "--html", "-o", ""), "--out is empty"),
+        (("export", "06", "", "--format", "pt2"), "FILE is empty"),
+        (
+            ("tune", "adding", "-m", "rnn", "--grid", "optimizer=adam,adma", "--trials", "3"),
+            "optimizer=adma: should be",
+        ),
+        (("tune", "adding", "-m", "rnn", "--grid", "n=4..8", "--grid", "learning_rate=-1..1"), "greater than 0"),
     ],
 )
 def test_impossible_setting_is_refused(orthobench, tmp_path, arguments, message):

@@ -186,6 +186,10 @@ def test_trials_without_a_value_are_refused(write):
             "[[runs]]\nstudy = 'state-tracking'\nwhere = { group = 'A6' }",
             "entry 1: no run has group=A6; runs have group A5, S3, Z60, none",
         ),
+        (
+            "[[runs]]\npaper = 'helfrich2018'\nsettings = { n = 8, hidden_size = 9 }",
+            "entry 1: hidden_size is given twice (8 and 9)",
+        ),
         ("[[runs]]\nstudy = 'orthogonalty'", "entry 1: unknown study 'orthogonalty': did you mean orthogonality?"),
         ("[[runs]]\npaper = 'lem'\npreset = 'quick'", "entry 1: preset does not apply to a paper: leave it out"),
         ("[[runs]]\npaper = 'helfrich2018'\nfigur = '1'", "did you mean figure?"),

@@ -104,6 +104,13 @@ def test_studies_are_found_and_listed(orthobench):
     listing = orthobench("study", "--list").out
     assert all(study.name in listing and study.figure in listing for study in studies())
     assert "did you mean heat-maps?" in orthobench("study", "heat-map").err
+    computed = json.loads(orthobench("study", "toy-dynamics", "--preset", "quick", "--json").out)
+    assert (computed["study"], Path(computed["page"]).is_file(), computed["runs"]) == ("toy-dynamics", True, [])
+    planned = json.loads(
+        orthobench("study", "jacobians", "--preset", "quick", "--dry-run", "--no-profile", "--json").out
+    )
+    assert planned["page"] is None
+    assert {run["model"] for run in planned["runs"]} == {"lstm", "antisymmetric", "scornn"}
     assert "name a study" in orthobench("study").err
     assert orthobench("study").code == 2
 
