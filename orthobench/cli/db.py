@@ -30,7 +30,7 @@ app = typer.Typer(
 def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     """Show schema, size, runs by status, machines and integrity.
 
-    Exit code 1: the file is damaged.
+    Exit code 1: rows are damaged; 2: the database cannot be read.
     """
     from collections import Counter
 
@@ -231,7 +231,7 @@ def drop_weights(
     ] = None,
     older_than: Annotated[
         int | None,
-        typer.Option("--older-than", min=0, metavar="DAYS", help="Restrict to runs unchanged since this date."),
+        typer.Option("--older-than", min=0, metavar="DAYS", help="Restrict to runs unchanged for this many days."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, and remove nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,

@@ -37,7 +37,8 @@ def command(
 
     selected = filters.conditions()
     if bool(runs) == bool(selected):
-        raise UsageError("no runs named: give their keys, or filters such as --status failed")
+        problem = "runs are named by keys and by filters" if runs else "no runs are named"
+        raise UsageError(f"{problem}: give either keys, or filters such as --status failed")
     with open_results(db) as results:
         status_of = status_in(results.store, db)
         if runs:

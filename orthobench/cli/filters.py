@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SHORT_FORMS = {
     "task": ("NAME", "Restrict to this task"),
     "model": ("NAME", "Restrict to this model"),
-    "preset": ("NAME", "Restrict to runs whose command had this preset: paper or quick"),
+    "preset": ("NAME", "Restrict to runs with this preset: paper or quick"),
     "tag": ("NAME", "Restrict to runs with this tag"),
     "status": ("STATUS", "Restrict to this status: running, finished, diverged, failed or interrupted"),
 }
@@ -87,7 +87,7 @@ def _options(names: Sequence[str]) -> list[inspect.Parameter]:
         typer.Option(
             "--where",
             metavar="KEY=VALUE",
-            help="Restrict to runs with this column or setting, such as seed=0 or n=170; may be repeated.",
+            help="Restrict to runs with this column or setting, such as n=170; may be repeated.",
         ),
     ]
     return [

@@ -142,7 +142,8 @@ def _print_explanation(explanation: dict[str, Any]) -> None:
 
     out = console()
     title = "" if explanation["title"] == explanation["name"] else f": {explanation['title']}"
-    out.print(Text(f"{explanation['kind']} {explanation['name']}{title}", style="bold"))
+    kind = "" if explanation["kind"] == explanation["name"] else f"{explanation['kind']} "
+    out.print(Text(f"{kind}{explanation['name']}{title}", style="bold"))
     if explanation.get("paper"):
         out.print(Text(explanation["paper"]))
     if explanation["kind"] == "probe":
