@@ -103,6 +103,7 @@ def command(
         runs = narrow(
             runs, selected, lambda run: run.settings | run.model_dump(include=COLUMNS), possible=possible_values
         )
+    has_values = measured_file(baseline).exists()
     with resumable(TerminalDisplay(quiet), hint="; the same command resumes" if db else "") as display:
         result = api.check(
             baseline,
@@ -118,11 +119,11 @@ def command(
             display=display,
         )
     findings = [replace(finding, reason=spelled(finding.reason)) for finding in result.findings]
-    if update:
+    if update and has_values:
         typer.echo("compared with the previous baseline:", err=True)
     if json:
         records.print_json(render.as_json(findings))
-    else:
+    elif has_values or not update:
         records.console().print(render.table(findings))
         typer.echo(render.summary(findings))
     for file, text in ((junit, render.junit), (markdown, render.markdown)):
