@@ -34,6 +34,7 @@ class PlainRNN(Model):
         start: a parameter `[n]`, if h_0 is trained.
     """
 
+    matrix_methods = ("weight", "multiplier")
     activation: Activation
     forms_weight = True
     fixed_weight: Tensor | None

@@ -36,6 +36,7 @@ class AntisymmetricSettings(EulerSettings):
 class Antisymmetric(Model):
     version = 1
     step_matrices = ()
+    matrix_methods = ("weight",)
     title = "AntisymmetricRNN"
     paper = "Chang, Chen, Haber, Chi. AntisymmetricRNN: A Dynamical System View on RNNs. ICLR 2019"
     cites = "chang2019"

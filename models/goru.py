@@ -30,6 +30,7 @@ class GORUSettings(RotationSettings):
 class GORU(Model):
     version = 1
     step_matrices = ("Q",)
+    matrix_methods = ("product",)
     title = "GORU"
     paper = "Jing et al. Gated Orthogonal Recurrent Units: On Learning to Forget. Neural Computation 31, 2019"
     cites = "jing2019"

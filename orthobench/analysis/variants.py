@@ -89,7 +89,7 @@ def group(members: Sequence[Member], by: Callable[[Member], str]) -> list[list[M
 
 
 def of_one_machine(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs of the machine that trained most of them; a mean time over several machines is that of none."""
+    """Return the runs of the machine that trained most of them, because a mean over machines is the time of none."""
     return max(group(runs, lambda run: run.environment.machine), key=len, default=[])
 
 

@@ -98,7 +98,7 @@ def index_table(
 
         @wraps(make)
         def tensor(*sizes: int, device: torch.device) -> Tensor:
-            sizes = tuple(map(int, sizes))  # `torch.jit.trace` makes tensors of sizes
+            sizes = tuple(map(int, sizes))  # `torch.jit.trace` turns sizes into tensors
             return table(*sizes, device=device) if torch.compiler.is_exporting() else cached(*sizes, device=device)
 
         return tensor

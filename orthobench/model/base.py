@@ -212,6 +212,8 @@ class Model(nn.Module, ABC):
         Settings: the hyper-parameters.
         orthogonal: whether every recurrent matrix is orthogonal by construction, before and after training.
         matrix_parameters: names of the parameters from which its constrained recurrent matrices are computed.
+        matrix_methods: names of the methods that compute its recurrent matrices from the parameters alone, so that
+            several parts of a sequence can share their results.
         penalises_weights: whether `penalty` reads the setting `weight_decay`; adamw then decays nothing.
         cost: the reason why a training step takes several times scoRNN's, if it does.
         waits: the reason why the host waits for a GPU in each training step, if it does. Such a step cannot be part
@@ -231,6 +233,7 @@ class Model(nn.Module, ABC):
     orthogonal: ClassVar[bool] = False
     step_matrices: tuple[str, ...] = ("W",)
     matrix_parameters: ClassVar[tuple[str, ...]] = ()
+    matrix_methods: ClassVar[tuple[str, ...]] = ()
     penalises_weights: ClassVar[bool] = False
     cost: ClassVar[str] = ""
     waits: ClassVar[str] = ""

@@ -45,8 +45,8 @@ if hasattr(os, "register_at_fork"):  # threads do not survive a fork
 def register(cell: nn.Module) -> Tensor:
     """Return a new number, by which operations find the cell while it exists.
 
-    It is a tensor, because a compiled program is for a single value of an integer, but for all values of a tensor. All
-    layers with the same sizes can therefore share a program.
+    It is a tensor, because a compiled program is specialised to the value of an integer, but not to that of a tensor.
+    All layers with the same sizes can therefore share a program.
     """
     number = next(_numbers)
     _cells[number] = cell

@@ -14,15 +14,9 @@ import torch
 from torch import Tensor
 
 from orthobench.model import Model, State
-from orthobench.models._plain import PlainRNN
-from orthobench.models.antisymmetric import Antisymmetric
-from orthobench.models.goru import GORU
 
 Run = Callable[[Tensor, State], tuple[Tensor, State]]
 """Runs a cell over inputs `[T, B, m]` from a state, and returns outputs `[T, B, n]` and the final state."""
-
-_COMPUTED = {PlainRNN: ("weight", "multiplier"), Antisymmetric: ("weight",), GORU: ("product",)}
-"""The methods that compute recurrent matrices from the parameters of a cell alone."""
 
 
 def run_cell(cell: Model, x: Tensor, start: State, batch_sizes: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
@@ -54,9 +48,7 @@ def _with_one_matrix(cell: Model) -> Model:
     It is a copy, because the cell itself may be running in another thread, with or without gradients.
     """
     copied = copy.copy(cell)
-    for kind, names in _COMPUTED.items():
-        if isinstance(cell, kind):
-            copied.__dict__.update({name: functools.cache(getattr(cell, name)) for name in names})
+    copied.__dict__.update({name: functools.cache(getattr(cell, name)) for name in cell.matrix_methods})
     return copied
 
 

@@ -189,7 +189,7 @@ def gradient_norms(
 ) -> Figure | None:
     """Draw the norms of dL/dh_t over the steps, with the median and a band over seeds; None without data.
 
-    Every line's name has the part of the state, unless only one part is asked for.
+    The name of a line includes the part of the state, unless only one part is drawn.
 
     Args:
         moments: False for the state before training, True for the last one; of both, the former is drawn thin.
