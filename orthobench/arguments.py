@@ -28,11 +28,15 @@ GraphMode = Literal["auto", "on", "off"]
 OnDivergence = Literal["stop", "continue"]
 KeepWeights = Literal["none", "last", "best", "both"]
 WhichWeights = Literal["best", "last"]
+LoggedSplit = Literal["train", "valid", "test", "probe"]
+"""Where a logged number comes from: a part of the data, or a probe."""
 ComparedValue = Literal["end", "final", "best"]
 """Which of a run's tests of its metric to use: the end (`analysis.statistics.curve_end`), the last or the best."""
 TableFormat = Literal["csv", "json", "markdown", "latex"]
 ImageFormat = Literal["svg", "png", "pdf", "pgfplots"]
 ReportFormat = Literal["html", TableFormat, ImageFormat, "reproduction"]
+ExportFormat = Literal["safetensors", "onnx", "pt2"]
+"""The formats of a trained model: its weights, or its program."""
 RunsFormat = Literal["csv", "json", "parquet"]
 """The formats in which `orthobench db export` writes runs."""
 
@@ -113,8 +117,8 @@ def positive(value: Any) -> float:
     raise ValueError
 
 
-def seconds(value: Any) -> float:
-    """Return a number of seconds of at least 0."""
+def not_negative(value: Any) -> float:
+    """Return a finite number of at least 0."""
     if real(value) >= 0:
         return real(value)
     raise ValueError
@@ -139,6 +143,27 @@ def model(value: Any) -> Any:
     return value if isinstance(value, type) else word(value)
 
 
+def parameters(value: Any) -> Any:
+    """Return a number of parameters, as a number or as a text, or a model that has it."""
+    return value if isinstance(value, (str, type)) else whole(0)(value)
+
+
+def label(value: Any) -> str:
+    """Return the name of a table or figure as a text; it may be a number."""
+    return value if isinstance(value, str) else str(whole(0)(value))
+
+
+def values(value: Any) -> Any:
+    """Return a dictionary of lists."""
+    if isinstance(value, Mapping) and all(map(_is_listed, value.values())):
+        return value
+    raise ValueError
+
+
+def _is_listed(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping))
+
+
 def models(value: Any) -> tuple[Any, ...]:
     """Return a list of names and classes; a single one is a list of one."""
     return tuple(map(model, (value,) if isinstance(value, type) else listed(value)))
@@ -155,7 +180,7 @@ def listed(value: Any) -> tuple[Any, ...]:
     """Return the entries of a list of any type; a single text or path is a list of one."""
     if isinstance(value, (str, os.PathLike, Location)):
         return (value,)
-    if isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
+    if _is_listed(value):
         return tuple(value)
     raise ValueError
 
@@ -208,10 +233,11 @@ A_LIMIT = (whole(0), "a whole number of at least 0")
 A_SEED = (whole(0, LARGEST_SEED), f"a whole number from 0 to {LARGEST_SEED}")
 A_POSITIVE = (positive, "a positive number")
 A_TRUTH = (truth, "True or False")
-SOME_SECONDS = (seconds, "a number of seconds of at least 0")
+SOME_SECONDS = (not_negative, "a number of seconds of at least 0")
 SOME_PLACES = (places, "a text, or a list of texts")
 SOME_TEXTS = (words, "a text, or a list of texts")
 SOME_FILES = (paths, "a Python file, or a list of them")
+A_FILE = (path, "a file")
 A_FOLDER = (path, "a folder")
 A_PLACE = (named_location, "a folder or a URL")
 

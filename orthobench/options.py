@@ -17,6 +17,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar, cast, get_args, get_type_
 
 from orthobench.arguments import (
     A_COUNT,
+    A_FILE,
     A_FOLDER,
     A_LIMIT,
     A_PLACE,
@@ -29,22 +30,32 @@ from orthobench.arguments import (
     SOME_SECONDS,
     SOME_TEXTS,
     BackendName,
+    ComparedValue,
     DeviceName,
     GraphMode,
     KeepWeights,
     Kind,
+    LoggedSplit,
     OnDivergence,
     Preset,
+    ReportFormat,
     WhichWeights,
     check_tag,
+    label,
     location,
     model,
     models,
+    named_location,
+    not_negative,
+    parameters,
     parse_duration,
     places,
     read,
+    real,
     seeds,
     tags,
+    values,
+    whole,
     word,
 )
 from orthobench.errors import UsageError
@@ -305,6 +316,16 @@ def _options(value: Any) -> Any:
     raise ValueError
 
 
+def _display(value: Any) -> Any:
+    from orthobench.execution.display import Display
+
+    if isinstance(value, Display):
+        return value
+    raise ValueError
+
+
+A_DATABASE = (location, "a file or an SQLAlchemy URL")
+A_LABEL = (label, "a number or a name")
 A_MAPPING = (_mapping, "a dictionary of settings by name, such as {'hidden_size': 64}")
 ARGUMENTS: dict[str, Kind] = {
     "task": (word, "the name of a task, such as 'adding'"),
@@ -314,23 +335,38 @@ ARGUMENTS: dict[str, Kind] = {
     "first_seed": A_SEED,
     "seeds": (seeds, f"a number of seeds of at least 1, or a list of whole numbers from 0 to {LARGEST_SEED}"),
     "preset": Preset,
-    "db": (location, "a file or an SQLAlchemy URL"),
+    "db": A_DATABASE,
+    "history": A_DATABASE,
     "databases": (places, "a database, or a list of them"),
     "settings": A_MAPPING,
-    "grid": (_mapping, "a dictionary of lists by setting, such as {'learning_rate': [1e-3, 1e-4]}"),
+    "grid": (values, "a dictionary of lists by setting, such as {'learning_rate': [1e-3, 1e-4]}"),
     "options": (_options, "SweepOptions(...), or RunOptions(...)"),
-    "where": SOME_TEXTS,
-    "only": SOME_TEXTS,
-    "trials": A_COUNT,
+    "match_parameters": (parameters, "a number of parameters, such as 15_000, or a model of the sweep"),
+    "paper": (word, "the key of a paper, such as 'helfrich2018'"),
+    "table": A_LABEL,
+    "figure": A_LABEL,
+    "name": (word, "a name"),
+    "to": (named_location, "tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]"),
+    "split": LoggedSplit,
+    "scale": (real, "a number"),
+    "older_than": (not_negative, "a number of days of at least 0"),
+    "port": (whole(0, 65_535), "a whole number from 0 to 65535"),
     "jobs": A_LIMIT,
+    "display": (_display, "Display(), JobsDisplay(), or an object of a class of yours that inherits from one"),
     "plugins": SOME_FILES,
     "data_folder": A_FOLDER,
+    "folder": A_FOLDER,
     "device": DeviceName,
     "backend": BackendName,
+    "value": ComparedValue,
+    "form": ReportFormat,
     "weights": WhichWeights,
-    **dict.fromkeys(
-        ("force", "extend", "dry_run", "prune", "db_only", "for_update", "fail_on_speed", "retest"), A_TRUTH
-    ),
+    "weights_at": A_PLACE,
+    **dict.fromkeys(("where", "only", "names", "selections", "columns", "kinds"), SOME_TEXTS),
+    **dict.fromkeys(("trials", "steps", "batch"), A_COUNT),
+    **dict.fromkeys(("baseline", "path", "file", "out", "commentary"), A_FILE),
+    **dict.fromkeys(("force", "extend", "dry_run", "prune", "db_only", "for_update"), A_TRUTH),
+    **dict.fromkeys(("fail_on_speed", "retest", "paired", "bold_best"), A_TRUTH),
 }
 """The kind of each argument, for all functions."""
 

@@ -9,13 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from orthobench.api.results import Results
-from orthobench.arguments import A_TRUTH, SOME_TEXTS, ComparedValue, ReportFormat, is_image
+from orthobench.arguments import ComparedValue, ReportFormat, is_image, location
 from orthobench.location import Place
 from orthobench.options import checked
 from orthobench.training.checkpoint import status_in
 
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast
+
+
+def _results(value: Any) -> Results | Place:
+    return value if isinstance(value, Results) else location(value)
+
+
+SOME_RESULTS = (_results, "open results, or a database")
 
 
 @overload
@@ -52,7 +59,7 @@ def report(
 ) -> Path | list[Path] | str: ...
 
 
-@checked(columns=SOME_TEXTS, bold_best=A_TRUTH)
+@checked(results=SOME_RESULTS)
 def report(
     results: Results | Place,
     out: str | Path | None = None,
@@ -111,7 +118,7 @@ def report(
     return written[0] if isinstance(written, list) and not is_image(form) else written
 
 
-@checked()
+@checked(results=SOME_RESULTS)
 def compare(
     results: Results | Place,
     *selections: str,

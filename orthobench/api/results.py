@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from orthobench.arguments import LoggedSplit, listed
 from orthobench.errors import UsageError, counted, unknown
 from orthobench.location import Location, Place
-from orthobench.options import checked
+from orthobench.options import A_LABEL, checked
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Status, Weights, open_store
 from orthobench.store.backup import back_up_alongside
@@ -64,6 +65,24 @@ Split = Literal["test", "valid", "train"]
 Axis = Literal["epoch", "iteration"]
 Cost = Literal["parameters", "seconds"]
 METRIC_COLUMNS = ("run", "split", "name", "epoch", "iteration", "value")
+
+
+def one_run(value: Any) -> Run | str:
+    """Return the record or the key of a run."""
+    if isinstance(value, (Run, str)):
+        return value
+    raise ValueError
+
+
+def _runs(value: Any) -> tuple[Run | str, ...]:
+    """Return the records or keys in a table of runs or a list."""
+    if hasattr(value, "columns"):
+        value = value.get("run")
+    return tuple(map(one_run, (value,) if isinstance(value, Run) else listed(value)))
+
+
+A_RUN = (one_run, "the record of a run, its key, or the first digits of its key")
+SOME_RUNS = (_runs, "a table from `runs()`, or a list of records or keys")
 
 
 @checked()
@@ -200,7 +219,8 @@ class Results:
         names = list(dict.fromkeys((*RUN_COLUMNS, *(name for record in records for name in record))))
         return pd.DataFrame(records, columns=names)
 
-    def metrics(self, runs: Runs = None, *, split: str | None = None, name: str | None = None) -> pd.DataFrame:
+    @checked(runs=SOME_RUNS)
+    def metrics(self, runs: Runs = None, *, split: LoggedSplit | None = None, name: str | None = None) -> pd.DataFrame:
         """Return the logged numbers, one row each, with the columns of `METRIC_COLUMNS`.
 
         Args:
@@ -208,7 +228,7 @@ class Results:
             name: the name of a metric.
 
         Raises:
-            UsageError: a key is unknown or ambiguous.
+            UsageError: a key is unknown or ambiguous, or there is no such split.
         """
         import pandas as pd
 
@@ -217,7 +237,8 @@ class Results:
         rows = [(keys[run], *rest) for run, *rest in stored]
         return pd.DataFrame(rows, columns=list(METRIC_COLUMNS))
 
-    def curve(self, run: Run | str, name: str, split: str = "test") -> pd.Series[float]:
+    @checked(run=A_RUN)
+    def curve(self, run: Run | str, name: str, split: LoggedSplit = "test") -> pd.Series[float]:
         """Return a metric of one run over its iterations: a series of values by iteration.
 
         Raises:
@@ -231,6 +252,7 @@ class Results:
             raise unknown(f"metric of run {key}", f"{name} ({split})", known)
         return series.set_index("iteration")["value"].rename(name)
 
+    @checked(run=A_RUN)
     def vectors(self, run: Run | str, name: str) -> pd.DataFrame:
         """Return the vectors of a probe of one run: one row per iteration.
 
@@ -256,6 +278,7 @@ class Results:
         iterations = pd.Index([trace.iteration for trace in selected], name="iteration")
         return pd.DataFrame([list(trace.values) for trace in selected], index=iterations)
 
+    @checked(run=A_RUN)
     def by_length(self, run: Run | str) -> pd.DataFrame:
         """Return a run's metric over the length of the test sequences: one row per evaluation, one column per length.
 
@@ -276,6 +299,7 @@ class Results:
         table.attrs = {"metric": measured.metric, "trained": measured.trained}
         return table
 
+    @checked(runs=SOME_RUNS)
     def delete(self, runs: Runs, *, weights_at: Place | None = None) -> Path | None:
         """Copy the database, then delete runs with all their rows, checkpoints and weights; return the copy's path.
 
@@ -311,6 +335,7 @@ class Results:
                 remove_weights(self.db, key, weights, weights_at)
         return copy
 
+    @checked(runs=SOME_RUNS)
     def export(self, to: str, runs: Runs = None) -> Exported:
         """Send runs to TensorBoard, MLflow or Weights & Biases; a second export creates no duplicates.
 
@@ -360,6 +385,7 @@ class Results:
             if row.run_id in by_id and (kinds is None or row.kind in kinds)
         ]
 
+    @checked()
     def drop_weights(self, chosen: Sequence[tuple[Run, Weights]], *, weights_at: Place | None = None) -> None:
         """Remove weights files, for example the result of `weights`, and their records; the results of the runs stay.
 
@@ -373,6 +399,7 @@ class Results:
             self.store.drop_weights(run.id, [row.kind])
             remove_weights(self.db, run.key, [row], weights_at)
 
+    @checked(name=A_LABEL)
     def table(self, paper: str, name: str) -> pd.DataFrame:
         """Return a table of a paper with published and measured values: one row per published number.
 
@@ -493,15 +520,11 @@ class Results:
     def _key(self, run: Run | str) -> str:
         return self.store.get(run).key if isinstance(run, str) else run.key
 
-    def _keys(self, runs: Runs) -> dict[int, str]:
+    def _keys(self, runs: Any) -> dict[int, str]:
         """Return the keys of runs by their database ids."""
         if runs is None:
             return {run.id: run.key for run in self.store.runs()}
-        if isinstance(runs, (str, Run)):
-            selected: Iterable[Run | str] = [runs]
-        else:
-            selected = runs if isinstance(runs, Sequence) else runs["run"]
-        keys = [self._key(run) for run in selected]
+        keys = [self._key(run) for run in runs]
         return {run.id: run.key for run in self.store.runs(keys=keys)}
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orthobench.api.results import Results
-from orthobench.arguments import BackendName, DeviceName
+from orthobench.api.results import A_RUN, Results, one_run
+from orthobench.arguments import BackendName, DeviceName, ExportFormat, WhichWeights
 from orthobench.errors import UsageError
 from orthobench.location import Place
 from orthobench.options import checked, use_data_folder
@@ -17,13 +18,19 @@ from orthobench.store.sqlite import named_or_default
 from orthobench.training.lifecycle import pick_device, plain_torch
 
 if TYPE_CHECKING:
-    from orthobench.arguments import WhichWeights
     from orthobench.trained.evaluate import EvaluationResult
-    from orthobench.trained.export import Exported, ExportFormat
+    from orthobench.trained.export import Exported
     from orthobench.trained.load import TrainedModel
 
 
-@checked()
+def _run(value: Any) -> Run | str | Path:
+    return Path(value) if isinstance(value, PathLike) else one_run(value)
+
+
+A_TRAINED_RUN = (_run, f"{A_RUN[1]}, or a file of weights")
+
+
+@checked(run=A_TRAINED_RUN)
 @plain_torch()
 def load_model(
     run: Run | str | Path,
@@ -52,7 +59,7 @@ def load_model(
         return trained
 
 
-@checked()
+@checked(run=A_TRAINED_RUN)
 @plain_torch()
 def evaluate(
     run: Run | str | Path,
@@ -92,7 +99,7 @@ def evaluate(
         return measure(trained, settings, seed, backend, stored)
 
 
-@checked()
+@checked(run=A_TRAINED_RUN, form=ExportFormat)
 @plain_torch()
 def export(
     run: Run | str | Path,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orthobench.arguments import ExportFormat
 from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, PluginFiles, TrainedRun, WeightsPlace, Which
 
 
@@ -14,10 +15,8 @@ def command(
     run: TrainedRun,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file; one of the same kind is replaced.")],
     form: Annotated[
-        str,
-        typer.Option(
-            "--format", metavar="safetensors|onnx|pt2", help="The weights, or the program as ONNX or for torch.export."
-        ),
+        ExportFormat,
+        typer.Option("--format", help="The weights, or the program as ONNX or for torch.export."),
     ],
     weights: Which = None,
     weights_at: WeightsPlace = None,
@@ -38,7 +37,7 @@ def command(
     written = api.export(
         run,
         file,
-        form,  # type: ignore[arg-type]
+        form,
         steps=steps,
         batch=batch,
         db=db,

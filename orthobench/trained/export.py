@@ -8,11 +8,11 @@ import warnings
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from orthobench.arguments import ExportFormat
 from orthobench.errors import UsageError, needs_extra
 from orthobench.files import refuse_other_kinds, replacing, storage_error
 from orthobench.model import Model
@@ -20,8 +20,6 @@ from orthobench.model.trial import tensors_of
 from orthobench.task import as_stream
 from orthobench.trained.load import TrainedModel
 
-ExportFormat = Literal["safetensors", "onnx", "pt2"]
-FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 KINDS: dict[ExportFormat, str] = {"safetensors": "safetensors", "onnx": "ONNX", "pt2": "PT2"}
 
 
@@ -87,12 +85,10 @@ def export(
         batch: the number of sequences B of an input `[T, B, features]`; None for an input `[T, features]`.
 
     Raises:
-        UsageError: the format is unknown or needs a missing package, the model cannot be expressed in it, or the
+        UsageError: the format needs a missing package, the model cannot be expressed in it, or the
             file exists and is of another kind.
         StorageError: the file cannot be written.
     """
-    if form not in FORMATS:
-        raise UsageError(f"unknown format '{form}': give {', '.join(FORMATS)}")
     refuse_other_kinds(file, KINDS[form])
     if form == "safetensors":
         if steps is not None or batch is not None:

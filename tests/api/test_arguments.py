@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import orthobench as ob
 from orthobench.api.results import Results
 from orthobench.options import ARGUMENTS, OPTIONS
+from orthobench.store import open_store
 
 TINY = {"sequence_length": 10, "hidden_size": 4, "train_size": 40, "test_size": 20, "epochs": 1, "batch_size": 10}
 SEEDS_WRONG = [1.5, True, -1, "12", "3", 2**32, None, float("nan"), float("inf"), [1], np.float64(0.5), np.bool_(True)]
@@ -25,12 +27,26 @@ WRONG: dict[str, list[Any]] = {
     "seeds": [0, -1, 1.5, True, "12", "3", [0.5], [True], ["3"], [-1], [2**32], {0: 1}, np.array([0.5])],
     "preset": ["quik", "", 3],
     "db": [3, b"r.db"],
+    "history": [3, b"r.db"],
     "databases": [3, [3]],
     "settings": ["hidden_size=4", 3, [("hidden_size", 4)]],
-    "grid": ["hidden_size=4", 3, ["hidden_size"]],
-    "where": [3, [3]],
-    "only": [3, [3]],
-    "trials": [0, -1, 1.5, "10", True],
+    "grid": ["hidden_size=4", 3, ["hidden_size"], {"hidden_size": 4}, {"hidden_size": {4: 1}}],
+    "match_parameters": [-1, 1.5, True, ["15k"]],
+    "paper": [3, "", ["helfrich2018"]],
+    "table": [1.5, True, ["1"]],
+    "figure": [1.5, True, ["1"]],
+    "name": [3, "", ["orthogonality"]],
+    "to": [3, "", ["mlflow"]],
+    "split": ["tset", "", 3],
+    "scale": ["1", True, float("nan")],
+    "older_than": ["1", -1, float("nan")],
+    "port": [-1, 2**16, "8765", True],
+    "display": [3, "none", ob.Display],
+    "value": ["ned", "", 3],
+    "form": ["xml", "", 3],
+    **{name: [3, [3]] for name in ("where", "only", "names", "selections", "columns", "kinds")},
+    **{name: [0, -1, 1.5, "10", True] for name in ("trials", "steps", "batch")},
+    **{name: [3, "", ["a"]] for name in ("baseline", "path", "file", "out", "commentary", "folder", "weights_at")},
     "jobs": [-1, 1.5, "2", True],
     "options": [{"device": "cpu"}, "cpu"],
     "plugins": [3, [3], [""], {"a": 1}],
@@ -39,7 +55,7 @@ WRONG: dict[str, list[Any]] = {
     "weights": ["bst", "state", "", 3],
     "data_folder": [3, ""],
     **{name: ["no", 1, 0] for name in ("force", "extend", "dry_run", "prune", "db_only", "for_update")},
-    **{name: ["no", 1, 0] for name in ("fail_on_speed", "retest")},
+    **{name: ["no", 1, 0] for name in ("fail_on_speed", "retest", "paired", "bold_best")},
 }
 """Wrong values by the argument's name. None is right where it is the default."""
 OPTIONS_WRONG: dict[str, list[Any]] = {
@@ -62,12 +78,23 @@ OPTIONS_WRONG: dict[str, list[Any]] = {
 }
 
 
+def database(folder: Path) -> Path:
+    """Write an empty database."""
+    with open_store(folder / "empty.db", create=True):
+        return folder / "empty.db"
+
+
 def _needs(call: Any, name: str) -> bool:
     """Return whether an argument cannot be None."""
     return inspect.signature(call).parameters[name].default is not None
 
 
 FUNCTIONS = {name: getattr(ob, name) for name in ob.__all__ if inspect.isfunction(getattr(ob, name))}
+METHODS = {
+    name: method for name, method in vars(Results).items() if inspect.isfunction(method) and not name.startswith("_")
+}
+OWN_KINDS = {"results", "run", "runs", "chosen", "metric", "x", "against", "status", "tag", "conditions", "overrides"}
+"""Arguments whose kind is not the same in all functions, or that may be of any type."""
 CASES = [
     (function, name, value)
     for function, call in FUNCTIONS.items()
@@ -75,6 +102,29 @@ CASES = [
     for value in WRONG.get(name, ())
     if (function, name) != ("reproduce", "where") and (value is not None or _needs(call, name))
 ]
+OTHERS = [
+    ("run", "curve", {"run": 3, "name": "loss"}),
+    ("run", "by_length", {"run": None}),
+    ("run", "vectors", {"run": Path("r"), "name": "gradient_norm"}),
+    ("runs", "metrics", {"runs": 3}),
+    ("runs", "metrics", {"runs": [3]}),
+    ("runs", "metrics", {"runs": pd.DataFrame({"key": ["abc"]})}),
+    ("runs", "export", {"runs": 3, "to": "tensorboard"}),
+    ("runs", "delete", {"runs": 3}),
+    ("name", "table", {"paper": "helfrich2018", "name": 1.5}),
+    ("name", "curve", {"run": "abc", "name": 3}),
+    ("split", "curve", {"run": "abc", "name": "loss", "split": "tset"}),
+    ("split", "metrics", {"split": "tset"}),
+    ("split", "plot_curves", {"split": "probe"}),
+    ("x", "plot_curves", {"x": "step"}),
+    ("against", "plot_ends", {"against": "time"}),
+    ("kinds", "weights", {"kinds": 3}),
+    ("older_than", "weights", {"older_than": "week"}),
+    ("to", "export", {"to": 3}),
+    ("weights_at", "delete", {"runs": "abc", "weights_at": 3}),
+    ("weights_at", "drop_weights", {"chosen": [], "weights_at": ""}),
+]
+"""Wrong arguments of the methods of `Results`."""
 REQUIRED = {
     "task": "adding",
     "model": "rnn",
@@ -101,8 +151,29 @@ def test_every_typed_argument_has_wrong_values_here():
     """A new argument needs wrong values here, and a function that takes one is checked."""
     assert ARGUMENTS.keys() == WRONG.keys()
     assert OPTIONS.keys() == OPTIONS_WRONG.keys()
-    tried = {name for _, name, _ in CASES}
-    assert tried == WRONG.keys()
+    tried = {name for _, name, _ in CASES} | {name for name, _, _ in OTHERS}
+    assert tried == WRONG.keys() | {"run", "runs", "x", "against"}
+    taken = {name for call in (*FUNCTIONS.values(), *METHODS.values()) for name in inspect.signature(call).parameters}
+    assert taken - {"self"} == ARGUMENTS.keys() | OWN_KINDS
+
+
+@pytest.mark.parametrize(("name", "method", "arguments"), OTHERS, ids=repr)
+def test_wrong_argument_of_a_method_is_one_line_with_the_fix(tmp_path, name, method, arguments):
+    with ob.open_results(database(tmp_path)) as results, pytest.raises(ob.UsageError) as caught:
+        getattr(results, method)(**arguments)
+    assert str(caught.value).startswith((f"`{name}=", f"unknown {name} ")), caught.value
+
+
+@pytest.mark.parametrize("call", [ob.load_model, ob.evaluate, partial(ob.export, file="m.onnx", form="onnx")])
+def test_a_number_is_no_run(call):
+    with pytest.raises(ob.UsageError, match=r"^`run=3`: give the record of a run, its key"):
+        call(3)
+
+
+@pytest.mark.parametrize("call", [ob.report, ob.compare])
+def test_a_number_is_no_database(call):
+    with pytest.raises(ob.UsageError, match=r"^`results=3`: give open results, or a database$"):
+        call(3)
 
 
 @pytest.mark.parametrize(("function", "name", "value"), CASES, ids=repr)
@@ -114,8 +185,10 @@ def test_wrong_argument_is_one_line_with_the_fix(tmp_path, function, name, value
         if parameter.default is parameter.empty
         and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
     }
+    is_listed = parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+    words, named = ((*arguments.values(), value), {}) if is_listed else ((), arguments | {name: value})
     with pytest.raises(ob.UsageError) as caught:
-        FUNCTIONS[function](**arguments | {name: value})
+        FUNCTIONS[function](*words, **named)
     line = str(caught.value)
     assert "\n" not in line
     assert line.startswith((f"`{name}=", f"unknown {name} ")), line
@@ -154,8 +227,6 @@ def test_integer_of_any_type_is_a_valid_seed(seed, tmp_path):
 
 def test_numpy_seeds_equal_python_seeds(tmp_path):
     """The database is a path; the seeds come from numpy and pandas."""
-    import pandas as pd
-
     db = tmp_path / "r.db"
     first = ob.run("adding", "rnn", db=db, seed=np.int64(2), settings=TINY)
     column = pd.DataFrame({"seed": [2.0, None]}).dropna()["seed"]

@@ -307,7 +307,8 @@ def test_file_of_another_kind_is_kept(database, tiny, tmp_path, form):
 def test_unknown_format_is_refused(database, tiny, tmp_path, orthobench):
     run = train(database, tiny, "rnn")
     done = orthobench("export", run.key, "--format", "keras", str(tmp_path / "m"), "--db", database)
-    assert (done.code, done.err.strip()) == (2, "error: unknown format 'keras': give safetensors, onnx, pt2")
+    assert done.code == 2
+    assert "'--format': 'keras' is not one of 'safetensors', 'onnx', 'pt2'" in done.err
 
 
 def test_commands_evaluate_and_export(database, tiny, tmp_path, orthobench):
