@@ -83,7 +83,8 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
         losing |= {variant.run.model for variant in loses}
         diverged = [variant for variant in condition.variants if variant.diverged == len(variant.runs)]
         ends = (len(held) - len(keeps) - len(loses), len(loses), len(keeps), len(diverged))
-        counts = (sum(ends), *ends)
+        seeds = max((len(variant.seeds) for variant in condition.variants), default=0)
+        counts = (seeds, sum(ends), *ends)
         labels = sorted(variant.label for variant in keeps)
         rows.append([escape(figure), *map(str, counts), escape(", ".join(labels))])
     return [
@@ -92,7 +93,8 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
         "median seed is at least 90 % of the way from chance to 1 up to the longest test. It loses the state if this "
         "holds only at the lengths of training, and a bit beyond.",
         table(
-            ["task", "models", "do not fit", "fit and lose", "keep the state", "diverge", "which ones keep it"], rows
+            ["task", "seeds", "models", "do not fit", "fit and lose", "keep the state", "diverge", "which ones keep it"],
+            rows,
         ),
         f"On at least one task, the state is kept up to the longest test by {_families(keeping)}. "
         f"On at least one task, it is lost beyond the lengths of training by {_families(losing)}.",

@@ -48,6 +48,8 @@ class TerminalDisplay(ProgressDisplay):
     def on_plan(self, plan: SweepPlan) -> None:
         if self.plan:
             print_plan(plan)
+        elif plan.left_out:
+            typer.echo(_left_out(plan), err=True)
 
     def on_search(self, tuning: Tuning, trials: Sequence[Trial], plan: SweepPlan | None) -> None:
         if not self.plan:
@@ -136,8 +138,9 @@ def print_plan(plan: SweepPlan) -> None:
         return
     typer.echo(f"to train: {_in_words(plan.totals())}")
     if plan.budget is not None:
-        selected = _in_words(plan.totals(selected_only=True))
-        typer.echo(f"within {show_duration(plan.budget)}: {selected}; {len(plan.left_out)} left out")
+        typer.echo(f"within {show_duration(plan.budget)}: {_in_words(plan.totals(selected_only=True))}")
+        if plan.left_out:
+            typer.echo(_left_out(plan))
 
 
 def print_trials(result: TuningResult, command: str) -> None:
@@ -162,6 +165,15 @@ def print_trials(result: TuningResult, command: str) -> None:
             "did, so its value is optimistic"
         )
     typer.echo(f"to train the best with more seeds:\n    {command}")
+
+
+def _left_out(plan: SweepPlan) -> str:
+    """Say how many runs the budget leaves out, and how many of them because their time cannot be estimated."""
+    unknown = sum((plan.estimates or {})[key].seconds is None for key in plan.left_out)
+    words = f"the budget leaves out {len(plan.left_out)} of {counted(len(plan.runs), 'run')}"
+    if unknown:
+        words += f", {unknown} of them because their time cannot be estimated"
+    return words
 
 
 def _estimate_cells(estimate: Estimate | None) -> list[str]:

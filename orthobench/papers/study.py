@@ -21,6 +21,7 @@ class StudyRun(Record):
     task: str
     model: str
     settings: dict[str, Any] = {}
+    most_seeds: int | None = None
 
 
 class StudyRuns(Record):
@@ -36,6 +37,7 @@ class StudyRuns(Record):
         {}, description="by model, settings of further runs of it, in place of these"
     )
     points: list[dict[str, Any]] = Field([{}], description="settings of one run each")
+    most_seeds: int | None = Field(None, ge=1, description="train at most this number of seeds, whatever is asked for")
 
     def runs(self, all_models: Sequence[str]) -> list[StudyRun]:
         """Return the runs, model by model.
@@ -49,6 +51,7 @@ class StudyRuns(Record):
                 task=self.task,
                 model=model,
                 settings={**point, **self.settings, **self.own.get(model, {}), **variant},
+                most_seeds=self.most_seeds,
             )
             for model in (all_models if self.models == ["all"] else self.models)
             for variant in [{}, *self.variants.get(model, [])]

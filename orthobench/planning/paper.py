@@ -107,7 +107,10 @@ def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[Sweep
 def study_runs(
     study: Study, catalog: Catalog, preset: Preset, seeds: Sequence[int]
 ) -> tuple[list[SweepRun], dict[str, list[str]]]:
-    """Return the runs of a study, each once and seed by seed, and the keys of the runs of each figure."""
+    """Return the runs of a study, each once and seed by seed, and the keys of the runs of each figure.
+
+    Where the study limits the number of seeds, the runs have the first ones.
+    """
     points = study.runs(preset, built_in_models(catalog))
     first = [
         SweepRun(
@@ -116,11 +119,15 @@ def study_runs(
         )
         for run in points
     ]
+    planned: dict[str, SweepRun] = {}
     figures: dict[str, list[str]] = {}
-    for seed in seeds:
-        for run, (config, _) in zip(points, first, strict=True):
-            figures.setdefault(run.figure, []).append(config.with_seed(seed).spec.key)
-    return with_seeds(first, seeds), figures
+    for number, seed in enumerate(seeds):
+        for point, (config, shown) in zip(points, first, strict=True):
+            if point.most_seeds is None or number < point.most_seeds:
+                run = SweepRun(config.with_seed(seed), shown)
+                planned.setdefault(run.config.spec.key, run)
+                figures.setdefault(point.figure, []).append(run.config.spec.key)
+    return list(planned.values()), figures
 
 
 def resolve_experiments(

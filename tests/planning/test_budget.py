@@ -176,11 +176,19 @@ def test_sweep_within_a_budget_trains_what_fits_and_names_the_rest(orthobench, t
     assert len(re.findall(r"missing +~ 15m +1024 MiB +run", dry.out)) == 2
     assert "to train: 4 runs, about 2h 10m one after the other, at most 1024 MiB" in dry.out
     assert "within 1h 40m: 3 runs, about 1h 20m one after the other, at most 1024 MiB, " in dry.out
-    assert " of weights to keep; 1 left out" in dry.out
+    assert "the budget leaves out 1 of 6 runs\n" in dry.out
     outcome = orthobench(*command)
     assert outcome.code == 0
     assert outcome.err.count("epoch 3.00") == 3
     assert "5 finished, 1 missing" in orthobench(*command, "--dry-run").out
+
+
+def test_quiet_sweep_says_what_its_budget_leaves_out(orthobench, tmp_path, tiny_options):
+    sweep = ("sweep", "adding", *tiny_options, "--no-profile", "--models", "rnn", "--quiet")
+    outcome = orthobench(*sweep, "--budget", "8h")
+    assert outcome.code == 0
+    line = "the budget leaves out 1 of 1 run, 1 of them because their time cannot be estimated\n"
+    assert outcome.err == line
 
 
 def test_plan_reports_too_little_memory(orthobench, tmp_path, tiny_options, monkeypatch):
