@@ -9,6 +9,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, cast
 
 import torch
@@ -270,6 +271,20 @@ class Task(ABC):
     epoch: int = 0
 
     @classmethod
+    def wrong_attribute(cls) -> str:
+        """Say which attribute of the class has a wrong value; "" if none has."""
+        if not (isinstance(cls.Settings, type) and issubclass(cls.Settings, Settings)):
+            return f"Settings={cls.Settings!r:.80}: derive a class from orthobench.settings.Settings"
+        metrics: Any = cls.metrics
+        if not (isinstance(metrics, (tuple, list)) and metrics and all(isinstance(each, Metric) for each in metrics)):
+            return f"metrics={metrics!r:.80}: give a tuple such as (Metric('mse', 'min'),)"
+        for name in ("protocol", "quick"):
+            if not isinstance(values := getattr(cls, name), Mapping):
+                return f"{name}={values!r:.80}: give a dictionary of settings"
+        strange = cls.protocol.keys() - TrainingSettings.model_fields.keys() - set(PROTOCOL_OF_MODELS)
+        return f"protocol sets {', '.join(sorted(strange))}, which is not a training setting" if strange else ""
+
+    @classmethod
     def version_of(cls, settings: Any) -> int:
         """Return the version of the task with these settings: `version`.
 
@@ -359,6 +374,22 @@ class Task(ABC):
     @abstractmethod
     def baselines(cls, settings: Any) -> dict[str, float]:
         """Return the score of the best predictor without memory, by metric."""
+
+    @classmethod
+    def checked_baselines(cls, settings: Any) -> dict[str, float]:
+        """Return the baselines.
+
+        Raises:
+            UsageError: they are not numbers by metric, or the main metric or the one that means divergence has none.
+        """
+        values: Any = cls.baselines(settings)
+        if isinstance(values, Mapping) and all(isinstance(value, Real) for value in values.values()):
+            if {cls.main_metric().name, cls.divergence_metric()} - {None} <= values.keys():
+                return {str(name): float(value) for name, value in values.items()}
+        raise UsageError(
+            f"{cls.__name__}.baselines returned {values!r:.80}: return a number for each metric, such as "
+            f"{{{cls.main_metric().name!r}: 0.5}}"
+        )
 
 
 _AHEAD = 512  # training sequences that are drawn together

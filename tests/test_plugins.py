@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -95,6 +96,71 @@ def test_installed_plugins_are_found_and_broken_ones_explained(orthobench, tiny_
     assert "taken" in listed["lstm"]["problem"]
     assert "Nothing" in listed["lost"]["problem"]
     assert orthobench("run", "adding", "identity", *tiny_options).code == 0
+
+
+TASK = """
+import torch
+from torch import nn
+from orthobench.model import Signature
+from orthobench.task import Batch, Metric, SyntheticSettings, Task, seeded_generator
+
+class Bits:
+    def __init__(self, bits):
+        self.bits = bits
+    def __len__(self):
+        return len(self.bits)
+    def batch(self, examples):
+        bits = self.bits[examples]
+        return Batch(bits.T.unsqueeze(-1).float(), bits.sum(1) % 2)
+
+class Parity(Task):
+    title, Settings = "parity", SyntheticSettings
+    metrics = (Metric("accuracy", "max"),)
+    protocol = {"batch_size": 10}
+    quick = {"train_size": 40}
+
+    def __init__(self, settings, seed, device):
+        self.signature = Signature(input_size=1, output_size=2, readout="last")
+        self.train = self.test = Bits(torch.randint(2, (40, 5), generator=seeded_generator(seed, "bits")))
+    def loss(self, outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets)
+    def measure(self, outputs, targets):
+        return {"accuracy": ((outputs.argmax(-1) == targets).sum(), len(targets))}
+    @classmethod
+    def baselines(cls, settings):
+        return {"accuracy": 0.5}
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('(Metric("accuracy", "max"),)', 'Metric("accuracy", "max")', "metrics=Metric.*give a tuple"),
+        ('(Metric("accuracy", "max"),)', "()", r"metrics=\(\): give a tuple"),
+        ('"parity", SyntheticSettings', '"parity", dict', "Settings=<class 'dict'>: derive a class"),
+        ('{"batch_size": 10}', "10", "protocol=10: give a dictionary"),
+        ('{"batch_size": 10}', '{"batch_sizes": 10}', "protocol sets batch_sizes, which is not a training setting"),
+        ('{"train_size": 40}', "40", "quick=40: give a dictionary"),
+        ('{"accuracy": 0.5}', "0.5", "Parity.baselines returned 0.5: return a number for each metric"),
+        ('{"accuracy": 0.5}', '{"accuracy": "half"}', "baselines returned .*half"),
+        ('{"accuracy": 0.5}', '{"acc": 0.5}', "baselines returned .*acc"),
+        ('{"accuracy": ((', '{"acc": ((', "Parity measured acc: its first metric is accuracy"),
+    ],
+)
+def test_wrong_declaration_of_a_task_is_one_line_before_training(orthobench, write, right, wrong, message):
+    assert TASK.count(right) == 1
+    file = write("bits.py", TASK.replace(right, wrong))
+    outcome = orthobench("run", "bits", "rnn", "--plugin", str(file), "--preset", "quick", "-s", "epochs=1")
+    assert outcome.code == 2
+    (line,) = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+    assert re.search(message, line), line
+    assert "epoch" not in outcome.err
+
+
+def test_right_declaration_of_a_task_trains(orthobench, write):
+    file = write("bits.py", TASK)
+    outcome = orthobench("run", "bits", "rnn", "--plugin", str(file), "--preset", "quick", "-s", "epochs=1")
+    assert outcome.code == 0, outcome.err
 
 
 @pytest.mark.usefixtures("distribution")

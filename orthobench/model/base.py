@@ -273,6 +273,13 @@ class Model(nn.Module, ABC):
                 nn.init.constant_(self.output_bias, 0.01)
 
     @classmethod
+    def wrong_attribute(cls) -> str:
+        """Say which attribute of the class has a wrong value; "" if none has."""
+        if isinstance(cls.Settings, type) and issubclass(cls.Settings, ModelSettings):
+            return ""
+        return f"Settings={cls.Settings!r:.80}: derive a class from orthobench.model.ModelSettings"
+
+    @classmethod
     def layer_class(cls, settings: ModelSettings) -> type[Model]:
         """Return the class of a stack's layers: this class, or its bare cell if the model is already a block."""
         return cls

@@ -434,7 +434,7 @@ def _checked(kind: PluginKind, cls: Any) -> Any:
     """Return the class if it is a complete plugin of this kind.
 
     Raises:
-        PluginError: the class has another base class, or lacks a method or an attribute.
+        PluginError: the class has another base class, lacks a method or an attribute, or an attribute is wrong.
     """
     base = _base(kind)
     if not (inspect.isclass(cls) and issubclass(cls, base)):
@@ -444,4 +444,6 @@ def _checked(kind: PluginKind, cls: Any) -> Any:
     missing = [attribute for attribute in REQUIRED[kind] if not hasattr(cls, attribute)]
     if missing:
         raise PluginError(f"it does not set {', '.join(missing)}")
+    if wrong := cls.wrong_attribute():
+        raise PluginError(wrong)
     return cls

@@ -56,11 +56,10 @@ def _columns(task: Task, outputs: torch.Tensor, start: int, batch: Batch) -> tor
 
 
 def settings_have_names_of_their_own(task_class: Any) -> None:
-    """No setting is named like a training setting or a common model setting, and presets use only existing settings."""
+    """No setting is named like a training setting or a common model setting, and the protocol is valid."""
     require_apart(task_class.Settings.model_fields, TrainingSettings.model_fields, "the training")
     require_apart(task_class.Settings.model_fields, ModelSettings.model_fields, "every model")
-    strange = set(task_class.protocol) - set(TrainingSettings.model_fields) - set(PROTOCOL_OF_MODELS)
-    require(not strange, f"protocol sets {', '.join(sorted(strange))}, which is not a training setting")
+    require(not (wrong := task_class.wrong_attribute()), wrong)
     of_models = {name: value for name, value in task_class.protocol.items() if name in PROTOCOL_OF_MODELS}
     TrainingSettings.read({name: value for name, value in task_class.protocol.items() if name not in of_models})
     ModelSettings.read(of_models)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from orthobench import environment
 from orthobench.arguments import OnDivergence
-from orthobench.errors import StorageError, lacks_memory, one_line
+from orthobench.errors import StorageError, UsageError, lacks_memory, one_line
 from orthobench.model import State
 from orthobench.probe import Probe, ProbeContext
 from orthobench.recurrence import runtime
@@ -48,6 +48,9 @@ class Evaluator:
 
     Args:
         after_part: called after every batch and every probe; an exception from it ends the evaluation.
+
+    Raises:
+        UsageError: the task's baselines are wrong.
     """
 
     def __init__(self, trainer: Trainer, after_part: Callable[[], None] = lambda: None) -> None:
@@ -58,12 +61,15 @@ class Evaluator:
         main = config.task_class.main_metric()
         self.metric, self.better = main.name, min if main.goal == "min" else max
         self.loss_metric = config.task_class.divergence_metric()
-        self.baselines = self.task.baselines(config.task_settings)
+        self.baselines = self.task.checked_baselines(config.task_settings)
 
     def evaluate(self, *, probe: bool) -> Evaluation:
         """Measure the current model, with the probes if `probe`, and update best value, plateaus and `solved`.
 
         An exception leaves the trainer's state unchanged, so that the evaluation can be repeated.
+
+        Raises:
+            UsageError: the task does not measure its main metric.
         """
         trainer, state = self.trainer, self.trainer.state
         epoch = state.iteration // trainer.iterations_per_epoch
@@ -75,6 +81,9 @@ class Evaluator:
 
                 scores = ScoresByLength(self.task)
             test = self.measure(self.task.test, scores=scores)
+            if self.metric not in test:
+                names = ", ".join(test) or "nothing"
+                raise UsageError(f"{type(self.task).__name__} measured {names}: its first metric is {self.metric}")
             validation = {} if self.task.validation is None else self.measure(self.task.validation)
         solved = self._is_solved(test[self.metric])
         probe_rows, vectors = self._run_probes(epoch, last=solved) if probe or solved else ([], [])
