@@ -383,9 +383,13 @@ class Task(ABC):
             UsageError: they are not numbers by metric, or the main metric or the one that means divergence has none.
         """
         values: Any = cls.baselines(settings)
-        if isinstance(values, Mapping) and all(isinstance(value, Real) for value in values.values()):
-            if {cls.main_metric().name, cls.divergence_metric()} - {None} <= values.keys():
-                return {str(name): float(value) for name, value in values.items()}
+        needed = {cls.main_metric().name, cls.divergence_metric()} - {None}
+        if (
+            isinstance(values, Mapping)
+            and needed <= values.keys()
+            and all(isinstance(value, Real) for value in values.values())
+        ):
+            return {str(name): float(value) for name, value in values.items()}
         raise UsageError(
             f"{cls.__name__}.baselines returned {values!r:.80}: return a number for each metric, such as "
             f"{{{cls.main_metric().name!r}: 0.5}}"

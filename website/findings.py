@@ -93,7 +93,7 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
         "median seed is at least 90 % of the way from chance to 1 up to the longest test. It loses the state if this "
         "holds only at the lengths of training, and a bit beyond.",
         table(
-            ["task", "seeds", "models", "do not fit", "fit and lose", "keep the state", "diverge", "which ones keep it"],
+            ["task", "seeds", "models", "do not fit", "fit and lose", "keep the state", "diverge", "which keep it"],
             rows,
         ),
         f"On at least one task, the state is kept up to the longest test by {_families(keeping)}. "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -158,6 +158,9 @@ def backup(
     from orthobench.weights.copy import copy_weights, is_elsewhere
     from orthobench.weights.files import weights_folder
 
+    if weights:
+        with reading(db):  # before the copy, because only a database that can be read names its weights
+            pass
     copy_to_file(db, file)
     typer.echo(f"{db} is copied to {file}")
     if weights:
@@ -165,7 +168,8 @@ def backup(
             copied, missing = copy_weights(db, Location.of(file), store, [run.key for run in store.runs(brief=True)])
         typer.echo(_copied_weights(copied, missing))
         return
-    with reading(file) as store:
+    count = 0
+    with suppress(UsageError), reading(file) as store:  # a newer version of orthobench may have written the database
         count = sum(not is_elsewhere(record) for record in store.weights())
     if count:
         typer.echo(f"{counted(count, 'file')} of weights left in {weights_folder(db).root}: --weights copies them, too")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from orthobench.diagnosis import kernels, machine, storage
 from orthobench.diagnosis.findings import Diagnosis, Finding, Level
-from orthobench.errors import one_line
+from orthobench.errors import OrthobenchError, one_line
 from orthobench.location import Place
 
 Check = Callable[[], Iterator[Finding]]
@@ -37,6 +37,9 @@ def _findings(checks: Sequence[tuple[str, Check]]) -> Iterator[Finding]:
     for section, check in checks:
         try:
             yield from check()
+        except OrthobenchError as error:
+            problem, _, fix = str(error).rpartition(": ")
+            yield Finding(section, "examination", problem, Level.ACTION, fix)
         except Exception as error:
             fix = "report this error with the output of `orthobench -v doctor`"
             yield Finding(section, "examination", f"failed: {one_line(error)}", Level.ACTION, fix)

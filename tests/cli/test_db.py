@@ -108,6 +108,31 @@ def test_backup_overwrites_nothing(orthobench, database, tmp_path):
     assert orthobench("db", "backup", "other.db", "--db", "none.db").code == 2
 
 
+@pytest.fixture
+def newer(database):
+    """A database with the schema of a newer version."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("UPDATE orthobench_version SET version_num = '9999'")
+        connection.commit()
+    return database
+
+
+def test_database_of_a_newer_version_is_copied_without_its_weights(orthobench, newer, tmp_path):
+    done = orthobench("db", "backup", "copy.db")
+    assert (done.code, done.out, done.err) == (0, "results.db is copied to copy.db\n", "")
+    refused = orthobench("db", "backup", "other.db", "--weights")
+    assert refused.code == 2
+    assert refused.err.endswith(": use that version of orthobench\n")
+    assert not (tmp_path / "other.db").exists()
+
+
+@pytest.mark.usefixtures("newer")
+def test_doctor_says_what_to_do_with_a_database_of_a_newer_version(orthobench):
+    finding = orthobench("doctor").out.partition("! examination: ")[2]
+    assert "was written by a newer orthobench (schema 9999" in finding.splitlines()[0]
+    assert finding.splitlines()[1].strip() == "-> use that version of orthobench"
+
+
 def test_merge_adds_the_other_runs(orthobench, database, old, tmp_path):
     again = tmp_path / "again.db"
     shutil.copy(database, again)
