@@ -318,8 +318,6 @@ class Results:
             RunLockedError: a process trains one of the runs. No run is deleted then.
             StorageError: the copy cannot be written. No run is deleted then.
         """
-        if runs is None:
-            raise UsageError("name the runs to delete: None would be all of them")
         keys = self._keys(runs)
         root, file = checkpoint_root(self.db), self.db.file
         copy = None

@@ -12,7 +12,7 @@ import typer
 from orthobench.arguments import RunsFormat
 from orthobench.cli import Command, Group
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
-from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, print_help
+from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, confirm, print_help
 from orthobench.errors import UsageError, counted
 from orthobench.location import Location
 
@@ -265,7 +265,7 @@ def drop_weights(
             typer.echo(f"{total} would be removed" if chosen else "there are no such weights: nothing is removed")
             return
         if not yes:
-            typer.confirm(f"Remove these {total}?", abort=True)
+            confirm(f"Remove these {total}?")
         results.drop_weights(chosen, weights_at=weights_at)
     typer.echo(f"{total} removed")
 

@@ -8,7 +8,7 @@ import typer
 
 from orthobench.cli import completion
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
-from orthobench.cli.options import DEFAULT_DATABASE, Database, WeightsPlace
+from orthobench.cli.options import DEFAULT_DATABASE, Database, WeightsPlace, confirm
 from orthobench.errors import UsageError, counted
 
 
@@ -56,6 +56,6 @@ def command(
             typer.echo(f"{counted(len(chosen), 'run')} would be deleted")
             return
         if not yes:
-            typer.confirm(f"Delete {counted(len(chosen), 'run')}?", abort=True)
+            confirm(f"Delete {counted(len(chosen), 'run')}?")
         copy = results.delete(chosen, weights_at=weights_at)
     typer.echo(f"{counted(len(chosen), 'run')} deleted" + (f"; {copy} is the backup" if copy else ""))

@@ -7,6 +7,7 @@ import functools
 import inspect
 import re
 import shlex
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ import typer
 
 from orthobench.arguments import BackendName, DeviceName, Preset, WhichWeights
 from orthobench.cli import completion
+from orthobench.errors import UsageError
 from orthobench.location import DATABASE_VARIABLE, Location
 from orthobench.location import DEFAULT_DATABASE as DEFAULT_DATABASE  # the commands import it from here
 from orthobench.options import OPTIONS, RunOptions, names_of
@@ -234,6 +236,23 @@ def print_help(context: typer.Context) -> None:
     """Print the help of a group of commands if no command is given."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+def confirm(question: str) -> None:
+    """Ask whether to go on.
+
+    Raises:
+        typer.Abort: the user declines, or leaves the terminal.
+        UsageError: the input ends without an answer, as in a script.
+    """
+    try:
+        agreed = typer.confirm(question)
+    except typer.Abort:
+        if sys.stdin is not None and sys.stdin.isatty():
+            raise
+        raise UsageError(f"'{question}' has no answer, because the input is no terminal: add --yes") from None
+    if not agreed:
+        raise typer.Abort
 
 
 def is_assignment(word: str) -> bool:

@@ -436,7 +436,7 @@ def _checked(kind: PluginKind, cls: Any) -> Any:
     Raises:
         PluginError: the class has another base class, lacks a method or an attribute, or an attribute is wrong.
     """
-    base = _base(kind)
+    base: Any = _base(kind)
     if not (inspect.isclass(cls) and issubclass(cls, base)):
         raise PluginError(f"{cls!r} is not a class derived from orthobench.{kind}.{base.__name__}")
     if inspect.isabstract(cls):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,18 @@ def test_dry_run_deletes_nothing(orthobench, keys):
     assert keys[2] not in outcome.out
     assert outcome.out.splitlines()[-1] == "2 runs would be deleted"
     assert stored() == keys
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "error"),
+    [("y\n", 0, ""), ("n\n", 130, ""), ("", 2, r"error: 'Delete 2 runs\?' has no answer, .* terminal: add --yes\n")],
+)
+def test_question_is_answered_by_the_input(orthobench, keys, monkeypatch, answer, code, error):
+    monkeypatch.setattr("sys.stdin", StringIO(answer))
+    outcome = orthobench("delete", "--model", "lstm")
+    assert outcome.code == code
+    assert re.fullmatch(error, outcome.err), outcome.err
+    assert stored() == (keys if code else keys[2:])
 
 
 def test_deleted_runs_take_rows_and_checkpoints_and_stay_in_the_backup(orthobench, keys):
@@ -88,7 +102,7 @@ def test_invalid_arguments_delete_nothing(orthobench, keys, words):
 def test_python_api_deletes_runs(keys):
     with ob.open_results() as results:
         results.delete(results.runs(model="rnn"))
-        with pytest.raises(ob.UsageError, match="name the runs to delete"):
+        with pytest.raises(ob.UsageError, match="`runs=None`: give a table"):
             results.delete(None)
     assert stored() == keys[:2]
 
