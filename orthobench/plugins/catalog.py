@@ -436,7 +436,7 @@ def _checked(kind: PluginKind, cls: Any) -> Any:
     Raises:
         PluginError: the class has another base class, lacks a method or an attribute, or an attribute is wrong.
     """
-    base: Any = _base(kind)
+    base = _base(kind)
     if not (inspect.isclass(cls) and issubclass(cls, base)):
         raise PluginError(f"{cls!r} is not a class derived from orthobench.{kind}.{base.__name__}")
     if inspect.isabstract(cls):
@@ -444,6 +444,7 @@ def _checked(kind: PluginKind, cls: Any) -> Any:
     missing = [attribute for attribute in REQUIRED[kind] if not hasattr(cls, attribute)]
     if missing:
         raise PluginError(f"it does not set {', '.join(missing)}")
-    if wrong := cls.wrong_attribute():
+    plugin: Any = cls
+    if wrong := plugin.wrong_attribute():
         raise PluginError(wrong)
     return cls
