@@ -59,6 +59,7 @@ def command(
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
+    from orthobench.store.open import check_writable
     from orthobench.training.lifecycle import pick_device
 
     for option, is_given in (("--models", models), ("--tasks", tasks)):
@@ -67,6 +68,7 @@ def command(
     if breakdown and (constraints or models or tasks):
         raise UsageError("--breakdown, --constraints, --models and --tasks are different benchmarks: give one of them")
     selected = shapes.select(shape or ())
+    check_writable(db)
     torch_device = pick_device(device)
     if threads is not None:
         torch.set_num_threads(threads)

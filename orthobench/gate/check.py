@@ -22,13 +22,14 @@ from orthobench.gate.render import as_json
 from orthobench.gate.results import SeedResult, calibrate, collect_results
 from orthobench.gate.update import check_detection, check_seeds, provenance, vacuous_metrics, with_new_values
 from orthobench.gate.verdict import Finding
-from orthobench.location import Place
+from orthobench.location import Location, Place
 from orthobench.options import SweepOptions
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.process import Stopped, stop_on_signals
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
+from orthobench.store.open import check_writable
 from orthobench.store.sqlite import named_or_default
 from orthobench.store.tables import CHECK
 from orthobench.training.lifecycle import check_backend, pick_device
@@ -94,6 +95,8 @@ def check_baseline(
     """Train the runs of a baseline in this process, and compare them with its values; see `orthobench.check`."""
     if history is not None and db_only:
         raise UsageError("`history` is for a check that trains, because it names the commit of the code: leave it out")
+    if history is not None:
+        check_writable(Location.of(history))
     content = read_baseline(baseline)
     selected = content.select(only)
     options = replace(options, jobs=0, keep_weights="none")

@@ -176,6 +176,7 @@ def test_batch_drawing_is_timed_next_to_the_step(orthobench, tmp_path):
         (("--device", "cuda"), "no CUDA device"),
         (("--rounds", "0"), "Invalid value"),
         (("--db", "nowhere/r.db"), "no folder"),
+        (("--db", "sqlite://"), "would be lost at the end"),
     ],
 )
 def test_invalid_input_is_one_line(orthobench, arguments, message, monkeypatch):

@@ -103,6 +103,13 @@ def test_worse_result_fails(measured, file):
     assert json.loads(outcome.out)["summary"] == "WORSE than the baseline: 1 same, 1 worse"
 
 
+@pytest.mark.parametrize("place", ["nowhere/history.db", "sqlite://"])
+def test_history_that_cannot_be_written_is_refused_before_training(measured, place):
+    outcome = measured("check", "--only", "adding/rnn", "--history", place)
+    assert outcome.code == 2
+    assert len(outcome.err.splitlines()) == 1, outcome.err
+
+
 def test_better_result_passes(measured, file):
     change(file, "rnn", 1000)
     outcome = measured("check", "--db", "runs.db", "--json")
