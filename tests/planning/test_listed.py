@@ -102,6 +102,20 @@ def test_entries_restrict_a_study(write):
     assert {spec.settings["group"] for spec in specs} == {"A5"}
 
 
+def test_study_limits_the_seeds_of_some_parts(write):
+    study = find_study("state-tracking")
+    one, _ = study_runs(study, CATALOG, "paper", [5])
+    runs, figures = study_runs(study, CATALOG, "paper", [5, 6, 7])
+    seeds = {"S3": 3, "A5": 3, "parity": 3, "Z60": 1, "cycle navigation": 1, "modular arithmetic": 1}
+    assert {figure: len(keys) for figure, keys in figures.items()} == {
+        figure: number * len(one) // 6 for figure, number in seeds.items()
+    }
+    assert [run.config.spec.key for run in runs[: len(one)]] == [run.config.spec.key for run in one]
+    assert {run.config.spec.key for run in runs} == {key for keys in figures.values() for key in keys}
+    file = write('[[runs]]\nstudy = "state-tracking"\nseeds = 3\nwhere = { group = "Z60" }\n')
+    assert {run.config.spec.seed for run in runs_in(file, CATALOG)} == {0}
+
+
 def test_shipped_list_is_valid_and_begins_with_xor():
     specs = [run.spec for run, _ in runs_in(SHIPPED, CATALOG)]
     assert len({spec.key for spec in specs}) == len(specs) == 96
