@@ -83,7 +83,7 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
         losing |= {variant.run.model for variant in loses}
         diverged = [variant for variant in condition.variants if variant.diverged == len(variant.runs)]
         ends = (len(held) - len(keeps) - len(loses), len(loses), len(keeps), len(diverged))
-        seeds = max((len(variant.seeds) for variant in condition.variants), default=0)
+        seeds = max((len(variant.finished) for variant in condition.variants), default=0)
         counts = (seeds, sum(ends), *ends)
         labels = sorted(variant.label for variant in keeps)
         rows.append([escape(figure), *map(str, counts), escape(", ".join(labels))])
@@ -136,6 +136,16 @@ def _horizons(runs: Sequence[Tracked], pictures: dict[str, str]) -> list[str]:
         sentences.append(
             f"Where a run loses it, the predicted horizon is within a factor of two of the measured one for {near} of "
             f"{len(loses)}, and the median of their ratios is {median(ratios):.2f}."
+        )
+    ends: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
+    for run in runs:
+        ends.setdefault((run.variant.label, run.figure), []).append((run.horizon.fits, run.horizon.loses))
+    several = [own for own in ends.values() if len(own) > 1]
+    if several:
+        alike = sum(len(set(own)) == 1 for own in several)
+        sentences.append(
+            f"For {alike} of the {len(several)} pairs of a model and a task with several finished seeds, all seeds end "
+            "alike: they do not fit, they fit and lose the state, or they keep it."
         )
     within = [each for each in predicted if each.is_predicted_inside and isfinite(each.measured)]
     correlation = log_correlation(within)

@@ -232,7 +232,7 @@ def test_findings_tell_fitting_from_keeping_the_state():
     words = "2 of 5 runs are finished, and 1 diverged"
     study = SimpleNamespace(study=find_study("state-tracking"), conditions=conditions, progress_words=words, runs=runs)
     text = findings.findings(results.Everything([], [], [study]))[findings.PAGE]
-    assert "| S3 | 4 | 1 | 1 | 1 | 1 | lstm |" in text
+    assert "| S3 | 1 | 4 | 1 | 1 | 1 | 1 | lstm |" in text
     assert f"Of the study, {words}. They train for at most 9 iterations" in text
     assert "kept up to the longest test by 1 model (gated)" in text
     assert "lost beyond the lengths of training by 1 model (linear)" in text
