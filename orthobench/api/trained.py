@@ -47,7 +47,8 @@ def load_model(
         run: a record, a key or its first digits, or a file of weights.
         db: the database of the run; None for the default one. A file of weights needs no database.
         weights: "best" or "last". By default, the best weights if the run keeps them, else the last ones.
-        weights_at: the URL of the weights, if the database records one; no other URL is opened.
+        weights_at: the folder or URL of the weights, if they were moved or the database records a URL; no other URL is
+            opened.
         device: the device of the model.
         plugins: Python files with the task and model of the run, if these are not built in.
 

@@ -93,7 +93,7 @@ def load_run(
 
     Args:
         which: which weights; None: the best ones if they are kept, else the last ones.
-        weights_at: the folder or URL of weights given on the command line; no other URL is opened.
+        weights_at: as for `weights.files.read`.
 
     Raises:
         UsageError: the run keeps no such weights, or its file is missing, cut off, changed, of another model or at

@@ -291,19 +291,26 @@ def read(database: Location, key: str, record: Weights, weights_at: Place | None
     """Return the content of a recorded file after checking its hash.
 
     Args:
-        weights_at: the folder or URL of weights given on the command line; no other URL is opened.
+        weights_at: the folder or URL of weights given on the command line; no other URL is opened. The file may lie
+            there as well, where it was moved or copied.
 
     Raises:
         UsageError: the file is missing, cut off, changed, unreadable, or at another URL.
     """
-    folder, name = find(database, key, record)
-    folder.check_url()
-    if folder.is_remote and not (weights_at is not None and weights_folder(database, weights_at).holds(folder)):
+    recorded, name = find(database, key, record)
+    recorded.check_url()
+    given = None if weights_at is None else weights_folder(database, weights_at)
+    is_named = given is not None and given.holds(recorded)
+    places = [] if recorded.is_remote and not is_named else [recorded]
+    places += [given] if given is not None and not is_named else []
+    if not places:
         raise UsageError(
-            f"weights {folder.root / name} of run {key} are at a URL that this command does not name: if you trust it, "
-            f"give `weights_at={str(folder.root)!r}`"
+            f"weights {recorded.root / name} of run {key} are at a URL that this command does not name: if you trust "
+            f"it, give `weights_at={str(recorded.root)!r}`"
         )
-    content = folder.get(name)
+    folder, content = next(
+        ((place, content) for place in places if (content := place.get(name)) is not None), (places[-1], None)
+    )
     if content is None:
         raise UsageError(
             f"weights {folder.root / name} of run {key} are missing: move them there, or train the run again with "

@@ -132,6 +132,21 @@ def test_weights_at_a_url_are_evaluated_and_removed(tmp_path, tiny, memory):
     assert memory.find("/bucket") == []
 
 
+def test_moved_weights_are_found_where_the_command_says(tmp_path, tiny):
+    done = run(tmp_path, tiny)
+    (tmp_path / "r.db.weights").rename(tmp_path / "moved")
+    with pytest.raises(UsageError, match=r"r\.db\.weights/.* are missing: move them there"):
+        ob.evaluate(done, db=str(tmp_path / "r.db"))
+    with pytest.raises(UsageError, match=r"elsewhere/.* are missing: move them there"):
+        ob.evaluate(done, db=str(tmp_path / "r.db"), weights_at=tmp_path / "elsewhere")
+    (metric,) = ob.evaluate(done, db=str(tmp_path / "r.db"), weights_at=tmp_path / "moved").metrics
+    assert metric.value == metric.stored
+    (file,) = (tmp_path / "moved").glob("*.safetensors")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(UsageError, match=r"moved/.* have another SHA-256"):
+        ob.evaluate(done, db=str(tmp_path / "r.db"), weights_at=tmp_path / "moved")
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
 def test_unwritable_folder_is_refused_before_training(tmp_path, tiny):
     (tmp_path / "closed").mkdir(mode=0o500)
