@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
@@ -128,11 +131,24 @@ def _check_onnx() -> None:
         raise needs_extra("ONNX", f"a package that is not installed ({error.name})", "onnx") from error
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporters inside the block, because they warn about their own code and packages that they miss."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
 def _onnx(program: Program, inputs: Tensor, facts: str) -> bytes:
     """Return the program as an ONNX file that contains the weights and the facts."""
     name = type(program.model).__name__
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter warns about its own code
+    with _quiet():
         try:
             exported = torch.onnx.export(
                 program, (inputs,), dynamo=True, verbose=False, input_names=["inputs"], output_names=["outputs"]
@@ -149,8 +165,7 @@ def _onnx(program: Program, inputs: Tensor, facts: str) -> bytes:
 def _pt2(program: Program, inputs: Tensor, facts: str) -> bytes:
     """Return the program as an archive that `torch.export.load` reads, with the facts in an extra file."""
     content = BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _quiet():
         exported = torch.export.export(program, (inputs,), strict=False)
         torch.export.save(exported, content, extra_files={"orthobench.json": facts})
     return content.getvalue()
