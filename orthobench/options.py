@@ -352,7 +352,7 @@ ARGUMENTS: dict[str, Kind] = {
     "older_than": (not_negative, "a number of days of at least 0"),
     "port": (whole(0, 65_535), "a whole number from 0 to 65535"),
     "jobs": A_LIMIT,
-    "display": (_display, "Display(), JobsDisplay(), or an object of a class of yours that inherits from one"),
+    "display": (_display, "Display(), or an object of a class derived from it"),
     "plugins": SOME_FILES,
     "data_folder": A_FOLDER,
     "folder": A_FOLDER,
