@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 def command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The study; --list names them.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the studies.")] = False,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds: 0, 1, 2, ...")] = 1,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            "--seeds",
+            min=1,
+            max=MAX_SEEDS,
+            help="Number of seeds: 0, 1, 2, ...; a study may limit it for some of its tasks.",
+        ),
+    ] = 1,
     preset: PresetName = "paper",
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="The page [reports/study-NAME.html].")

@@ -6,6 +6,7 @@ import html
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 
 import pytest
@@ -236,6 +237,17 @@ def test_findings_tell_fitting_from_keeping_the_state():
     assert f"Of the study, {words}. They train for at most 9 iterations" in text
     assert "kept up to the longest test by 1 model (gated)" in text
     assert "lost beyond the lengths of training by 1 model (linear)" in text
+
+
+def test_readme_names_the_cells_that_track_a5():
+    (study,) = [each for each in results.everything().studies if each.study.name == "state-tracking"]
+    (condition,) = [condition for figure, condition in study.conditions if figure == "A5"]
+    shares = {variant.label: [run.final_value or 0.0 for run in variant.finished] for variant in condition.variants}
+    assert {label for label, own in shares.items() if own and median(own) > 0.5} == {"pd_ssm", "slstm", "rnn"}
+    assert sum(share > 0.5 for share in shares["lstm"]) == 1
+    assert {len(own) for own in shares.values() if own} == {3}
+    text = " ".join((links.ROOT / "README.md").read_text().split())
+    assert "only the median seeds of PD-SSM, sLSTM and the plain RNN get more than half of the words of 256" in text
 
 
 def test_pages_of_measured_models_and_tasks_open_with_a_figure(generated):
