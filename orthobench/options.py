@@ -317,9 +317,7 @@ def _options(value: Any) -> Any:
 
 
 def _display(value: Any) -> Any:
-    from orthobench.execution.display import Display
-
-    if isinstance(value, Display):
+    if not isinstance(value, type) and hasattr(value, "on_stop_request"):  # importing Display would be a circle
         return value
     raise ValueError
 

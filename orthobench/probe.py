@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from orthobench.model import Model
 from orthobench.task import Batch, Task
@@ -45,12 +45,6 @@ class Probe(ABC):
     paper: ClassVar[str]
     every_epochs: ClassVar[int] = 1
     default: ClassVar[bool] = False
-
-    @classmethod
-    def wrong_attribute(cls) -> str:
-        """Say which attribute of the class has a wrong value; "" if none has."""
-        every: Any = cls.every_epochs
-        return "" if isinstance(every, int) and every >= 0 else f"every_epochs={every!r:.80}: give a number of epochs"
 
     @classmethod
     def schedule(cls) -> str:

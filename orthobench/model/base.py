@@ -275,7 +275,7 @@ class Model(nn.Module, ABC):
     @classmethod
     def wrong_attribute(cls) -> str:
         """Say which attribute of the class has a wrong value; "" if none has."""
-        if isinstance(cls.Settings, type) and issubclass(cls.Settings, ModelSettings):
+        if isinstance(cls.Settings, type) and issubclass(cls.Settings, Settings):
             return ""
         return f"Settings={cls.Settings!r:.80}: derive a class from orthobench.model.ModelSettings"
 

@@ -445,6 +445,6 @@ def _checked(kind: PluginKind, cls: Any) -> Any:
     if missing:
         raise PluginError(f"it does not set {', '.join(missing)}")
     plugin: Any = cls
-    if wrong := plugin.wrong_attribute():
+    if kind != "probe" and (wrong := plugin.wrong_attribute()):
         raise PluginError(wrong)
     return cls

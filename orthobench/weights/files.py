@@ -303,14 +303,15 @@ def read(database: Location, key: str, record: Weights, weights_at: Place | None
     is_named = given is not None and given.holds(recorded)
     places = [] if recorded.is_remote and not is_named else [recorded]
     places += [given] if given is not None and not is_named else []
-    if not places:
+    folder, content = next(
+        ((place, content) for place in places if (content := place.get(name)) is not None),
+        ((places or [recorded])[-1], None),
+    )
+    if content is None and recorded not in places:
         raise UsageError(
             f"weights {recorded.root / name} of run {key} are at a URL that this command does not name: if you trust "
             f"it, give `weights_at={str(recorded.root)!r}`"
         )
-    folder, content = next(
-        ((place, content) for place in places if (content := place.get(name)) is not None), (places[-1], None)
-    )
     if content is None:
         raise UsageError(
             f"weights {folder.root / name} of run {key} are missing: move them there, or train the run again with "
