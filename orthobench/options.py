@@ -317,7 +317,7 @@ def _options(value: Any) -> Any:
 
 
 def _display(value: Any) -> Any:
-    if not isinstance(value, type) and hasattr(value, "on_stop_request"):  # importing Display would be a circle
+    if not isinstance(value, type) and hasattr(value, "on_stop_request"):  # an import of Display would be circular
         return value
     raise ValueError
 

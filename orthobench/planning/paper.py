@@ -119,15 +119,13 @@ def study_runs(
         )
         for run in points
     ]
-    planned: dict[str, SweepRun] = {}
     figures: dict[str, list[str]] = {}
     for number, seed in enumerate(seeds):
-        for point, (config, shown) in zip(points, first, strict=True):
-            if point.most_seeds is None or number < point.most_seeds:
-                run = SweepRun(config.with_seed(seed), shown)
-                planned.setdefault(run.config.spec.key, run)
-                figures.setdefault(point.figure, []).append(run.config.spec.key)
-    return list(planned.values()), figures
+        for run, (config, _) in zip(points, first, strict=True):
+            if run.most_seeds is None or number < run.most_seeds:
+                figures.setdefault(run.figure, []).append(config.with_seed(seed).spec.key)
+    keys = {key for own in figures.values() for key in own}
+    return [run for run in with_seeds(first, seeds) if run.config.spec.key in keys], figures
 
 
 def resolve_experiments(

@@ -291,8 +291,8 @@ def read(database: Location, key: str, record: Weights, weights_at: Place | None
     """Return the content of a recorded file after checking its hash.
 
     Args:
-        weights_at: the folder or URL of weights given on the command line; no other URL is opened. The file may lie
-            there as well, where it was moved or copied.
+        weights_at: the folder or URL of weights given on the command line, for example that to which the file was
+            moved; no other URL is opened.
 
     Raises:
         UsageError: the file is missing, cut off, changed, unreadable, or at another URL.
@@ -301,13 +301,11 @@ def read(database: Location, key: str, record: Weights, weights_at: Place | None
     recorded.check_url()
     given = None if weights_at is None else weights_folder(database, weights_at)
     is_named = given is not None and given.holds(recorded)
-    places = [] if recorded.is_remote and not is_named else [recorded]
-    places += [given] if given is not None and not is_named else []
-    folder, content = next(
-        ((place, content) for place in places if (content := place.get(name)) is not None),
-        ((places or [recorded])[-1], None),
-    )
-    if content is None and recorded not in places:
+    may_open = is_named or not recorded.is_remote
+    folder, content = recorded, recorded.get(name) if may_open else None
+    if content is None and given is not None and not is_named:
+        folder, content = given, given.get(name)
+    if content is None and not may_open:
         raise UsageError(
             f"weights {recorded.root / name} of run {key} are at a URL that this command does not name: if you trust "
             f"it, give `weights_at={str(recorded.root)!r}`"
