@@ -29,7 +29,7 @@ from torch.nn.functional import silu, softplus
 
 from orthobench.matrices.initial import as_parameter, torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, decaying_memory, project, read_memory, turned_heads
+from orthobench.recurrence import GradientTrace, Projection, decaying_memory, project, read_memory, turned_heads
 
 from ._heads import HeadsSettings
 
@@ -119,7 +119,6 @@ class Mamba3(Model):
         settings = self.settings
         heads, size, reads = settings.heads, settings.state_size, self.signature.readout != "last"
         memory, angle, last_key, last_value = state[0].split(settings.parts, dim=-1)
-        value = project(inputs, self.input_weight)
         keys, queries, *steps, turns = project(inputs, self.selection_weight).split(self.selected_sizes(), dim=-1)
         step = softplus(steps[0] + self.step_bias)
         log_decay = -softplus(steps[1]).clamp(min=_LEAST_RATE) * step
@@ -137,18 +136,20 @@ class Mamba3(Model):
         if reads:
             query = self.turned_queries(queries, cosine, sine)
             weight = torch.cat((log_decay, query.flatten(-2), written), dim=-1)
-            y, (memory,) = decaying_memory(value, weight, (memory,), trace, heads, size)
+            read = project(inputs, self.input_weight)
+            y, (memory,) = decaying_memory(read, weight, (memory,), trace, heads, size)
             own = self.feedthrough - coming * (query * key).sum(-1)
         else:
             weight = torch.cat((log_decay, written), dim=-1)
-            _, (memory,) = decaying_memory(value, weight, (memory,), trace, heads, size, reads=False)
+            source = Projection(inputs, self.input_weight)
+            _, (memory,) = decaying_memory(source, weight, (memory,), trace, heads, size, reads=False)
             inputs = inputs[-1:]
+            read = project(inputs, self.input_weight)
             rows = slice(size, 2 * size)
             query = self.turned_queries(project(inputs, self.selection_weight[rows]), cosine[-1:], sine[-1:])
             y, own = read_memory(query[0], memory)[None], self.feedthrough
-        read = value if reads else project(inputs, self.input_weight)
         y = y + (own[..., None] * read.unflatten(-1, (heads, -1))).flatten(-2)
-        final = torch.cat((memory, angles[-1].flatten(1), key[-1].flatten(1), value[-1]), dim=-1)
+        final = torch.cat((memory, angles[-1].flatten(1), key[-1].flatten(1), read[-1]), dim=-1)
         return project(y * silu(project(inputs, self.gate_weight)), self.mixing_weight), (final,)
 
     def turned_queries(self, features: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

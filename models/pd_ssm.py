@@ -28,7 +28,7 @@ from torch.nn.functional import gelu
 
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Count, Learns, Model, ModelSettings, OptimizerName, Signature, State
-from orthobench.recurrence import GradientTrace, distinct_inputs, one_hot_recurrence, project
+from orthobench.recurrence import GradientTrace, Projection, distinct_inputs, one_hot_recurrence, project
 
 
 class PDSSMSettings(ModelSettings):
@@ -81,7 +81,7 @@ class PDSSM(Model):
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         distinct, places = distinct_inputs(inputs)
-        x, transitions = project(inputs, self.input_weight), self.transitions(distinct)
+        x, transitions = Projection(inputs, self.input_weight), self.transitions(distinct)
         h, (final,) = one_hot_recurrence(x, places, state, trace, self.dictionary, transitions)
         read = final[None] if self.signature.readout == "last" else h
         return project(read, self.state_weight, self.state_bias), (final,)

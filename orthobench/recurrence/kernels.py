@@ -134,8 +134,8 @@ class Kernel:
         return None
 
     @staticmethod
-    def makes(x: Projection | Convolution) -> bool:
-        """Return whether the passes compute these inputs themselves."""
+    def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
+        """Return whether the passes of a call with these parameters compute these inputs themselves."""
         return False
 
     @staticmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, Concatenate, Generic, ParamSpec
@@ -50,7 +50,7 @@ def run(call: Call) -> Result:
     if not _is_of_sum(call):
         runtime.record_used(name)
     kernel = kernel_of(call, name)
-    if (x := _resolved(call.x, kernel)) is not call.x:
+    if (x := _resolved(call.x, kernel, call.parameters)) is not call.x:
         call = replace(call, x=x)
     if call.is_mapped and not kernel.makes_weights:
         assert isinstance(call.x, Tensor)
@@ -65,15 +65,15 @@ def kernel_of(call: Call, name: str) -> type[Kernel]:
     return kernels.find(call.operation, name) or Kernel
 
 
-def _resolved(x: Inputs, kernel: type[Kernel]) -> Inputs:
+def _resolved(x: Inputs, kernel: type[Kernel], parameters: Mapping[str, Any]) -> Inputs:
     """Return the call's inputs, after computing what the kernel does not compute itself."""
     source = x.source if isinstance(x, Convolution) else x
     adds = kernel.adds_first or isinstance(source, Tensor) or source.first is None
-    if isinstance(x, Tensor) or (adds and kernel.makes(x)):
+    if isinstance(x, Tensor) or (adds and kernel.makes(x, parameters)):
         return x
     if isinstance(x, Convolution):
         x = replace(x, source=resolved(x.source))
-        return x if kernel.makes(x) else resolved(x)
+        return x if kernel.makes(x, parameters) else resolved(x)
     return resolved(x)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence import reference
-from orthobench.recurrence.call import Call, Projection, Result
+from orthobench.recurrence.call import Call, Inputs, Projection, Result
 from orthobench.recurrence.comparison import distance, evaluate, normal
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.operation import Operation
@@ -102,6 +102,43 @@ def projected_form_agrees(
         return True
     has_gradient = cpu.makes(projected_call(single[0].requires_grad_(), *single[1:]))
     return agrees(in_kernel, defined, arguments, inputs=0 if has_gradient else 1)
+
+
+def few_inputs_agree(
+    operation: Operation[...],
+    parameters: Mapping[str, Any],
+    names: Sequence[str],
+    arguments: Sequence[Tensor],
+    has_first: bool = False,
+) -> bool:
+    """Return whether the kernel agrees if it computes x from 2 inputs, which need no gradient.
+
+    Args:
+        arguments: x, which gives the sizes, the weight and the initial state, followed by the parameters in `names`.
+        has_first: whether the projection has an addend for the first step.
+    """
+    x, *others = arguments
+    shapes = [(*x.shape[:2], 2), (x.shape[2], 2), *([x.shape[1:]] if has_first else [])]
+    projection = [normal(*shape, seed=10 + i) for i, shape in enumerate(shapes)]
+    width = len(operation.states)
+
+    def results(run: Callable[[Call], Result], x: Inputs, weight: Tensor, *others: Tensor) -> list[Tensor]:
+        vectors = dict(zip(names, others[width:], strict=True))
+        call = operation.call(x, weight, others[:width], None, **parameters, **vectors)
+        assert run is reference.run or cpu.makes(call)
+        outputs, final = run(call)
+        return [*([outputs] if outputs.numel() else []), *final]
+
+    def in_kernel(u: Tensor, input_weight: Tensor, *others: Tensor) -> list[Tensor]:
+        first = others[0] if has_first else None
+        return results(cpu.run, Projection(u, input_weight, first=first), *others[has_first:])
+
+    def defined(u: Tensor, input_weight: Tensor, *others: Tensor) -> list[Tensor]:
+        x = torch.nn.functional.linear(u, input_weight)
+        x = torch.cat((x[:1] + others[0], x[1:])) if has_first else x
+        return results(reference.run, x, *others[has_first:])
+
+    return agrees(in_kernel, defined, [*projection, *others], inputs=1)
 
 
 def agrees(

@@ -20,7 +20,7 @@ KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum
 Settings = dict[str, int | float]
 
 
-def makes(x: Projection | Convolution) -> bool:
+def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
     """Return whether the loops compute these inputs, which must be a projection whose inputs need no gradient."""
     return isinstance(x, Projection) and not x.inputs.requires_grad
 

@@ -551,7 +551,7 @@ def unusable(call: Call) -> str | None:
 def makes(call: Call) -> bool:
     """Return whether the call's kernel computes the inputs itself, from their projection or convolution."""
     kernel = find(call.operation, "cpu")
-    return kernel is not None and not isinstance(call.x, Tensor) and kernel.makes(call.x)
+    return kernel is not None and not isinstance(call.x, Tensor) and kernel.makes(call.x, call.parameters)
 
 
 def run(call: Call) -> Result:

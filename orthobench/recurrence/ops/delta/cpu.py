@@ -8,6 +8,7 @@ split over the threads, which does not change results.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ class Delta(Kernel):
     forgets_states = True
 
     @staticmethod
-    def makes(x: Projection | Convolution) -> bool:
+    def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
         """Return whether these inputs are a convolution of a few taps without a bias, of x or of a small projection."""
         if not isinstance(x, Convolution) or x.bias is not None or not convolution.has_few_taps(x.weight):
             return False

@@ -1,11 +1,13 @@
-"""The CPU kernels of the decaying memories: calls of `memories.c`, and for RWKV-7 of `rwkv7.c`, in float32.
+"""The CPU kernels of the decaying memories: calls of `memories.c`, `final_memories.c` and `rwkv7.c`, in float32.
 
-Forward keeps the memory at the start of each group of steps, from which backward computes the group again. The heads of
-all batch rows are split over the threads, or for RWKV-7 groups of rows, which does not change results.
+Forward keeps the memory at the start of each group of steps, from which backward computes the group again. Without
+readings, the final memory of `decaying_memory` is one sum over the steps, and no memories are kept. The batch rows or
+their heads are split over the threads, which does not change results.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -23,22 +25,44 @@ _SMALL = 1 << 19  # multiplications; below, starting a thread costs more than it
 
 @kernel(decaying_memory, "cpu")
 class Memories(Kernel):
-    """The kernel of `decaying_memory`."""
+    """The kernels of `decaying_memory`."""
 
     forgets_states = True
 
     @staticmethod
+    def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
+        """Return whether these inputs are a projection of few inputs, which need no gradient, and no output is read."""
+        return not parameters["reads"] and isinstance(x, Projection) and has_few_inputs(x)
+
+    @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        return _forward("memories", x, arguments, {}, keep)
+        if arguments.parameters["reads"]:
+            return _forward("memories", x, arguments, {}, keep)
+        (start,), sizes = arguments.state, _sizes(x, arguments)
+        end, sums, inputs = torch.empty_like(start), None, sizes["inputs"]
+        if keep and inputs:
+            sums = runtime.take(len(start), sizes["heads"], inputs, native.padded(sizes["keys"]))
+        tensors = {"start": start, "end": end, "sums": sums, "input_weight": arguments.parameters.get("input_weight")}
+        _run("final_memories_forward", x, arguments, tensors)
+        return (x.new_empty(*x.shape[:2], 0),), (end, x, sums)
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        _, x, _ = tape.saved
+        _, x, sums = tape.saved
         assert x is not None
-        dx = runtime.take(*x.shape)
-        dweight = torch.empty_like(arguments.weight)
-        dstart = _backward("memories", x, arguments, tape, {"dx": dx, "dweight": dweight})
-        return Gradients(dx, dweight, (dstart,))
+        dweight, weight = torch.empty_like(arguments.weight), arguments.parameters.get("input_weight")
+        dx = runtime.take(*x.shape) if weight is None else None
+        gradients = {"dx": dx, "dweight": dweight}
+        if arguments.parameters["reads"]:
+            return Gradients(dx, dweight, (_backward("memories", x, arguments, tape, gradients),))
+        sizes, by_name = _sizes(x, arguments), {}
+        heads, inputs, values = sizes["heads"], sizes["inputs"], sizes["values"]
+        dinput = x.new_zeros(native.row_groups(x.shape[1]), heads, inputs, native.padded(values))
+        fields = gradients | {"sums": sums, "input_weight": weight, "dinput_weight": dinput}
+        dstart = _backward("final_memories", x, arguments, tape, fields)
+        if weight is not None:
+            by_name["input_weight"] = native.total(dinput)[..., :values].transpose(1, 2).reshape(weight.shape)
+        return Gradients(dx, dweight, (dstart,), by_name)
 
 
 @kernel(rwkv7, "cpu")
@@ -49,7 +73,7 @@ class RWKV7(Kernel):
     adds_first = True
 
     @staticmethod
-    def makes(x: Projection | Convolution) -> bool:
+    def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
         """Return whether these inputs are a projection of few inputs, which need no gradient."""
         return isinstance(x, Projection) and has_few_inputs(x)
 
@@ -86,7 +110,7 @@ def _vectors(arguments: Arguments) -> dict[str, Tensor]:
 def _forward(name: str, x: Tensor, arguments: Arguments, fields: dict[str, Any], keep: bool) -> Any:
     (start,), sizes = arguments.state, _sizes(x, arguments)
     steps, batch, heads, values = (sizes[each] for each in ("steps", "batch", "heads", "values"))
-    y, end = runtime.take(steps, batch, sizes["reads"] * heads * values), torch.empty_like(start)
+    y, end = runtime.take(steps, batch, arguments.parameters["reads"] * heads * values), torch.empty_like(start)
     starts = None
     if keep:
         groups, size = (getattr(native.kernels(), f"{name}_{each}") for each in ("groups", "size"))
@@ -97,11 +121,15 @@ def _forward(name: str, x: Tensor, arguments: Arguments, fields: dict[str, Any],
 
 def _backward(name: str, x: Tensor, arguments: Arguments, tape: Tape, fields: dict[str, Any]) -> Tensor:
     """Fill the tape's norms, and return the gradient of the state."""
-    (start,), sizes, starts = arguments.state, _sizes(x, arguments), tape.saved[2]
+    (start,), grad_end = arguments.state, tape.final[0]
     dstart = torch.empty_like(start)
-    norms = x.new_empty(*x.shape[:2], sizes["heads"]) if tape.norms else None
-    tensors = {"grad_y": tape.gradient if sizes["reads"] else None, "grad_end": tape.final[0], "norms": norms}
-    tensors |= {"dstart": dstart, "start": start, "starts": starts}
+    norms = x.new_empty(*x.shape[:2], arguments.parameters["heads"]) if tape.norms else None
+    tensors = {"norms": norms, "dstart": dstart, "start": start}
+    if name == "final_memories":
+        tensors["grad_end"] = torch.zeros_like(start) if grad_end is None else grad_end
+    else:
+        tensors |= {"grad_y": tape.gradient if arguments.parameters["reads"] else None, "grad_end": grad_end}
+        tensors["starts"] = tape.saved[2]
     _run(f"{name}_backward", x, arguments, fields | tensors)
     for out in tape.norms:
         assert norms is not None
@@ -113,23 +141,26 @@ def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
     """Return the numbers of the problem."""
     parameters = arguments.parameters
     heads, keys, reads = (parameters[name] for name in ("heads", "key_size", "reads"))
-    sizes = {"steps": x.shape[0], "batch": x.shape[1], "heads": heads, "keys": keys, "reads": int(reads)}
+    sizes = {"steps": x.shape[0], "batch": x.shape[1], "heads": heads, "keys": keys}
     sizes |= {"values": arguments.state[0].shape[1] // (heads * keys)}
+    inputs = 0 if parameters.get("input_weight") is None else x.shape[2]
     if "key_rate" in parameters:
-        makes = parameters.get("input_weight") is not None
-        sizes |= {"low": parameters["rate_weight"].shape[1], "inputs": x.shape[2] if makes else 0}
-        sizes |= {"epsilon": parameters["epsilon"]}
+        low, epsilon = parameters["rate_weight"].shape[1], parameters["epsilon"]
+        sizes |= {"reads": int(reads), "low": low, "epsilon": epsilon, "inputs": inputs}
+    elif not reads:
+        sizes |= {"inputs": inputs, "groups": native.row_groups(x.shape[1])}
     return sizes
 
 
 def _run(function: str, x: Tensor, arguments: Arguments, fields: dict[str, Any]) -> None:
-    """Run one direction over all steps, with the heads of all rows, or groups of rows, split over the threads."""
+    """Run one direction over all steps, with groups of rows, or the heads of all rows, split over the threads."""
     sizes = _sizes(x, arguments)
     batch, units = sizes["batch"], sizes["batch"] * sizes["heads"]
-    threads = torch.get_num_threads() if sizes["steps"] * units * sizes["keys"] * sizes["values"] > _SMALL else 1
-    if "key_rate" in arguments.parameters:
+    columns = sizes.get("inputs") or sizes["values"]
+    threads = torch.get_num_threads() if sizes["steps"] * units * sizes["keys"] * columns > _SMALL else 1
+    if function.startswith("memories"):
+        parts = runtime.ranges(units, threads)
+    else:
         groups = native.row_groups(batch)
         parts = [(batch * first // groups, batch * last // groups) for first, last in runtime.ranges(groups, threads)]
-    else:
-        parts = runtime.ranges(units, threads)
     native.run_parts(function, parts, x=x, weight=arguments.weight, **sizes, **fields)

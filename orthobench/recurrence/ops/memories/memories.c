@@ -1,4 +1,4 @@
-/* Memories that decay and are written to, in float32: S_t = w S_{t-1} + k v^T, y_t = S_t^T q_t.
+/* Memories that decay, are written to and read, in float32: S_t = w S_{t-1} + k v^T, y_t = S_t^T q_t.
  *
  * A unit is a head of a batch row, and the caller gives each thread a range of units. The columns of S only meet in sums
  * over the keys, so a few vectors of columns are carried through each step at once. Backward recomputes the memories of a
@@ -8,14 +8,13 @@
 
 enum { GROUP = 16, MOST = 4 }; /* steps between stored memories; vectors of columns at once */
 
-/* x_t of a row is the value [heads, values]. The weight has the query [heads, keys] if the memory is read, and the key
- * [heads, keys]. What a pass does not need is NULL. */
+/* x_t of a row is the value [heads, values]. The weight has log w [heads], the query and the key [heads, keys]. What a pass
+ * does not need is NULL. */
 struct memories {
     int64_t steps, batch, heads; /* T, B and the number of heads */
     int64_t keys, values;        /* the sizes of a key and of a value */
-    int64_t reads;               /* whether queries read the memory */
     const float *x;              /* [T, B, width] */
-    const float *weight;         /* log w [heads], query and key [T, B, sum] */
+    const float *weight;         /* [T, B, heads * (1 + 2 * keys)] */
     const float *start;          /* S before the first step [B, heads, keys, values] */
     float *y;                    /* [T, B, heads, values] */
     float *starts;               /* S before each group of steps [B, heads, groups, keys, padded(values)] */
@@ -41,10 +40,9 @@ struct scratch {
     float *dy;    /* y of a step, and backward its gradient [values] */
 };
 
-/* The floats of a row of x and of the weight, and of the query and the key. */
-INLINE int64_t keys_of(const struct memories *p) { return (p->reads + 1) * p->heads * p->keys; }
+/* The floats of a row of x and of the weight. */
 INLINE int64_t width_of(const struct memories *p) { return p->heads * p->values; }
-INLINE int64_t weights_of(const struct memories *p) { return p->heads + keys_of(p); }
+INLINE int64_t weights_of(const struct memories *p) { return p->heads * (1 + 2 * p->keys); }
 
 /* The floats of S with its rows in whole vectors. */
 int64_t memories_size(int64_t keys, int64_t values) { return keys * padded(values); }
@@ -80,10 +78,10 @@ static void fill_rows(const struct memories *p, int64_t row, int64_t head, int64
         const int64_t i = (t - first) * kp, place = t * p->batch + row;
         const float *const x = p->x + place * width_of(p), *const weight = p->weight + place * weights_of(p);
         const float *const query = weight + p->heads + at_head;
-        if (p->reads) copy_row(query, m->x.q + i, keys);
+        copy_row(query, m->x.q + i, keys);
         copy_row(x + head * p->values, m->x.v + (t - first) * vp, p->values);
         const vf decay = exponential(splat(weight[head]));
-        copy_row(query + p->reads * all, m->x.k + i, keys);
+        copy_row(query + all, m->x.k + i, keys);
         for (int64_t c = 0; c < kp; c += VL) *(vf *)(m->x.w + i + c) = decay;
     }
 }
@@ -95,12 +93,10 @@ static void gradients_of_rows(const struct memories *p, int64_t row, int64_t hea
     for (int64_t t = first; t < stop; t++) {
         const int64_t i = (t - first) * kp, place = t * p->batch + row, at = place * width_of(p);
         float *const dweight = p->dweight + place * weights_of(p), *const dquery = dweight + p->heads + at_head;
-        float *const dkey = dquery + p->reads * all, *const dvalue = p->dx + at + head * p->values;
+        float *const dkey = dquery + all, *const dvalue = p->dx + at + head * p->values;
         for (int64_t c = 0; c < p->values; c += VL)
             store(dvalue + c, *(const vf *)(m->dx.v + (t - first) * vp + c), lanes(p->values - c));
-        if (p->reads)
-            for (int64_t c = 0; c < keys; c += VL)
-                store(dquery + c, *(const vf *)(m->dx.q + i + c), lanes(keys - c));
+        for (int64_t c = 0; c < keys; c += VL) store(dquery + c, *(const vf *)(m->dx.q + i + c), lanes(keys - c));
         float total = 0;
         for (int64_t c = 0; c < keys; c++) total += m->dx.w[i + c] * m->x.w[i + c];
         dweight[head] = total;
@@ -232,11 +228,10 @@ static void forward(const struct memories *p, int64_t from, int64_t to, struct s
             if (p->starts) memcpy(p->starts + (unit * groups + first / GROUP) * size, s, (size_t)(4 * size));
             fill_rows(p, row, head, first, stop, m);
             for (int64_t t = first; t < stop; t++) {
-                advance(p, t - first, s, s, p->reads ? m->dy : NULL, m);
-                if (p->reads)
-                    for (int64_t c = 0; c < p->values; c += VL)
-                        store(p->y + ((t * p->batch + row) * p->heads + head) * p->values + c,
-                              *(const vf *)(m->dy + c), lanes(p->values - c));
+                advance(p, t - first, s, s, m->dy, m);
+                for (int64_t c = 0; c < p->values; c += VL)
+                    store(p->y + ((t * p->batch + row) * p->heads + head) * p->values + c, *(const vf *)(m->dy + c),
+                          lanes(p->values - c));
             }
         }
     for (int64_t unit = from; unit < to; unit++)
@@ -245,7 +240,6 @@ static void forward(const struct memories *p, int64_t from, int64_t to, struct s
 
 static void backward(const struct memories *p, int64_t from, int64_t to, struct scratch *m) {
     const int64_t kp = padded(p->keys), vp = padded(p->values), size = p->keys * vp, groups = memories_groups(p->steps);
-    const int reading = p->reads && p->grad_y;
     float *const gradients = m->s;
     for (int64_t unit = from; p->grad_end && unit < to; unit++)
         pad_rows(p->keys, p->values, p->grad_end + unit * p->keys * p->values, gradients + (unit - from) * size);
@@ -262,8 +256,8 @@ static void backward(const struct memories *p, int64_t from, int64_t to, struct 
                 advance(p, t - first, m->slots + (t - first) * size, m->slots + (t - first + 1) * size, NULL, m);
             for (int64_t t = stop - 1; t >= first; t--) {
                 const int64_t place = (t * p->batch + row) * p->heads + head;
-                if (reading) copy_row(p->grad_y + place * p->values, m->dy, p->values);
-                const float squares = retreat(p, t - first, reading ? m->dy : NULL, m);
+                if (p->grad_y) copy_row(p->grad_y + place * p->values, m->dy, p->values);
+                const float squares = retreat(p, t - first, p->grad_y ? m->dy : NULL, m);
                 if (p->norms) p->norms[place] = squares;
             }
             gradients_of_rows(p, row, head, first, stop, m);

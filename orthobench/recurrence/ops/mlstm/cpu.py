@@ -31,7 +31,7 @@ class MLSTM(Kernel):
     forgets_states = True
 
     @staticmethod
-    def makes(x: Projection | Convolution) -> bool:
+    def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
         return isinstance(x, Projection)
 
     @staticmethod

@@ -6,6 +6,7 @@ by their number alone, so results do not depend on the number of threads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from orthobench.recurrence import runtime
+from orthobench.recurrence.call import Convolution, Projection
+from orthobench.recurrence.convolution import has_few_inputs
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.one_hot import one_hot_recurrence
@@ -27,21 +30,26 @@ class OneHot(Kernel):
     """The kernel of `one_hot_recurrence`."""
 
     @staticmethod
+    def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
+        return isinstance(x, Projection) and has_few_inputs(x)
+
+    @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         dictionary, transition = (arguments.parameters[name] for name in ("dictionary", "transitions"))
         low, high = arguments.weight.aminmax()
         if not 0 <= low <= high < len(transition):
             raise IndexError(f"{one_hot_recurrence.name}: a step has no row of the {len(transition)} transitions")
-        h, packed = runtime.take(*x.shape), _packed(dictionary)
+        h, packed = runtime.take(*x.shape[:2], arguments.state[0].shape[1]), _packed(dictionary)
         chosen = runtime.take(len(transition), packed.shape[-1])
         tensors = {"packed": packed, "x": x, "h": h, "chosen": chosen}
         _run("one_hot_places_forward", len(transition), arguments, **tensors)
-        _run("one_hot_forward", x.shape[1], arguments, **tensors)
-        return (h,), (chosen, packed)
+        _run("one_hot_forward", native.row_groups(x.shape[1]), arguments, **tensors)
+        is_projected = arguments.parameters.get("input_weight") is not None
+        return (h,), (chosen, packed, x if is_projected else None)
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        (h,), (chosen, packed), dictionary = tape.states, tape.saved, arguments.parameters["dictionary"]
+        (h,), (chosen, packed, x), dictionary = tape.states, tape.saved, arguments.parameters["dictionary"]
         assert packed is not None
         transition = arguments.parameters["transitions"]
         dx, dstart = runtime.take(*h.shape), torch.empty_like(h[0])
@@ -50,20 +58,25 @@ class OneHot(Kernel):
         counts = places.bincount(minlength=len(transition))
         groups = min(_GROUPS, -(-len(transition) // _TRANSITIONS))
         dtransition, dpacked = torch.zeros_like(transition), packed.new_zeros(groups, *packed.shape)
+        dinput_map = h.new_zeros(native.row_groups(h.shape[1]), 0 if x is None else x.shape[2], h.shape[2])
         tensors = {
-            **{"packed": packed, "h": h, "chosen": chosen, "dx": dx, "dstart": dstart, "norms": norms},
+            **{"packed": packed, "x": x, "h": h, "chosen": chosen, "dx": dx, "dinput_map": dinput_map},
+            **{"dstart": dstart, "norms": norms},
             **{"grad_h": tape.gradient, "grad_last": tape.final[0], "steps_of": places.argsort(stable=True)},
             **{"first_of": pad(counts.cumsum(0), (1, 0)), "dtransition": dtransition, "dpacked": dpacked},
         }
         sizes = {"groups": groups, "shared": int((counts != 1).any())}
-        _run("one_hot_backward", h.shape[1], arguments, sizes, **tensors)
+        _run("one_hot_backward", native.row_groups(h.shape[1]), arguments, sizes, **tensors)
         _run("one_hot_transitions_backward", groups, arguments, sizes, **tensors)
         for out in tape.norms:
             assert norms is not None
             torch.sqrt(norms, out=out)
         by_matrix = native.total(dpacked).permute(1, 0, 2, 3).flatten(1, 2)
         gradient = by_matrix[tuple(map(slice, dictionary.shape))].contiguous()
-        return Gradients(dx, None, (dstart,), {"dictionary": gradient, "transitions": dtransition})
+        by_name: dict[str, Tensor | None] = {"dictionary": gradient, "transitions": dtransition}
+        if x is not None:
+            by_name["input_weight"] = native.total(dinput_map).t().contiguous()
+        return Gradients(dx if x is None else None, None, (dstart,), by_name)
 
 
 def _packed(dictionary: Tensor) -> Tensor:
@@ -77,7 +90,7 @@ def _packed(dictionary: Tensor) -> Tensor:
 def _run(
     function: str, size: int, arguments: Arguments, sizes: dict[str, int] | None = None, /, **tensors: Tensor | None
 ) -> None:
-    """Run one pass over its rows, transitions or groups, whose number is `size`, split over the threads."""
+    """Run one pass over its transitions or groups, whose number is `size`, split over the threads."""
     h, dictionary, transition = tensors["h"], arguments.parameters["dictionary"], arguments.parameters["transitions"]
     packed, (start,) = tensors["packed"], arguments.state
     assert h is not None
@@ -85,6 +98,12 @@ def _run(
     numbers = {"steps": h.shape[0], "batch": h.shape[1], "units": h.shape[2] // 2, "matrices": len(dictionary)}
     numbers |= {"padded": packed.shape[1], "transitions": len(transition), **(sizes or {})}
     tensors |= {"place": arguments.weight, "transition": transition, "start": start}
+    weight, groups = arguments.parameters.get("input_weight"), native.row_groups(h.shape[1])
+    if weight is not None:
+        tensors["input_map"] = weight.t().contiguous()
+    numbers |= {"inputs": 0 if weight is None else weight.shape[1], "row_groups": groups}
     work = len(transition) * dictionary.numel() + h.numel()
     parts = runtime.ranges(size, torch.get_num_threads() if work > _SMALL else 1)
+    if function in ("one_hot_forward", "one_hot_backward"):  # of whole groups of batch rows
+        parts = [(h.shape[1] * first // groups, h.shape[1] * last // groups) for first, last in parts]
     native.run_parts(function, parts, **numbers, **tensors)

@@ -11,6 +11,7 @@
 
 enum { BLOCK = 4 };            /* rows of M at once */
 enum { SOME = 32 };            /* transitions at once, and steps of one transition */
+enum { AHEAD = 2 };            /* steps of a transition between the request of a step and its use */
 enum { WIDE = 4, NARROW = 4 }; /* vectors of transitions, and entries of a row of M, at once */
 
 struct one_hot {
@@ -18,7 +19,10 @@ struct one_hot {
     int64_t matrices, padded;     /* the number of matrices A_k, also rounded up to a multiple of 4 */
     int64_t transitions, groups;  /* the numbers of transitions and of their groups */
     int64_t shared;               /* whether any transition has another number of steps than one */
-    const float *x;               /* [T, B, 2N] */
+    int64_t inputs;               /* the number of inputs from which x is computed, or 0 */
+    int64_t row_groups;           /* groups of batch rows whose sums are separate */
+    const float *x;               /* [T, B, 2N], or the inputs [T, B, inputs] */
+    const float *input_map;       /* [inputs, 2N] */
     const float *place;           /* the transition of each step [T, B] */
     const float *transition;      /* s and d [transitions, matrices + 2N] */
     const float *packed;          /* A [N / BLOCK, padded matrices, BLOCK, padded N] */
@@ -29,7 +33,8 @@ struct one_hot {
     const float *grad_last;       /* of the last h [B, 2N], or NULL */
     const int64_t *steps_of;      /* the numbers t B + b of each transition's steps, one transition after the other */
     const int64_t *first_of;      /* where those of each begin [transitions + 1] */
-    float *dx;                    /* as x */
+    float *dx;                    /* dL/dx_t, which is dL/dh_t [T, B, 2N] */
+    float *dinput_map;            /* [row groups, inputs, 2N], zeroed */
     float *dtransition;           /* as transition, zeroed */
     float *dstart;                /* as start */
     float *dpacked;               /* [groups], each as packed, zeroed */
@@ -41,6 +46,9 @@ struct scratch {
     float *shares;  /* s [SOME, padded matrices] */
     float *re, *im; /* h_{t-1} [SOME, N] */
     float *e[2];    /* the gradient of P h_{t-1} [SOME, N] */
+    float *g[2];    /* that of h_t of a step [N], both parts */
+    float *d[2];    /* d of a transition [N] */
+    float *dd[2];   /* dL/dd [N] */
     float *rows;    /* BLOCK rows of M, of their softmax and of its gradient [SOME, BLOCK, N], with a vector between */
     float *sums;    /* of e h_{t-1}^T over the steps of a transition [SOME, N, N] */
     vf *dshares;    /* dL/ds [SOME, padded matrices] */
@@ -100,6 +108,14 @@ int one_hot_places_forward(const struct one_hot *p, int64_t first, int64_t last)
     return 0;
 }
 
+/* x of a step [size] from its inputs. */
+INLINE void project(int64_t size, int64_t inputs, const float *restrict u, const float *restrict map,
+                    float *restrict x) {
+    for (int64_t c = 0; c < size; c++) x[c] = map[c] * u[0];
+    for (int64_t i = 1; i < inputs; i++)
+        for (int64_t c = 0; c < size; c++) x[c] += map[i * size + c] * u[i];
+}
+
 /* All steps of the rows of the batch in [first, last). */
 int one_hot_forward(const struct one_hot *p, int64_t first, int64_t last) {
     const int64_t n = p->units;
@@ -108,9 +124,11 @@ int one_hot_forward(const struct one_hot *p, int64_t first, int64_t last) {
         for (int64_t row = first; row < last; row++) {
             const int64_t at = t * p->batch + row, u = (int64_t)p->place[at];
             const float *const before = t ? p->h + (at - p->batch) * 2 * n : p->start + row * 2 * n;
-            const float *const d = p->transition + u * width_of(p) + p->matrices, *const x = p->x + at * 2 * n;
+            const float *const d = p->transition + u * width_of(p) + p->matrices;
             const float *const chosen = p->chosen + u * padded(n);
             float *const to = p->h + at * 2 * n;
+            const float *const x = p->inputs ? to : p->x + at * 2 * n;
+            if (p->inputs) project(2 * n, p->inputs, p->x + at * p->inputs, p->input_map, to);
             for (int64_t j = 0; j < n; j++) {
                 const float *const h = before + 2 * (int64_t)chosen[j];
                 to[2 * j] = d[2 * j] * h[0] - d[2 * j + 1] * h[1] + x[2 * j];
@@ -121,7 +139,12 @@ int one_hot_forward(const struct one_hot *p, int64_t first, int64_t last) {
     return 0;
 }
 
-/* dL/dh_t of all steps, which is dL/dx_t, and the norms, of the rows of the batch in [first, last). */
+INLINE void add_multiple(int64_t size, float factor, const float *restrict from, float *restrict to) {
+    for (int64_t c = 0; c < size; c++) to[c] += factor * from[c];
+}
+
+/* dL/dh_t of all steps, the norms, and the gradient of the map of the inputs, of the rows of the batch in [first, last),
+ * which are whole groups. */
 int one_hot_backward(const struct one_hot *p, int64_t first, int64_t last) {
     const int64_t n = p->units;
     const uint64_t denormals = flush_denormals();
@@ -129,7 +152,7 @@ int one_hot_backward(const struct one_hot *p, int64_t first, int64_t last) {
     if (p->grad_last) memcpy(p->dstart + first * 2 * n, p->grad_last + first * 2 * n, size);
     else memset(p->dstart + first * 2 * n, 0, size);
     for (int64_t t = p->steps - 1; t >= 0; t--)
-        for (int64_t row = first; row < last; row++) {
+        for (int64_t row = first, group = 0; row < last; row++) {
             const int64_t at = t * p->batch + row, u = (int64_t)p->place[at];
             const float *const d = p->transition + u * width_of(p) + p->matrices;
             const float *const chosen = p->chosen + u * padded(n);
@@ -138,6 +161,11 @@ int one_hot_backward(const struct one_hot *p, int64_t first, int64_t last) {
             for (int64_t i = 0; i < 2 * n; i++) {
                 g[i] = p->grad_h ? next[i] + p->grad_h[at * 2 * n + i] : next[i];
                 next[i] = 0;
+            }
+            if (p->inputs) {
+                while (row >= p->batch * (group + 1) / p->row_groups) group++;
+                for (int64_t i = 0; i < p->inputs; i++)
+                    add_multiple(2 * n, p->x[at * p->inputs + i], g, p->dinput_map + (group * p->inputs + i) * 2 * n);
             }
             if (p->norms) {
                 for (int64_t i = 0; i < 2 * n; i++) squares += g[i] * g[i];
@@ -153,24 +181,66 @@ int one_hot_backward(const struct one_hot *p, int64_t first, int64_t last) {
     return 0;
 }
 
+INLINE const float *before_of(const struct one_hot *p, int64_t at) {
+    return at < p->batch ? p->start + at * 2 * p->units : p->h + (at - p->batch) * 2 * p->units;
+}
+
+/* The real and imaginary parts of complex units, of which `left` are left. */
+INLINE void load_pairs(const float *from, int64_t left, vf *real, vf *imaginary) {
+    const vf low = load(from, lanes(2 * left)), high = load(from + VL, left > VL / 2 ? lanes(2 * left - VL) : 0);
+    vi even;
+    for (int lane = 0; lane < VL; lane++) even[lane] = 2 * lane;
+    *real = shuffle(low, high, even);
+    *imaginary = shuffle(low, high, even + 1);
+}
+
+/* Adds g conj(P h) to dL/dd. */
+static void add_products(int64_t n, const float *restrict chosen, const float *restrict re, const float *restrict im,
+                         const float *restrict g_re, const float *restrict g_im, float *restrict d_re,
+                         float *restrict d_im) {
+    for (int64_t j = 0; j < n; j++) {
+        const int from = (int)chosen[j];
+        d_re[j] += g_re[j] * re[from] + g_im[j] * im[from];
+        d_im[j] += g_im[j] * re[from] - g_re[j] * im[from];
+    }
+}
+
+/* d of a transition, and zeros in the place of its gradient. */
+static void begin_transition(const struct one_hot *p, int64_t u, struct scratch *m) {
+    const float *const d = p->transition + u * width_of(p) + p->matrices;
+    for (int64_t c = 0; c < p->units; c += VL) {
+        load_pairs(d + 2 * c, p->units - c, (vf *)(m->d[0] + c), (vf *)(m->d[1] + c));
+        *(vf *)(m->dd[0] + c) = *(vf *)(m->dd[1] + c) = (vf){0};
+    }
+}
+
+static void end_transition(const struct one_hot *p, int64_t u, const struct scratch *m) {
+    float *const dd = p->dtransition + u * width_of(p) + p->matrices;
+    for (int64_t j = 0; j < p->units; j++) dd[2 * j] = m->dd[0][j], dd[2 * j + 1] = m->dd[1][j];
+}
+
+/* Requests what a later step of the same transition reads, which is anywhere in time. */
+static void fetch(const struct one_hot *p, int64_t at) {
+    const float *const h = before_of(p, at), *const g = p->dx + at * 2 * p->units;
+    for (int64_t c = 0; c < 2 * p->units; c += 16) prefetch(h + c, 0), prefetch(g + c, 0);
+}
+
 /* Puts a step of a transition into row i of the scratch, and adds its part of dL/dd. */
 static void gather(const struct one_hot *p, int64_t u, int64_t at, int64_t i, struct scratch *m) {
     const int64_t n = p->units, ld = padded(n);
-    const float *const h = at < p->batch ? p->start + at * 2 * n : p->h + (at - p->batch) * 2 * n;
-    const float *const d = p->transition + u * width_of(p) + p->matrices, *const g = p->dx + at * 2 * n;
-    const float *const chosen = p->chosen + u * ld;
-    float *const dd = p->dtransition + u * width_of(p) + p->matrices;
-    float *const re = m->re + i * ld, *const im = m->im + i * ld, *const e = m->e[0] + i * ld, *const f = m->e[1] + i * ld;
-    for (int64_t j = 0; j < n; j++) {
-        re[j] = h[2 * j], im[j] = h[2 * j + 1];
-        e[j] = d[2 * j] * g[2 * j] + d[2 * j + 1] * g[2 * j + 1];
-        f[j] = d[2 * j] * g[2 * j + 1] - d[2 * j + 1] * g[2 * j];
+    const float *const h = before_of(p, at), *const g = p->dx + at * 2 * n, *const chosen = p->chosen + u * ld;
+    float *const re = m->re + i * ld, *const im = m->im + i * ld;
+    for (int64_t c = 0; c < n; c += VL) {
+        vf real, imaginary;
+        load_pairs(h + 2 * c, n - c, (vf *)(re + c), (vf *)(im + c));
+        load_pairs(g + 2 * c, n - c, &real, &imaginary);
+        const vf size = *(const vf *)(m->d[0] + c), turn = *(const vf *)(m->d[1] + c);
+        *(vf *)(m->g[0] + c) = real;
+        *(vf *)(m->g[1] + c) = imaginary;
+        *(vf *)(m->e[0] + i * ld + c) = size * real + turn * imaginary;
+        *(vf *)(m->e[1] + i * ld + c) = size * imaginary - turn * real;
     }
-    for (int64_t j = 0; j < n; j++) {
-        const int64_t from = (int64_t)chosen[j];
-        dd[2 * j] += g[2 * j] * re[from] + g[2 * j + 1] * im[from];
-        dd[2 * j + 1] += g[2 * j + 1] * re[from] - g[2 * j] * im[from];
-    }
+    add_products(n, chosen, re, im, m->g[0], m->g[1], m->dd[0], m->dd[1]);
 }
 
 /* The sum of e h_{t-1}^T over the steps of a transition. */
@@ -179,7 +249,10 @@ static void sum_steps(const struct one_hot *p, int64_t u, float *sums, struct sc
     memset(sums, 0, (size_t)(4 * n * ld));
     for (int64_t at = p->first_of[u]; at < last; at += SOME) {
         const int64_t count = last - at < SOME ? last - at : SOME;
-        for (int64_t i = 0; i < count; i++) gather(p, u, p->steps_of[at + i], i, m);
+        for (int64_t i = 0; i < count; i++) {
+            if (at + i + AHEAD < p->steps * p->batch) fetch(p, p->steps_of[at + i + AHEAD]);
+            gather(p, u, p->steps_of[at + i], i, m);
+        }
         product(n, ld, count, BY_COLUMNS(m->e[0], ld), m->re, ld, INTO(1, 1), sums, ld);
         product(n, ld, count, BY_COLUMNS(m->e[1], ld), m->im, ld, INTO(1, 1), sums, ld);
     }
@@ -234,8 +307,10 @@ INLINE void some_backward(const int shared, const struct one_hot *p, int64_t fir
     for (int64_t i = 0; i < count; i++) {
         const int64_t u = first + i;
         memcpy(m->shares + i * matrices, p->transition + u * width, (size_t)(4 * p->matrices));
+        begin_transition(p, u, m);
         if (shared) sum_steps(p, u, m->sums + i * n * ld, m);
         else gather(p, u, p->steps_of[p->first_of[u]], i, m);
+        end_transition(p, u, m);
     }
     for (int64_t block = 0; block * BLOCK < n; block++) {
         const float *const a = p->packed + block * matrices * size;
@@ -263,7 +338,12 @@ static struct scratch carve_scratch(struct carver *from, const struct one_hot *p
     struct scratch m = {.shares = carve(from, SOME * p->padded)};
     m.re = carve(from, rows);
     m.im = carve(from, rows);
-    for (int i = 0; i < 2; i++) m.e[i] = carve(from, rows);
+    for (int i = 0; i < 2; i++) {
+        m.e[i] = carve(from, rows);
+        m.g[i] = carve(from, ld);
+        m.d[i] = carve(from, ld);
+        m.dd[i] = carve(from, ld);
+    }
     m.rows = carve(from, BLOCK * rows + SOME * VL);
     m.dshares = carve(from, SOME * p->padded * VL);
     m.sums = carve(from, p->shared ? p->units * rows : 0);

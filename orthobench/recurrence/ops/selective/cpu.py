@@ -32,7 +32,7 @@ class Selective(Kernel):
     gates_outputs = True
 
     @staticmethod
-    def makes(x: Projection | Convolution) -> bool:
+    def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
         """Return whether these inputs are a convolution of a few taps, of x or of a small projection."""
         if not isinstance(x, Convolution) or not convolution.has_few_taps(x.weight):
             return False

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from orthobench.recurrence import operation
-from orthobench.recurrence.call import Convolution, GradientTrace, Inputs, Projection, Result
+from orthobench.recurrence.call import Call, Convolution, GradientTrace, Inputs, Projection, Result
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.kernels import Kernel
 from orthobench.recurrence.ops.selective import selective_scan
@@ -46,7 +46,7 @@ def gated_scan(
     call = selective_scan.call(x, weight, state, trace, **parameters)
     kernel = operation.kernel_of(call, operation.choose(call))
     if kernel.gates_outputs and _fits(x, skip, gate):
-        return operation.run(replace(call, parameters={**call.parameters, "skip": skip, **_gate(kernel, x, gate)}))
+        return operation.run(replace(call, parameters={**call.parameters, "skip": skip, **_gate(kernel, call, gate)}))
     inputs = operation.resolved(x)
     y, final = operation.run(replace(call, x=inputs))
     return in_pytorch(y, inputs, skip, None if gate is None else project(gate.inputs, gate.weight, gate.bias)), final
@@ -66,11 +66,12 @@ def _fits(x: Inputs, skip: Tensor, gate: Projection | None) -> bool:
     return fit and native.serves("selective_scan", "D, ... m, D m, D", skip, *tensors)
 
 
-def _gate(kernel: type[Kernel], x: Inputs, gate: Projection | None) -> dict[str, Tensor]:
+def _gate(kernel: type[Kernel], call: Call, gate: Projection | None) -> dict[str, Tensor]:
     """Return the gate as parameters of the kernel, which itself computes a gate from the same inputs as x."""
     if gate is None:
         return {}
-    source = x.source if isinstance(x, Convolution) and kernel.makes(x) else None
+    x = call.x
+    source = x.source if isinstance(x, Convolution) and kernel.makes(x, call.parameters) else None
     if isinstance(source, Projection) and source.inputs is gate.inputs and gate.bias is None:
         return {"gate_weight": gate.weight}
     return {"gate": project(gate.inputs, gate.weight, gate.bias)}

@@ -6,6 +6,7 @@ has its own weight matrix, so that no product includes the zeros between heads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ class SLSTM(Kernel):
     """The kernel of `slstm`."""
 
     @staticmethod
-    def makes(x: Projection | Convolution) -> bool:
+    def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
         return isinstance(x, Projection)
 
     @staticmethod
