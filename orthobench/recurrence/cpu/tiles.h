@@ -14,11 +14,39 @@
 #define EACH_TALL(CASE) CASE(1) CASE(2) CASE(3) CASE(4)
 #endif
 
-/* The sum of a o b over whole vectors. */
+/* The sum of a o b over whole vectors, four of them at once, because each sum waits for the one before it. */
 INLINE float dot(const float *a, const float *b, int64_t size) {
-    vf total = {0};
-    for (int64_t i = 0; i < size; i += VL) total += *(const vf *)(a + i) * *(const vf *)(b + i);
-    return sum_of(total);
+    vf totals[4] = {{0}};
+    int64_t i = 0;
+    for (; i + 4 * VL <= size; i += 4 * VL)
+        for (int j = 0; j < 4; j++) totals[j] += *(const vf *)(a + i + j * VL) * *(const vf *)(b + i + j * VL);
+    for (; i < size; i += VL) totals[0] += *(const vf *)(a + i) * *(const vf *)(b + i);
+    return sum_of((totals[0] + totals[1]) + (totals[2] + totals[3]));
+}
+
+/* Memory that is read or written soon. It is requested a few cache lines at a time, because more would wait for each
+ * other. */
+struct ahead {
+    const float *next, *end;
+};
+
+enum { REQUESTED = 8 };
+
+INLINE void request_some(struct ahead *ahead, const int write) {
+    for (int line = 0; line < REQUESTED && ahead->next < ahead->end; line++, ahead->next += 16) {
+        if (write) __builtin_prefetch(ahead->next, 1);
+        else __builtin_prefetch(ahead->next, 0);
+    }
+}
+
+/* Lane r: the sum of a o b over row r of `count` rows of whole vectors. */
+INLINE vf dots(int count, int64_t size, const float *a, const float *b) {
+    vf sums[VL];
+    for (int r = 0; r < VL; r++) sums[r] = (vf){0};
+    for (int r = 0; r < count; r++)
+        for (int64_t c = 0; c < size; c += VL)
+            sums[r] += *(const vf *)(a + r * size + c) * *(const vf *)(b + r * size + c);
+    return sums_of_rows(sums);
 }
 
 /* The left factor of a product: element (row, k) is at[row * by_row + k * by_depth]. */
@@ -117,33 +145,27 @@ INLINE void product(int64_t rows, int64_t columns, int64_t depth, const struct l
 }
 
 #if VL == 16
-/* Exchanges the lanes of rows that are `width` apart: a stage of a transpose. */
-INLINE void exchange(const int width, vf *rows) {
-    vi low, high;
-    for (int lane = 0; lane < VL; lane++) {
-        low[lane] = lane & width ? VL + lane - width : lane;
-        high[lane] = lane & width ? VL + lane : lane + width;
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < VL; i++)
-        if (!(i & width)) {
-            const __m512 a = (__m512)rows[i], b = (__m512)rows[i + width];
-            rows[i] = (vf)_mm512_permutex2var_ps(a, (__m512i)low, b);
-            rows[i + width] = (vf)_mm512_permutex2var_ps(a, (__m512i)high, b);
-        }
+/* Columns [0, 4) of the rows from, 4 apart, one after the other. An insertion from memory does not wait for the port
+ * that shuffles, which limits a transpose. */
+INLINE __m512 every_fourth(const float *from, int64_t ldf) {
+    __m512 rows = _mm512_castps128_ps512(_mm_loadu_ps(from));
+    rows = _mm512_insertf32x4(rows, _mm_loadu_ps(from + 4 * ldf), 1);
+    rows = _mm512_insertf32x4(rows, _mm_loadu_ps(from + 8 * ldf), 2);
+    return _mm512_insertf32x4(rows, _mm_loadu_ps(from + 12 * ldf), 3);
 }
 
 /* to[j][i] = from[i][j] for 16 rows and columns. */
 INLINE void transpose_block(const float *from, int64_t ldf, float *to, int64_t ldt) {
-    vf rows[VL];
-#pragma GCC unroll 16
-    for (int i = 0; i < VL; i++) rows[i] = *(const vf_unaligned *)(from + i * ldf);
-    exchange(8, rows);
-    exchange(4, rows);
-    exchange(2, rows);
-    exchange(1, rows);
-#pragma GCC unroll 16
-    for (int i = 0; i < VL; i++) *(vf *)(to + i * ldt) = rows[i];
+    for (int col = 0; col < VL; col += 4, from += 4, to += 4 * ldt) {
+        const __m512 a = every_fourth(from, ldf), b = every_fourth(from + ldf, ldf);
+        const __m512 c = every_fourth(from + 2 * ldf, ldf), d = every_fourth(from + 3 * ldf, ldf);
+        const __m512d ab_low = (__m512d)_mm512_unpacklo_ps(a, b), ab_high = (__m512d)_mm512_unpackhi_ps(a, b);
+        const __m512d cd_low = (__m512d)_mm512_unpacklo_ps(c, d), cd_high = (__m512d)_mm512_unpackhi_ps(c, d);
+        *(vf *)to = (vf)_mm512_unpacklo_pd(ab_low, cd_low);
+        *(vf *)(to + ldt) = (vf)_mm512_unpackhi_pd(ab_low, cd_low);
+        *(vf *)(to + 2 * ldt) = (vf)_mm512_unpacklo_pd(ab_high, cd_high);
+        *(vf *)(to + 3 * ldt) = (vf)_mm512_unpackhi_pd(ab_high, cd_high);
+    }
 }
 #endif
 

@@ -196,6 +196,22 @@ INLINE float sum_of(vf x) {
 #endif
 }
 
+/* Lane j of the first vector: the sum of neighbours 2j and 2j + 1 of both, one after the other. */
+INLINE vf neighbours(vf a, vf b) {
+    vi even;
+    for (int lane = 0; lane < VL; lane++) even[lane] = 2 * lane;
+    return shuffle(a, b, even) + shuffle(a, b, even + 1);
+}
+
+/* Lane j: the sum of row j's lanes. */
+INLINE vf sums_of_rows(vf *rows) {
+#pragma GCC unroll 4
+    for (int count = VL / 2; count; count /= 2)
+#pragma GCC unroll 8
+        for (int j = 0; j < count; j++) rows[j] = neighbours(rows[2 * j], rows[2 * j + 1]);
+    return rows[0];
+}
+
 /* 1 / sqrt(mean of the squares + epsilon) of `size` numbers, in every lane. */
 INLINE vf unit_scale(const float *x, int64_t size, float epsilon) {
     vf squares = {0}, root, inverse;

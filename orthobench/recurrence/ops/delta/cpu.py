@@ -55,10 +55,7 @@ class Delta(Kernel):
         assert x is not None
         (start,), sizes = arguments.state, _sizes(x, arguments)
         tensors = _inputs(x, arguments)
-        beta, decay = tensors["beta"], tensors["decay"]
-        assert beta is not None
-        dbeta, dstart = torch.empty_like(beta), torch.empty_like(start)
-        by_decay = None if decay is None else torch.empty_like(decay)
+        dweight, dstart = torch.empty_like(arguments.weight), torch.empty_like(start)
         norms = x.new_empty(*x.shape[:2], sizes["heads"]) if tape.norms else None
         dx, by_row = None if sizes["inputs"] else runtime.take(*x.shape), {}
         for name in ("input_weight", "convolution"):
@@ -67,7 +64,7 @@ class Delta(Kernel):
         before = arguments.parameters.get("before")
         dbefore = None if before is None else torch.empty_like(before)
         tensors |= {"errors": errors, "starts": starts, "grad_y": tape.gradient if sizes["reads"] else None}
-        tensors |= {"grad_end": tape.final[0], "dx": dx, "dbeta": dbeta, "dlog_decay": by_decay, "dstart": dstart}
+        tensors |= {"grad_end": tape.final[0], "dx": dx, "dweight": dweight, "dstart": dstart}
         tensors |= {"norms": norms, "dbefore": dbefore, **{f"d{name}": tensor for name, tensor in by_row.items()}}
         _run("delta_backward", sizes, tensors)
         for out in tape.norms:
@@ -76,7 +73,6 @@ class Delta(Kernel):
         gradients: dict[str, Tensor | None] = {name: native.total(tensor) for name, tensor in by_row.items()}
         if (by_input := gradients.get("input_weight")) is not None:
             gradients["input_weight"] = by_input.T.contiguous()
-        dweight = dbeta if by_decay is None else torch.cat((dbeta, by_decay), dim=-1)
         return Gradients(dx, dweight, (dstart,), gradients | {"before": dbefore})
 
 
@@ -90,23 +86,19 @@ def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
         **{"values": features // (heads * keys), "reads": int(parameters["reads"])},
         **{"group": native.kernels().delta_group(factors), "taps": 0 if taps is None else len(taps)},
         **{"inputs": x.shape[-1] if "input_weight" in parameters else 0},
-        **{"normalized": epsilon is not None, "epsilon": epsilon or 0.0},
+        **{"gated": int(parameters["gated"]), "normalized": epsilon is not None, "epsilon": epsilon or 0.0},
     }
 
 
 def _inputs(x: Tensor, arguments: Arguments) -> dict[str, Tensor | None]:
-    """Return x or what it is computed from, the betas `[T, B, factors * heads]` and the decays `[T, B, heads]`."""
-    parameters, weight = arguments.parameters, arguments.weight
+    """Return x or what it is computed from, and the betas and log decays."""
+    parameters = arguments.parameters
     input_weight = parameters.get("input_weight")
-    beta, decay = weight, None
-    if parameters["gated"]:
-        count = parameters["heads"] * parameters["factors"]
-        beta, decay = weight[..., :count].contiguous(), weight[..., count:].exp()
     return {
         "x": x,
+        "weight": arguments.weight,
         "input_weight": None if input_weight is None else input_weight.T.contiguous(),
         **{name: parameters.get(name) for name in ("convolution", "before")},
-        **{"beta": beta, "decay": decay},
     }
 
 

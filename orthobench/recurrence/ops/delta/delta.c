@@ -47,11 +47,11 @@ struct scratch {
     float *ddecays;     /* dL/dg [group] */
     float *beta;        /* [c] */
     float *since;       /* a(t) [c] */
-    float *factors;     /* a(t) beta [c] */
+    float *factors;     /* a(t) beta, and later the products v . de [c] */
     float *until;       /* a(n, t), and later a(n, t) beta [c] */
     float *between;     /* a(t, i) [c, c], 1 on the diagonal, 0 above */
     float *kt;          /* the keys, transposed [keys, c] */
-    float *gram;        /* a(t, i) (k_i . k_t) for i < t, else 0 [c, c] */
+    float *gram;        /* products of keys, see `fill_products` [c, c] */
     float *read;        /* a(t, i) (k_i . q) [steps, c] */
     float *u;           /* the additions beta e [c, values] */
     float *y;           /* [steps, values] */
@@ -65,8 +65,8 @@ struct scratch {
     float *f;           /* products of dy with errors [steps, c] */
     float *later;       /* gradients of the convolution from the steps behind [taps - 1, features] */
     float *slots;       /* S^T before each chunk of the group and behind the last [values, keys] each */
-    const float *ahead; /* errors to fetch next */
-    const float *ahead_end; /* the end of these */
+    struct ahead ahead; /* errors of the next chunk, or backward of the group before */
+    struct ahead start; /* the memory at the start of the group before */
 };
 
 static struct rows carve_rows(struct carver *from, const struct delta *p, int64_t steps) {
@@ -78,11 +78,11 @@ static struct rows carve_rows(struct carver *from, const struct delta *p, int64_
 static struct scratch carve_scratch(struct carver *from, const struct delta *p, int backward) {
     const int64_t kp = padded(p->keys), vp = padded(p->values), steps = steps_of_chunk(p);
     const int64_t group = p->group, count = steps * p->factors, cp = padded(count);
-    struct scratch m = {.x = carve_rows(from, p, group), .ahead = NULL, .ahead_end = NULL};
+    struct scratch m = {.x = carve_rows(from, p, group)};
     m.k_factors = carve(from, group * p->factors);
     m.q_factors = carve(from, group);
     m.betas = carve(from, group * p->factors);
-    m.decays = carve(from, group);
+    m.decays = carve(from, padded(group));
     m.beta = carve(from, cp);
     m.since = carve(from, cp);
     m.between = carve(from, count * cp);
@@ -140,11 +140,12 @@ static void gradients_of_rows(const struct delta *p, int64_t row, int64_t head, 
 static void normalize(const struct delta *p, int64_t count, float *rows, float *factors) {
     const int64_t length = padded(p->keys);
     if (!p->normalized) return;
-    for (int64_t i = 0; i < count; i++, rows += length) {
-        vf root, inverse;
-        square_roots(splat(dot(rows, rows, length) + p->epsilon), &root, &inverse);
-        for (int64_t c = 0; c < length; c += VL) *(vf *)(rows + c) *= inverse;
-        factors[i] = inverse[0];
+    for (int64_t i = 0; i < count; i += VL) {
+        vf root;
+        float *const some = rows + i * length;
+        square_roots(dots(lanes(count - i), length, some, some) + p->epsilon, &root, (vf *)(factors + i));
+        for (int r = 0; r < lanes(count - i); r++)
+            for (int64_t c = 0; c < length; c += VL) *(vf *)(some + r * length + c) *= factors[i + r];
     }
 }
 
@@ -153,21 +154,25 @@ static void gradients_of_units(const struct delta *p, int64_t count, float *grad
                                const float *factors) {
     const int64_t length = padded(p->keys);
     if (!p->normalized) return;
-    for (int64_t i = 0; i < count; i++, gradients += length, units += length) {
-        const float along = dot(gradients, units, length);
-        for (int64_t c = 0; c < length; c += VL)
-            *(vf *)(gradients + c) = (*(const vf *)(gradients + c) - *(const vf *)(units + c) * along) * factors[i];
+    for (int64_t i = 0; i < count; i += VL) {
+        float along[VL];
+        *(vf_unaligned *)along = dots(lanes(count - i), length, gradients + i * length, units + i * length);
+        for (int r = 0; r < lanes(count - i); r++)
+            for (int64_t c = (i + r) * length; c < (i + r + 1) * length; c += VL)
+                *(vf *)(gradients + c) = (*(const vf *)(gradients + c) - *(const vf *)(units + c) * along[r]) * factors[i + r];
     }
 }
 
 /* ---------------------------------------------------------------- a chunk of corrections */
 
-/* The lanes of a vector from column `base` on that are below `end`. */
-INLINE vi lanes_below(int64_t base, int64_t end) {
+INLINE vi lane_numbers(void) {
     vi lane;
     for (int i = 0; i < VL; i++) lane[i] = i;
-    return lane < (int32_t)(end - base);
+    return lane;
 }
+
+/* The lanes of a vector from column `base` on that are below `end`. */
+INLINE vi lanes_below(int64_t base, int64_t end) { return lane_numbers() < (int32_t)(end - base); }
 
 /* A chunk of a unit. */
 struct chunk {
@@ -200,81 +205,94 @@ INLINE struct chunk chunk_at(const struct delta *p, int64_t row, int64_t head, i
 
 /* CALL(chunk) with constant sizes in the usual case, so that products need not choose among blocks. */
 #define EACH_SIZE(at, CALL)                                                                                    \
-    if (at.count == CORRECTIONS && at.keys == 32 && at.values == 32) CALL(of_sizes(at, CORRECTIONS, 32, 32)); \
-    else CALL(at)
+    if (at->count == CORRECTIONS && at->keys == 32 && at->values == 32) CALL(of_sizes(*at, CORRECTIONS, 32, 32)); \
+    else CALL(*at)
 
-/* Where the betas of a step begin, one for each factor, `heads` apart, and the step's decay. */
-INLINE int64_t beta_of(const struct delta *p, int64_t row, int64_t head, int64_t t) {
-    return (t * p->batch + row) * p->factors * p->heads + head;
-}
-
-INLINE int64_t decay_of(const struct delta *p, int64_t row, int64_t head, int64_t t) {
-    return (t * p->batch + row) * p->heads + head;
+/* Where the betas of a step begin, one for each factor and then the log decay, `heads` apart. */
+INLINE int64_t weight_of(const struct delta *p, int64_t row, int64_t head, int64_t t) {
+    return (t * p->batch + row) * (p->factors + p->gated) * p->heads + head;
 }
 
 /* The betas and decays of a group, whose lines are far apart. Those of a group of `ahead` steps from `next` on are
  * fetched. */
 static void load_coefficients(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop,
                               int64_t next, int64_t ahead, struct scratch *m) {
-    for (int64_t t = first, i = 0; t < stop; t++)
-        for (int64_t j = 0; j < p->factors; j++, i++) m->betas[i] = p->beta[beta_of(p, row, head, t) + j * p->heads];
-    if (p->decay)
-        for (int64_t t = first; t < stop; t++) m->decays[t - first] = p->decay[decay_of(p, row, head, t)];
-    for (int64_t t = next; t < next + ahead; t++) {
-        __builtin_prefetch(p->beta + beta_of(p, row, head, t));
-        if (p->decay) __builtin_prefetch(p->decay + decay_of(p, row, head, t));
+    const int64_t heads = p->heads, factors = p->factors, apart = weight_of(p, 0, 0, 1);
+    const float *weight = p->weight + weight_of(p, row, head, first);
+    float *betas = m->betas, *const decays = m->decays;
+    for (int64_t i = 0; i < stop - first; i++, weight += apart) {
+        for (int64_t j = 0; j < factors; j++) *betas++ = weight[j * heads];
+        if (p->gated) decays[i] = weight[factors * heads];
+    }
+    for (int64_t i = 0; p->gated && i < stop - first; i += VL)
+        *(vf *)(decays + i) = exponential(*(const vf *)(decays + i));
+    weight = p->weight + weight_of(p, row, head, next);
+    for (int64_t i = 0; i < ahead; i++, weight += apart) {
+        __builtin_prefetch(weight);
+        __builtin_prefetch(weight + factors * heads);
     }
 }
 
 static void store_coefficients(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop,
                                const struct scratch *m) {
-    for (int64_t t = first, i = 0; t < stop; t++)
-        for (int64_t j = 0; j < p->factors; j++, i++) p->dbeta[beta_of(p, row, head, t) + j * p->heads] = m->dbetas[i];
-    if (p->decay)
-        for (int64_t t = first; t < stop; t++) p->dlog_decay[decay_of(p, row, head, t)] = m->ddecays[t - first];
+    const int64_t heads = p->heads, factors = p->factors, apart = weight_of(p, 0, 0, 1);
+    float *dweight = p->dweight + weight_of(p, row, head, first);
+    const float *dbetas = m->dbetas;
+    for (int64_t i = 0; i < stop - first; i++, dweight += apart) {
+        for (int64_t j = 0; j < factors; j++) dweight[j * heads] = *dbetas++;
+        if (p->gated) dweight[factors * heads] = m->ddecays[i];
+    }
 }
 
 /* The betas and decays of a chunk. */
 INLINE void fill_coefficients(const struct delta *p, struct chunk at, struct scratch *m) {
     const float *const betas = m->betas + at.since * at.factors;
     for (int64_t c = 0; c < at.cp; c += VL) *(vf *)(m->beta + c) = load(betas + c, lanes(at.count - c));
-    if (!p->decay) return;
-    float total = 1.0f;
-    for (int64_t step = 0, i = 0; step < at.steps; step++)
-        for (int64_t j = 0; j < at.factors; j++, i++) {
-            const float decay = j ? 1.0f : m->decays[at.since + step];
-            m->since[i] = total *= decay;
-            float *const row = m->between + i * at.cp;
-            for (int64_t c = 0; c < at.cp; c += VL)
-                *(vf *)(row + c) = i ? *(const vf *)(row - at.cp + c) * decay : (vf){0};
-            row[i] = 1.0f;
-        }
+    if (!p->gated) return;
+    for (int64_t c = 0; c < at.cp; c += VL) {
+        vf row = {0}, total = splat(1.0f);
+        for (int64_t step = 0, i = 0; step < at.steps; step++)
+            for (int64_t j = 0; j < at.factors; j++, i++) {
+                if (!j) {
+                    const vf decay = splat(m->decays[at.since + step]);
+                    row *= decay, total *= decay;
+                }
+                row = select_lanes(lane_numbers() == (int32_t)(i - c), splat(1.0f), row);
+                *(vf *)(m->between + i * at.cp + c) = row;
+                m->since[i] = total[0];
+            }
+    }
 }
 
 INLINE float whole_decay(const struct delta *p, struct chunk at, const struct scratch *m) {
-    return p->decay ? m->since[at.count - 1] : 1.0f;
+    return p->gated ? m->since[at.count - 1] : 1.0f;
 }
 
 /* a(n, i), or 1. */
 INLINE float decay_until_end(const struct delta *p, struct chunk at, const struct scratch *m, int64_t i) {
-    return p->decay ? m->between[(at.count - 1) * at.cp + i] : 1.0f;
+    return p->gated ? m->between[(at.count - 1) * at.cp + i] : 1.0f;
 }
 
 /* Multiplies row t of products with corrections by a(t, i), and those from `end` on by 0. */
 INLINE void weigh(const struct delta *p, const struct scratch *m, int64_t t, int64_t end, int64_t cp, float *row) {
     for (int64_t c = 0; c < cp; c += VL) {
         vf value = *(const vf *)(row + c);
-        if (p->decay) value *= *(const vf *)(m->between + t * cp + c);
+        if (p->gated) value *= *(const vf *)(m->between + t * cp + c);
         *(vf *)(row + c) = mask(lanes_below(c, end), value);
     }
 }
 
-/* gram: a(t, i) (k_i . k_t) for i < t, else 0; read: a(t, i) (k_i . q) up to the end t of the query's step. */
-INLINE void fill_products(const struct delta *p, struct chunk at, const float *q, const float *k, struct scratch *m) {
+/* gram: a(t, i) (k_i . k_t) for i < t, else 0, times beta_i, or backward beta_t, so that no row of the system waits for a
+ * product with beta. read: a(t, i) (k_i . q) up to the end t of the query's step. */
+INLINE void fill_products(const int backward, const struct delta *p, struct chunk at, const float *q, const float *k, struct scratch *m) {
     const int64_t kp = at.kp, cp = at.cp;
     transpose(at.count, kp, k, kp, m->kt, cp);
     product(at.count, cp, at.keys, BY_ROWS(k, kp), m->kt, cp, INTO(0, 1), m->gram, cp);
-    for (int64_t t = 0; t < at.count; t++) weigh(p, m, t, t, cp, m->gram + t * cp);
+    for (int64_t t = 0; t < at.count; t++) {
+        weigh(p, m, t, t, cp, m->gram + t * cp);
+        for (int64_t c = 0; c < cp; c += VL)
+            *(vf *)(m->gram + t * cp + c) *= backward ? splat(m->beta[t]) : *(const vf *)(m->beta + c);
+    }
     if (!q) return;
     product(at.steps, cp, at.keys, BY_ROWS(q, kp), m->kt, cp, INTO(0, 1), m->read, cp);
     for (int64_t step = 0; step < at.steps; step++) {
@@ -287,17 +305,17 @@ INLINE void fill_products(const struct delta *p, struct chunk at, const float *q
 
 enum { BLOCK = 4 }; /* rows of a triangular system that are solved together */
 
-/* e <- (I + gram diag(beta))^-1 e and u = beta e, rows [vp]. */
+/* e <- (I + gram)^-1 e and u = beta e, rows [vp]. */
 INLINE void solve(struct chunk at, const struct scratch *m, float *e) {
     const int64_t vp = at.vp, cp = at.cp;
     for (int64_t first = 0; first < at.count; first += BLOCK) {
         const int64_t rows = at.count % BLOCK && first + BLOCK > at.count ? at.count - first : BLOCK;
         if (first)
-            product(rows, vp, first, BY_ROWS(m->gram + first * cp, cp), m->u, vp, INTO(1, -1), e + first * vp, vp);
+            product(rows, vp, first, BY_ROWS(m->gram + first * cp, cp), e, vp, INTO(1, -1), e + first * vp, vp);
         for (int64_t t = first; t < first + rows; t++)
             for (int64_t c = 0; c < vp; c += VL) {
                 vf total = *(const vf *)(e + t * vp + c);
-                for (int64_t i = first; i < t; i++) total -= *(const vf *)(m->u + i * vp + c) * m->gram[t * cp + i];
+                for (int64_t i = first; i < t; i++) total -= *(const vf *)(e + i * vp + c) * m->gram[t * cp + i];
                 *(vf *)(e + t * vp + c) = total;
                 *(vf *)(m->u + t * vp + c) = total * m->beta[t];
             }
@@ -322,19 +340,9 @@ INLINE void add_readings(struct chunk at, const struct scratch *m) {
 
 /* The decays since the chunk's start at the ends of its steps, or NULL. */
 INLINE const float *decays_of_queries(const struct delta *p, struct chunk at, const struct scratch *m, float *to) {
-    if (!p->decay) return NULL;
+    if (!p->gated) return NULL;
     for (int64_t step = 0; step < at.steps; step++) to[step] = m->since[(step + 1) * at.factors - 1];
     return to;
-}
-
-enum { FETCHED = 8 }; /* cache lines at once, because more would wait for each other */
-
-/* Fetches a part of the errors that are read or written next. */
-INLINE void fetch_some(struct scratch *m, const int write) {
-    for (int line = 0; line < FETCHED && m->ahead < m->ahead_end; line++, m->ahead += 16) {
-        if (write) __builtin_prefetch(m->ahead, 1);
-        else __builtin_prefetch(m->ahead, 0);
-    }
 }
 
 INLINE float *errors_of(const struct delta *p, int64_t row, int64_t head, int64_t t) {
@@ -344,18 +352,18 @@ INLINE float *errors_of(const struct delta *p, int64_t row, int64_t head, int64_
 INLINE void forward_sized(const struct delta *p, struct chunk at, const float *q, const float *k, float *v,
                           struct scratch *m) {
     const int64_t kp = at.kp, vp = at.vp;
-    if (p->errors) { /* of the next chunk */
-        m->ahead = errors_of(p, at.row, at.head, at.first + at.steps);
-        m->ahead_end = m->ahead + at.count * at.values;
+    if (p->errors) {
+        const float *const next = errors_of(p, at.row, at.head, at.first + at.steps);
+        m->ahead = (struct ahead){next, next + at.count * at.values};
     }
     fill_coefficients(p, at, m);
-    fetch_some(m, 1);
-    fill_products(p, at, q, k, m);
-    fetch_some(m, 1);
-    product(at.count, vp, at.keys, BY_ROWS(k, kp), m->s, vp, INTO(1, -1, p->decay ? m->since : NULL), v, vp);
-    fetch_some(m, 1);
+    request_some(&m->ahead, 1);
+    fill_products(0, p, at, q, k, m);
+    request_some(&m->ahead, 1);
+    product(at.count, vp, at.keys, BY_ROWS(k, kp), m->s, vp, INTO(1, -1, p->gated ? m->since : NULL), v, vp);
+    request_some(&m->ahead, 1);
     solve(at, m, v);
-    fetch_some(m, 1);
+    request_some(&m->ahead, 1);
     if (p->errors) {
         float *const to = errors_of(p, at.row, at.head, at.first);
         for (int64_t i = 0; i < at.count; i++)
@@ -373,13 +381,13 @@ INLINE void forward_sized(const struct delta *p, struct chunk at, const float *q
                       lanes(at.values - c));
         }
     }
-    if (p->decay)
+    if (p->gated)
         for (int64_t i = 0; i < at.count; i++)
             for (int64_t c = 0; c < vp; c += VL) *(vf *)(m->u + i * vp + c) *= decay_until_end(p, at, m, i);
     product(at.keys, vp, at.count, BY_COLUMNS(k, kp), m->u, vp, INTO(whole_decay(p, at, m), 1), m->s, vp);
 }
 
-static void forward_chunk(const struct delta *p, struct chunk at, const float *q, const float *k, float *v,
+static void forward_chunk(const struct delta *p, const struct chunk *at, const float *q, const float *k, float *v,
                           struct scratch *m) {
 #define FORWARD(AT) forward_sized(p, AT, q, k, v, m)
     EACH_SIZE(at, FORWARD);
@@ -393,15 +401,15 @@ static void forward_unit(const struct delta *p, int64_t row, int64_t head, struc
     pad_rows(p->keys, p->values, p->start + unit * size, m->s);
     for (int64_t first = 0; first < p->steps; first += p->group) {
         const int64_t stop = first + p->group < p->steps ? first + p->group : p->steps;
-        if (p->starts)
-            memcpy(p->starts + (unit * groups + first / p->group) * p->keys * vp, m->s, (size_t)(4 * p->keys * vp));
+        float *const start = p->starts ? p->starts + (unit * groups + first / p->group) * p->keys * vp : NULL;
+        for (int64_t i = 0; start && i < p->keys * vp; i += VL) stream(start + i, *(const vf *)(m->s + i));
         load_coefficients(p, row, head, first, stop, stop, p->steps - stop < p->group ? p->steps - stop : p->group, m);
         fill_rows(p, row, head, first, stop, p->group, m->x, NULL);
         normalize(p, (stop - first) * p->factors, m->x.k, m->k_factors);
         if (p->reads) normalize(p, stop - first, m->x.q, m->q_factors);
         for (int64_t t = first; t < stop; t += length) {
             const struct chunk at = chunk_at(p, row, head, first, t, stop);
-            forward_chunk(p, at, p->reads ? m->x.q + at.since * kp : NULL, m->x.k + at.since * p->factors * kp,
+            forward_chunk(p, &at, p->reads ? m->x.q + at.since * kp : NULL, m->x.k + at.since * p->factors * kp,
                           m->x.v + at.since * p->factors * vp, m);
         }
     }
@@ -414,35 +422,37 @@ static void forward_unit(const struct delta *p, int64_t row, int64_t head, struc
 INLINE void slot_sized(const struct delta *p, struct chunk at, const float *k, const float *errors, const float *before,
                        float *after, struct scratch *m) {
     const int64_t kp = at.kp, vp = at.vp;
-    fill_coefficients(p, at, m);
-    for (int64_t i = 0; i < at.count; i++) {
-        const float factor = m->beta[i] * decay_until_end(p, at, m, i);
-        for (int64_t c = 0; c < vp; c += VL) *(vf *)(m->u + i * vp + c) = *(const vf *)(errors + i * vp + c) * factor;
+    float until = 1.0f;
+    for (int64_t step = at.steps - 1, i = at.count - 1; step >= 0; step--) {
+        for (int64_t j = 0; j < at.factors; j++, i--) {
+            const float factor = m->betas[at.since * at.factors + i] * until;
+            for (int64_t c = 0; c < vp; c += VL) *(vf *)(m->u + i * vp + c) = *(const vf *)(errors + i * vp + c) * factor;
+        }
+        if (p->gated) until *= m->decays[at.since + step];
     }
-    product(at.values, kp, at.count, BY_COLUMNS(m->u, vp), k, kp, INTO(whole_decay(p, at, m), 1, NULL, before), after,
-            kp);
+    product(at.values, kp, at.count, BY_COLUMNS(m->u, vp), k, kp, INTO(until, 1, NULL, before), after, kp);
 }
 
-static void next_slot(const struct delta *p, struct chunk at, const float *k, const float *errors, const float *before,
+static void next_slot(const struct delta *p, const struct chunk *at, const float *k, const float *errors, const float *before,
                       float *after, struct scratch *m) {
 #define SLOT(AT) slot_sized(p, AT, k, errors, before, after, m)
     EACH_SIZE(at, SLOT);
 #undef SLOT
 }
 
-/* du <- (I + gram^T diag(beta))^-1 du and de = beta du. */
+/* du <- (I + gram^T)^-1 du and de = beta du. */
 INLINE void solve_transposed(struct chunk at, const struct scratch *m, float *de) {
     const int64_t vp = at.vp, cp = at.cp;
     for (int64_t first = (at.count - 1) / BLOCK * BLOCK; first >= 0; first -= BLOCK) {
         const int64_t rows = at.count % BLOCK && first + BLOCK > at.count ? at.count - first : BLOCK;
         const int64_t stop = first + rows;
         if (stop < at.count)
-            product(BLOCK, vp, at.count - stop, BY_COLUMNS(m->gram + stop * cp + first, cp), de + stop * vp, vp,
+            product(BLOCK, vp, at.count - stop, BY_COLUMNS(m->gram + stop * cp + first, cp), m->du + stop * vp, vp,
                     INTO(1, -1), m->du + first * vp, vp);
         for (int64_t t = stop - 1; t >= first; t--)
             for (int64_t c = 0; c < vp; c += VL) {
                 vf total = *(const vf *)(m->du + t * vp + c);
-                for (int64_t i = t + 1; i < stop; i++) total -= *(const vf *)(de + i * vp + c) * m->gram[i * cp + t];
+                for (int64_t i = t + 1; i < stop; i++) total -= *(const vf *)(m->du + i * vp + c) * m->gram[i * cp + t];
                 *(vf *)(m->du + t * vp + c) = total;
                 *(vf *)(de + t * vp + c) = total * m->beta[t];
             }
@@ -477,10 +487,11 @@ struct view {
 INLINE void gradients_of_decays(struct chunk at, int reading, struct view r, struct scratch *m) {
     const int64_t kp = at.kp, vp = at.vp;
     float product = dot(m->dt, r.after, at.values * kp);
+    for (int64_t i = 0; i < at.count; i += VL)
+        *(vf *)(m->factors + i) = dots(lanes(at.count - i), vp, r.v + i * vp, r.dv + i * vp);
     for (int64_t step = at.steps - 1; step >= 0; step--) {
         if (reading) product += dot(r.q + step * kp, r.dq + step * kp, kp);
-        for (int64_t i = (step + 1) * at.factors - 1; i >= step * at.factors; i--)
-            product -= dot(r.v + i * vp, r.dv + i * vp, vp);
+        for (int64_t i = (step + 1) * at.factors - 1; i >= step * at.factors; i--) product -= m->factors[i];
         m->ddecays[at.since + step] = product;
     }
 }
@@ -502,19 +513,19 @@ INLINE void backward_sized(const struct delta *p, struct chunk at, struct view r
     const int reading = p->reads && p->grad_y;
     float *const d = m->s, *const de = r.dv; /* v is the first part of the error */
     fill_coefficients(p, at, m);
-    fill_products(p, at, reading ? r.q : NULL, r.k, m);
+    fill_products(1, p, at, reading ? r.q : NULL, r.k, m);
     if (reading) load_reading_gradients(p, at, m);
     if (p->norms) fill_norm(p, at, reading ? r.q : NULL, m);
     transpose(keys, vp, d, vp, m->dt, kp);
     for (int64_t i = 0; i < at.count; i++) {
         m->until[i] = decay_until_end(p, at, m, i);
-        m->factors[i] = (p->decay ? m->since[i] : 1.0f) * m->beta[i];
+        m->factors[i] = (p->gated ? m->since[i] : 1.0f) * m->beta[i];
     }
-    product(at.count, vp, keys, BY_ROWS(r.k, kp), d, vp, INTO(0, 1, p->decay ? m->until : NULL), m->du, vp);
+    product(at.count, vp, keys, BY_ROWS(r.k, kp), d, vp, INTO(0, 1, p->gated ? m->until : NULL), m->du, vp);
     if (reading) product(at.count, vp, at.steps, BY_COLUMNS(m->read, cp), m->dy, vp, INTO(1, 1), m->du, vp);
-    fetch_some(m, 0);
+    request_some(&m->ahead, 0);
     solve_transposed(at, m, de);
-    fetch_some(m, 0);
+    request_some(&m->ahead, 0);
     /* du_t . e_i; the diagonal is dL/dbeta, and below are the parts of dL/dk by other keys of the chunk. */
     transpose(at.count, vp, r.errors, vp, m->et, cp);
     product(at.count, cp, values, BY_ROWS(m->du, vp), m->et, cp, INTO(0, 1), m->w, cp);
@@ -524,12 +535,12 @@ INLINE void backward_sized(const struct delta *p, struct chunk at, struct view r
         for (int64_t c = 0; c < cp; c += VL) *(vf *)(row + c) *= *(const vf *)(m->beta + c) * m->beta[t];
         weigh(p, m, t, t, cp, row);
     }
-    fetch_some(m, 0);
+    request_some(&m->ahead, 0);
     transpose(at.count, cp, m->w, cp, m->wt, cp);
     for (int64_t i = 0; i < at.count * cp; i += VL) *(vf *)(m->w + i) += *(const vf *)(m->wt + i);
     for (int64_t i = 0; i < at.count; i++) m->until[i] *= m->beta[i];
     product(at.count, kp, values, BY_ROWS(r.errors, vp), m->dt, kp, INTO(0, 1, m->until), r.dk, kp);
-    fetch_some(m, 0);
+    request_some(&m->ahead, 0);
     product(at.count, kp, values, BY_ROWS(m->du, vp), r.before, kp, INTO(1, -1, m->factors), r.dk, kp);
     product(at.count, kp, at.count, BY_ROWS(m->w, cp), r.k, kp, INTO(1, -1), r.dk, kp);
     if (reading) { /* dy . e_i */
@@ -545,7 +556,7 @@ INLINE void backward_sized(const struct delta *p, struct chunk at, struct view r
         product(at.steps, kp, values, BY_ROWS(m->dy, vp), r.before, kp, INTO(0, 1, decays), r.dq, kp);
         product(at.steps, kp, at.count, BY_ROWS(m->f, cp), r.k, kp, INTO(1, 1), r.dq, kp);
     }
-    if (p->decay) {
+    if (p->gated) {
         gradients_of_decays(at, reading, r, m);
         for (int64_t i = 0; i < at.count; i++)
             for (int64_t c = 0; c < vp; c += VL) *(vf *)(m->u + i * vp + c) = *(vf *)(de + i * vp + c) * m->since[i];
@@ -554,13 +565,13 @@ INLINE void backward_sized(const struct delta *p, struct chunk at, struct view r
                 for (int64_t c = 0; c < vp; c += VL)
                     *(vf *)(m->dy + step * vp + c) *= m->since[(step + 1) * at.factors - 1];
     }
-    fetch_some(m, 0);
-    product(keys, vp, at.count, BY_COLUMNS(r.k, kp), p->decay ? m->u : de, vp, INTO(whole_decay(p, at, m), -1), d, vp);
+    request_some(&m->ahead, 0);
+    product(keys, vp, at.count, BY_COLUMNS(r.k, kp), p->gated ? m->u : de, vp, INTO(whole_decay(p, at, m), -1), d, vp);
     if (reading) product(keys, vp, at.steps, BY_COLUMNS(r.q, kp), m->dy, vp, INTO(1, 1), d, vp);
 }
 
-static void backward_chunk(const struct delta *p, struct chunk at, struct view r, struct scratch *m) {
-#define BACKWARD(AT) backward_sized(p, AT, r, m)
+static void backward_chunk(const struct delta *p, const struct chunk *at, const struct view *r, struct scratch *m) {
+#define BACKWARD(AT) backward_sized(p, AT, *r, m)
     EACH_SIZE(at, BACKWARD);
 #undef BACKWARD
 }
@@ -580,14 +591,16 @@ static void backward_group(const struct delta *p, int64_t row, int64_t head, int
         pad_rows(count, p->values, errors, m->errors);
         errors = m->errors;
     }
-    m->ahead = errors_of(p, row, head, first - earlier);
-    m->ahead_end = m->ahead + earlier * factors * p->values;
-    transpose(p->keys, p->values, p->starts + (unit * groups + first / p->group) * p->keys * vp, vp, m->slots, kp);
+    const float *const next = errors_of(p, row, head, first - earlier);
+    m->ahead = (struct ahead){next, next + earlier * factors * p->values};
+    const float *const start = p->starts + (unit * groups + first / p->group) * p->keys * vp;
+    m->start = (struct ahead){start - (first ? p->keys * vp : 0), start};
+    transpose(p->keys, p->values, start, vp, m->slots, kp);
     int64_t chunks = 0;
     for (int64_t t = first; t < stop; t += length, chunks++) {
-        if (t + length >= stop && !p->decay) continue;
+        if (t + length >= stop && !p->gated) continue;
         const struct chunk at = chunk_at(p, row, head, first, t, stop);
-        next_slot(p, at, m->x.k + at.since * factors * kp, errors + at.since * factors * vp, m->slots + chunks * slot,
+        next_slot(p, &at, m->x.k + at.since * factors * kp, errors + at.since * factors * vp, m->slots + chunks * slot,
                   m->slots + (chunks + 1) * slot, m);
     }
     for (int64_t t = first + (chunks - 1) * length; t >= first; t -= length) {
@@ -596,7 +609,8 @@ static void backward_group(const struct delta *p, int64_t row, int64_t head, int
         const float *const before = m->slots + at.since / length * slot;
         const struct view rows = {m->x.q + at.since * kp, m->x.k + k, m->x.v + v, errors + v, before, before + slot,
                                   m->dx.q + at.since * kp, m->dx.k + k, m->dx.v + v};
-        backward_chunk(p, at, rows, m);
+        backward_chunk(p, &at, &rows, m);
+        request_some(&m->start, 0);
     }
     store_coefficients(p, row, head, first, stop, m);
     gradients_of_units(p, count, m->dx.k, m->x.k, m->k_factors);
@@ -631,6 +645,7 @@ static int run(const struct delta *p, int64_t first, int64_t last, int backward)
         if (backward) backward_unit(p, unit / p->heads, unit % p->heads, &m);
         else forward_unit(p, unit / p->heads, unit % p->heads, &m);
     }
+    end_streams();
     restore_denormals(denormals);
     free(from.base);
     return 0;

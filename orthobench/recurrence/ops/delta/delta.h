@@ -17,6 +17,7 @@ struct delta {
     int64_t factors;             /* corrections in a step */
     int64_t reads;               /* whether queries read the memory */
     int64_t group;               /* steps between two stored memories */
+    int64_t gated;               /* whether memories decay, by e^g */
     int64_t normalized;          /* whether queries and keys are brought to unit length */
     int64_t taps;                /* of the convolution, or 0 */
     int64_t inputs;              /* of the projection that gives x, or 0 */
@@ -25,8 +26,7 @@ struct delta {
     const float *input_weight;   /* U transposed [inputs, width] */
     const float *convolution;    /* [taps, width], the oldest input's first */
     const float *before;         /* x before the first step [taps - 1, B, width] */
-    const float *beta;           /* [T, B, factors, heads] */
-    const float *decay;          /* [T, B, heads], or NULL without a gate */
+    const float *weight;         /* beta [factors, heads], and if it is gated g [heads]: [T, B, (factors + gated) * heads] */
     const float *start;          /* S before the first step [B, heads, keys, values] */
     float *y;                    /* [T, B, heads, values] */
     float *errors;               /* [B, heads, T, factors, values] */
@@ -35,8 +35,7 @@ struct delta {
     const float *grad_y;         /* as y, or NULL */
     const float *grad_end;       /* as end, or NULL */
     float *dx;                   /* as x; NULL with `inputs` */
-    float *dbeta;                /* as beta */
-    float *dlog_decay;           /* as decay */
+    float *dweight;              /* as weight */
     float *dstart;               /* as start */
     float *norms;                /* |dL/dS_t|^2 [T, B, heads], or NULL */
     float *dinput_weight;        /* [B, inputs, width], zeroed */

@@ -119,18 +119,6 @@ INLINE void advance_columns(const int count, int64_t keys, int64_t ld, const flo
         for (int j = 0; j < count; j++) *(vf *)(y + j * VL) = sum[j];
 }
 
-/* The sums of VL vectors, in lane i that of rows[i], which are overwritten. */
-INLINE vf sums_of_rows(vf *rows) {
-#pragma GCC unroll 8
-    for (int half = VL / 2; half; half /= 2) {
-        vi from;
-        for (int lane = 0; lane < VL; lane++) from[lane] = lane + (lane & half ? VL - half : 0);
-        for (int i = 0; i < half; i++)
-            rows[i] = shuffle(rows[i], rows[i + half], from) + shuffle(rows[i], rows[i + half], from + half);
-    }
-    return rows[0];
-}
-
 /* Adds to the gradients of a step's rows what `count` vectors of columns contribute, and replaces dL/dS_t `d` by
  * dL/dS_{t-1}. Returns the sum of the squares of dL/dS_t. */
 INLINE float retreat_columns(const int count, int64_t keys, int64_t ld, const float *q, const float *k, const float *w,

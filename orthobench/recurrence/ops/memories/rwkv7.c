@@ -79,6 +79,7 @@ struct scratch {
     float *dlog, *drate; /* gradients of log w, and then of z, and of p [CHUNK, keys] */
     float *dall_x;       /* as all_x */
     float *dinput_map;   /* as input_map */
+    struct ahead ahead;  /* the memory that backward reads next */
 };
 
 INLINE int64_t width_of(const struct rwkv7 *p) { return p->heads * ((p->reads + 1) * p->keys + p->values) + 2 * p->low; }
@@ -201,6 +202,20 @@ static void fill_maps(const struct rwkv7 *p, struct scratch *m) {
     })
 }
 
+INLINE void project_some(const int inputs, int64_t wide, const float *map, const float *u, float *x) {
+    for (int64_t c = 0; c < wide; c += VL) {
+        vf sum = *(const vf *)(map + c) * u[0];
+        for (int i = 1; i < inputs; i++) sum += *(const vf *)(map + i * wide + c) * u[i];
+        *(vf *)(x + c) = sum;
+    }
+}
+
+/* x of a step [wide] from its inputs, which are usually one value and the one before it. */
+static void project(int64_t inputs, int64_t wide, const float *map, const float *u, float *x) {
+    if (inputs == 2) project_some(2, wide, map, u, x);
+    else project_some((int)inputs, wide, map, u, x);
+}
+
 /* x of the steps [first, first + count), and 0 behind them. That of a chunk `ahead` steps further is fetched. */
 static void fill_x(const struct rwkv7 *p, int64_t row, int64_t first, int64_t count, int64_t ahead, struct scratch *m) {
     const int64_t wide = wide_of(p), width = width_of(p), inputs = p->inputs;
@@ -209,11 +224,7 @@ static void fill_x(const struct rwkv7 *p, int64_t row, int64_t first, int64_t co
         float *const to = m->all_x + t * wide;
         if (inputs) {
             memcpy(m->inputs + t * inputs, p->x + place * inputs, (size_t)(4 * inputs));
-            for (int64_t c = 0; c < wide; c += VL) {
-                vf sum = {0};
-                for (int64_t i = 0; i < inputs; i++) sum += *(const vf *)(m->input_map + i * wide + c) * m->inputs[t * inputs + i];
-                *(vf *)(to + c) = sum;
-            }
+            project(inputs, wide, m->input_map, m->inputs + t * inputs, to);
         } else {
             for (int64_t c = 0; c < width; c += 16) prefetch(p->x + place * width + c, ahead * p->batch * width);
             EACH_PART({ copy_rows(1, size, p->x + place * width + at, 0, to + at_wide, 0); })
@@ -338,9 +349,10 @@ static void forward(const struct rwkv7 *p, int64_t row, struct scratch *m) {
     copy_rows(p->heads * keys, values, p->start + row * keys * all, values, m->memories, vp);
     for (int64_t first = 0; first < p->steps; first += CHUNK) {
         const int64_t count = first + CHUNK < p->steps ? CHUNK : p->steps - first;
-        if (p->starts)
-            memcpy(p->starts + (row * rwkv7_groups(p->steps) + first / CHUNK) * p->heads * size, m->memories,
-                   (size_t)(4 * p->heads * size));
+        if (p->starts) {
+            float *const to = p->starts + (row * rwkv7_groups(p->steps) + first / CHUNK) * p->heads * size;
+            for (int64_t i = 0; i < p->heads * size; i += VL) stream(to + i, *(const vf *)(m->memories + i));
+        }
         fill_x(p, row, first, count, CHUNK, m);
         for (int64_t head = 0; head < p->heads; head++) {
             fill_rows(p, head, count, m);
@@ -363,7 +375,9 @@ INLINE void retreat(const struct rwkv7 *p, const float *s, float *gt, struct scr
     for (int64_t j = 0; j < values; j++)
         for (int64_t c = 0; c < kp; c += VL) *(vf *)(gt + j * kp + c) *= *(const vf *)(m->p + CHUNK * kp + c);
     transpose(values, kp, gt, kp, m->g, vp);
+    request_some(&m->ahead, 0);
     product(2 * CHUNK, vp, keys, BY_ROWS(m->h, kp), m->g, vp, INTO(0, 1), m->dz, vp);
+    request_some(&m->ahead, 0);
     for (int64_t c = 0; c < vp; c += VL) {
         const int64_t last = (CHUNK - 1) * vp + c;
         vf sums[CHUNK];
@@ -378,10 +392,15 @@ INLINE void retreat(const struct rwkv7 *p, const float *s, float *gt, struct scr
     }
     float *const da = m->a; /* A is not needed again */
     transpose(rows, vp, df, vp, m->columns, rows);
+    request_some(&m->ahead, 0);
     product(2 * CHUNK, rows, values, BY_ROWS(m->z, vp), m->columns, rows, INTO(0, 1), da, rows);
+    request_some(&m->ahead, 0);
     transpose(keys, vp, s, vp, m->st, kp);
+    request_some(&m->ahead, 0);
     product(rows, kp, values, BY_ROWS(df, vp), m->st, kp, INTO(0, 1), m->dx, kp);
+    request_some(&m->ahead, 0);
     product(2 * CHUNK, kp, values, BY_ROWS(m->z, vp), gt, kp, INTO(0, 1), m->dh, kp);
+    request_some(&m->ahead, 0);
     for (int64_t c = 0; c < kp; c += VL) {
         const int64_t last = (CHUNK - 1) * kp + c;
         vf sums[CHUNK];
@@ -403,6 +422,7 @@ INLINE void retreat(const struct rwkv7 *p, const float *s, float *gt, struct scr
         store_rows(sums, m->dx + CHUNK * kp + c, kp);
     }
     product(values, kp, rows, BY_COLUMNS(df, vp), m->x, kp, INTO(1, 1), gt, kp);
+    request_some(&m->ahead, 0);
 }
 
 /* |dL/dS_t|^2 of a chunk, from dL/d(S / P) behind it and the gradients of what was read, which `retreat` has computed. */
@@ -428,9 +448,10 @@ static void fill_norms(const struct rwkv7 *p, int64_t row, int64_t head, int64_t
 static void sum_along(const struct rwkv7 *p, const float *gt, const struct scratch *m, float *along) {
     const int64_t kp = padded(p->keys);
     for (int64_t c = 0; c < kp; c += VL) {
-        vf sum = {0};
-        for (int64_t j = 0; j < p->values; j++) sum += *(const vf *)(m->st + j * kp + c) * *(const vf *)(gt + j * kp + c);
-        *(vf *)(along + c) = sum;
+        vf sums[4] = {{0}}; /* because each waits for the one before it */
+        for (int64_t j = 0; j < p->values; j++)
+            sums[j % 4] += *(const vf *)(m->st + j * kp + c) * *(const vf *)(gt + j * kp + c);
+        *(vf *)(along + c) = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     }
 }
 
@@ -536,6 +557,8 @@ static void backward(const struct rwkv7 *p, int64_t row, struct scratch *m) {
         for (int64_t head = 0; head < p->heads; head++) {
             const float *const s = p->starts + ((row * chunks + first / CHUNK) * p->heads + head) * size;
             float *const gt = m->memories + head * values * kp, *const along = m->along + head * kp;
+            const float *const next = head + 1 < p->heads ? s + size : s - (p->heads + head) * size;
+            m->ahead = (struct ahead){next, first || head + 1 < p->heads ? next + size : next};
             fill_rows(p, head, count, m);
             if (reading(p)) {
                 float *const dy = m->dz + 2 * CHUNK * vp;
@@ -574,6 +597,7 @@ static int run(const struct rwkv7 *p, int64_t first, int64_t last, int is_backwa
     for (int64_t row = first; row < last; row++)
         if (is_backward) backward(p, row, &m);
         else forward(p, row, &m);
+    end_streams();
     restore_denormals(denormals);
     free(from.base);
     return 0;

@@ -47,22 +47,6 @@ INLINE int64_t chunk_end(const struct mlstm *p, int64_t first) {
     return first + MLSTM_STEPS < p->steps ? first + MLSTM_STEPS : p->steps;
 }
 
-/* Lane j of the first vector: the sum of neighbours 2j and 2j + 1 of both, one after the other. */
-INLINE vf neighbours(vf a, vf b) {
-    vi even;
-    for (int lane = 0; lane < VL; lane++) even[lane] = 2 * lane;
-    return shuffle(a, b, even) + shuffle(a, b, even + 1);
-}
-
-/* Lane j: the sum of row j's lanes. */
-INLINE vf sums_of_rows(vf *rows) {
-#pragma GCC unroll 4
-    for (int count = VL / 2; count; count /= 2)
-#pragma GCC unroll 8
-        for (int j = 0; j < count; j++) rows[j] = neighbours(rows[2 * j], rows[2 * j + 1]);
-    return rows[0];
-}
-
 /* z [MLSTM_STEPS, parts, length] of one head's steps [first, last), 0 behind d features. */
 INTERNAL void mlstm_read_inputs(const struct mlstm *p, int64_t row, int64_t head, int64_t first, int64_t last,
                                 float *z);
