@@ -144,6 +144,42 @@ INLINE void product(int64_t rows, int64_t columns, int64_t depth, const struct l
     }
 }
 
+enum { TRIANGLE = 16 }; /* rows of a triangular system, all in registers; a multiple of a vector's lanes */
+
+/* A vector of columns of the rows. */
+INLINE void load_rows(const float *from, int64_t ld, vf *rows) {
+#pragma GCC unroll 16
+    for (int i = 0; i < TRIANGLE; i++) rows[i] = *(const vf *)(from + i * ld);
+}
+
+INLINE void store_rows(const vf *rows, float *to, int64_t ld) {
+#pragma GCC unroll 16
+    for (int i = 0; i < TRIANGLE; i++) *(vf *)(to + i * ld) = rows[i];
+}
+
+/* rows += the part of A below its diagonal, or also the diagonal, times `from` [TRIANGLE, columns]. */
+INLINE void add_below(const int also_diagonal, struct left a, const float *from, int64_t ld, vf *rows) {
+#pragma GCC unroll 16
+    for (int s = 0; s < TRIANGLE; s++) {
+        const vf row = *(const vf *)(from + s * ld);
+#pragma GCC unroll 16
+        for (int t = s + !also_diagonal; t < TRIANGLE; t++) rows[t] += row * a.at[t * a.by_row + s * a.by_depth];
+    }
+}
+
+/* rows_t += the sum over s < t of A_ts rows_s, one row after the other. */
+INLINE void substitute(struct left a, vf *rows) {
+#pragma GCC unroll 16
+    for (int s = 0; s < TRIANGLE; s++)
+#pragma GCC unroll 16
+        for (int t = s + 1; t < TRIANGLE; t++) rows[t] += rows[s] * a.at[t * a.by_row + s * a.by_depth];
+}
+
+/* The last row first: what is above the diagonal comes below it. */
+INLINE struct left reversed(struct left a) {
+    return (struct left){a.at + (TRIANGLE - 1) * (a.by_row + a.by_depth), -a.by_row, -a.by_depth};
+}
+
 #if VL == 16
 /* Columns [0, 4) of the rows from, 4 apart, one after the other. An insertion from memory does not wait for the port
  * that shuffles, which limits a transpose. */

@@ -20,15 +20,18 @@ _CONVOLVED = (  # taps, inputs, corrections a step, whether outputs are read, ke
     (3, 2, 1, True, 5, 18),
     (4, 1, 2, True, 32, 32),
 )
+# keys, values, corrections per step, whether the memory decays, and the epsilon of the keys' length
+_FORMS = ((16, 35, 1, True, 1e-6), (21, 16, 8, False, None), (3, 5, 33, True, 1e-6))
 
 
 def delta_rule_agrees() -> bool:
     """Return whether the kernels of the delta rule agree, with whole and partial vectors.
 
-    18 steps are two chunks with one correction per step, and two groups of chunks with 8 corrections per step.
+    18 steps are two chunks with one correction per step, and two groups of chunks with 8 corrections per step. With 33,
+    each step is a chunk of three blocks.
     """
     heads, batch, steps = 2, 3, 18
-    for keys, values, factors, gated, epsilon in ((16, 35, 1, True, 1e-6), (21, 16, 8, False, None)):
+    for keys, values, factors, gated, epsilon in _FORMS:
         parameters = {"heads": heads, "key_size": keys, "factors": factors, "gated": gated, "epsilon": epsilon}
         x = normal(steps, batch, heads * (keys + factors * (keys + values)), seed=0) / keys**0.5
         weight = _betas_and_decays(steps, batch, heads * factors, heads * gated)

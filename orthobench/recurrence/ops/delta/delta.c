@@ -18,9 +18,12 @@
 #include "memory.h"
 
 enum {
-    CORRECTIONS = 16, /* of a chunk, unless one step has more */
+    CORRECTIONS = TRIANGLE, /* of a chunk, unless one step has more */
     CHUNKS_OF_GROUP = 8, /* between two stored memories */
 };
+
+/* Corrections in whole blocks of those that are solved for at once. */
+INLINE int64_t whole_blocks(int64_t count) { return (count + TRIANGLE - 1) / TRIANGLE * TRIANGLE; }
 
 INLINE int64_t steps_of_corrections(int64_t factors) { return factors > CORRECTIONS ? 1 : CORRECTIONS / factors; }
 
@@ -51,7 +54,7 @@ struct scratch {
     float *until;       /* a(n, t), and later a(n, t) beta [c] */
     float *between;     /* a(t, i) [c, c], 1 on the diagonal, 0 above */
     float *kt;          /* the keys, transposed [keys, c] */
-    float *gram;        /* products of keys, see `fill_products` [c, c] */
+    float *gram;        /* products of keys, see `fill_products` [c, c] with whole blocks of rows */
     float *read;        /* a(t, i) (k_i . q) [steps, c] */
     float *u;           /* the additions beta e [c, values] */
     float *y;           /* [steps, values] */
@@ -77,7 +80,7 @@ static struct rows carve_rows(struct carver *from, const struct delta *p, int64_
 
 static struct scratch carve_scratch(struct carver *from, const struct delta *p, int backward) {
     const int64_t kp = padded(p->keys), vp = padded(p->values), steps = steps_of_chunk(p);
-    const int64_t group = p->group, count = steps * p->factors, cp = padded(count);
+    const int64_t group = p->group, count = steps * p->factors, cp = whole_blocks(count);
     struct scratch m = {.x = carve_rows(from, p, group)};
     m.k_factors = carve(from, group * p->factors);
     m.q_factors = carve(from, group);
@@ -87,7 +90,7 @@ static struct scratch carve_scratch(struct carver *from, const struct delta *p, 
     m.since = carve(from, cp);
     m.between = carve(from, count * cp);
     m.kt = carve(from, kp * cp);
-    m.gram = carve(from, count * cp);
+    m.gram = carve(from, cp * cp);
     m.read = carve(from, steps * cp);
     m.u = carve(from, count * vp);
     m.y = carve(from, steps * vp);
@@ -182,14 +185,14 @@ struct chunk {
     int64_t factors;      /* corrections in a step */
     int64_t count;        /* corrections */
     int64_t keys, values; /* the sizes of a key and of a value */
-    int64_t kp, vp, cp;   /* keys, values and count in whole vectors */
+    int64_t kp, vp, cp;   /* keys and values in whole vectors, and count in whole blocks */
 };
 
 INLINE struct chunk of_sizes(struct chunk at, int64_t count, int64_t keys, int64_t values) {
     at.count = count;
     at.keys = keys;
     at.values = values;
-    at.cp = padded(count);
+    at.cp = whole_blocks(count);
     at.kp = padded(keys);
     at.vp = padded(values);
     return at;
@@ -282,8 +285,8 @@ INLINE void weigh(const struct delta *p, const struct scratch *m, int64_t t, int
     }
 }
 
-/* gram: a(t, i) (k_i . k_t) for i < t, else 0, times beta_i, or backward beta_t, so that no row of the system waits for a
- * product with beta. read: a(t, i) (k_i . q) up to the end t of the query's step. */
+/* gram: -a(t, i) (k_i . k_t) for i < t, else 0, times beta_i, or backward beta_t, so that no row of the system waits for
+ * a product with beta. read: a(t, i) (k_i . q) up to the end t of the query's step. */
 INLINE void fill_products(const int backward, const struct delta *p, struct chunk at, const float *q, const float *k, struct scratch *m) {
     const int64_t kp = at.kp, cp = at.cp;
     transpose(at.count, kp, k, kp, m->kt, cp);
@@ -291,8 +294,9 @@ INLINE void fill_products(const int backward, const struct delta *p, struct chun
     for (int64_t t = 0; t < at.count; t++) {
         weigh(p, m, t, t, cp, m->gram + t * cp);
         for (int64_t c = 0; c < cp; c += VL)
-            *(vf *)(m->gram + t * cp + c) *= backward ? splat(m->beta[t]) : *(const vf *)(m->beta + c);
+            *(vf *)(m->gram + t * cp + c) *= backward ? splat(-m->beta[t]) : -*(const vf *)(m->beta + c);
     }
+    memset(m->gram + at.count * cp, 0, (size_t)(4 * (cp - at.count) * cp));
     if (!q) return;
     product(at.steps, cp, at.keys, BY_ROWS(q, kp), m->kt, cp, INTO(0, 1), m->read, cp);
     for (int64_t step = 0; step < at.steps; step++) {
@@ -303,24 +307,35 @@ INLINE void fill_products(const int backward, const struct delta *p, struct chun
 
 /* ---------------------------------------------------------------- forward */
 
-enum { BLOCK = 4 }; /* rows of a triangular system that are solved together */
+/* A vector of columns of a block's rows from `from` on, of which `count` exist. */
+INLINE void load_block(const float *from, int64_t ld, int64_t count, vf *rows) {
+#pragma GCC unroll 16
+    for (int i = 0; i < TRIANGLE; i++) rows[i] = i < count ? *(const vf *)(from + i * ld) : (vf){0};
+}
 
-/* e <- (I + gram)^-1 e and u = beta e, rows [vp]. */
+/* e <- (I - gram)^-1 e and u = beta e, rows [vp]. */
 INLINE void solve(struct chunk at, const struct scratch *m, float *e) {
     const int64_t vp = at.vp, cp = at.cp;
-    for (int64_t first = 0; first < at.count; first += BLOCK) {
-        const int64_t rows = at.count % BLOCK && first + BLOCK > at.count ? at.count - first : BLOCK;
-        if (first)
-            product(rows, vp, first, BY_ROWS(m->gram + first * cp, cp), e, vp, INTO(1, -1), e + first * vp, vp);
-        for (int64_t t = first; t < first + rows; t++)
-            for (int64_t c = 0; c < vp; c += VL) {
-                vf total = *(const vf *)(e + t * vp + c);
-                for (int64_t i = first; i < t; i++) total -= *(const vf *)(e + i * vp + c) * m->gram[t * cp + i];
-                *(vf *)(e + t * vp + c) = total;
-                *(vf *)(m->u + t * vp + c) = total * m->beta[t];
+    for (int64_t first = 0; first < at.count; first += TRIANGLE) {
+        const int64_t count = at.count - first < TRIANGLE ? at.count - first : TRIANGLE;
+        const float *const gram = m->gram + first * cp;
+        if (first) product(count, vp, first, BY_ROWS(gram, cp), e, vp, INTO(1, 1), e + first * vp, vp);
+        for (int64_t c = 0; c < vp; c += VL) {
+            vf rows[TRIANGLE];
+            float *const to = e + first * vp + c;
+            load_block(to, vp, count, rows);
+            substitute(*BY_ROWS(gram + first, cp), rows);
+#pragma GCC unroll 16
+            for (int i = 0; i < TRIANGLE; i++) {
+                if (i >= count) break;
+                *(vf *)(to + i * vp) = rows[i];
+                *(vf *)(m->u + (first + i) * vp + c) = rows[i] * m->beta[first + i];
             }
+        }
     }
 }
+
+enum { BLOCK = 4 }; /* steps whose readings are added together */
 
 /* y += read u. A query uses no later correction, not even with a factor 0, so a NaN cannot affect earlier steps. */
 INLINE void add_readings(struct chunk at, const struct scratch *m) {
@@ -440,22 +455,29 @@ static void next_slot(const struct delta *p, const struct chunk *at, const float
 #undef SLOT
 }
 
-/* du <- (I + gram^T)^-1 du and de = beta du. */
+/* du <- (I - gram^T)^-1 du and de = beta du. */
 INLINE void solve_transposed(struct chunk at, const struct scratch *m, float *de) {
     const int64_t vp = at.vp, cp = at.cp;
-    for (int64_t first = (at.count - 1) / BLOCK * BLOCK; first >= 0; first -= BLOCK) {
-        const int64_t rows = at.count % BLOCK && first + BLOCK > at.count ? at.count - first : BLOCK;
-        const int64_t stop = first + rows;
+    for (int64_t first = (at.count - 1) / TRIANGLE * TRIANGLE; first >= 0; first -= TRIANGLE) {
+        const int64_t stop = first + TRIANGLE, count = at.count < stop ? at.count - first : TRIANGLE;
         if (stop < at.count)
-            product(BLOCK, vp, at.count - stop, BY_COLUMNS(m->gram + stop * cp + first, cp), m->du + stop * vp, vp,
-                    INTO(1, -1), m->du + first * vp, vp);
-        for (int64_t t = stop - 1; t >= first; t--)
-            for (int64_t c = 0; c < vp; c += VL) {
-                vf total = *(const vf *)(m->du + t * vp + c);
-                for (int64_t i = t + 1; i < stop; i++) total -= *(const vf *)(m->du + i * vp + c) * m->gram[i * cp + t];
-                *(vf *)(m->du + t * vp + c) = total;
-                *(vf *)(de + t * vp + c) = total * m->beta[t];
+            product(TRIANGLE, vp, at.count - stop, BY_COLUMNS(m->gram + stop * cp + first, cp), m->du + stop * vp, vp,
+                    INTO(1, 1), m->du + first * vp, vp);
+        for (int64_t c = 0; c < vp; c += VL) {
+            vf rows[TRIANGLE], last_first[TRIANGLE];
+            float *const to = m->du + first * vp + c;
+            load_block(to, vp, count, rows);
+#pragma GCC unroll 16
+            for (int i = 0; i < TRIANGLE; i++) last_first[i] = rows[TRIANGLE - 1 - i];
+            substitute(reversed(*BY_COLUMNS(m->gram + first * cp + first, cp)), last_first);
+#pragma GCC unroll 16
+            for (int i = 0; i < TRIANGLE; i++) {
+                if (i >= count) break;
+                const vf row = last_first[TRIANGLE - 1 - i];
+                *(vf *)(to + i * vp) = row;
+                *(vf *)(de + (first + i) * vp + c) = row * m->beta[first + i];
             }
+        }
     }
 }
 

@@ -13,7 +13,7 @@
 #include "memory.h"
 #include "tiles.h"
 
-enum { CHUNK = 16 }; /* steps, a multiple of a vector's lanes */
+enum { CHUNK = TRIANGLE }; /* steps */
 
 /* x_t of a row is the query [heads, keys] if the memory is read, the key [heads, keys], the value [heads, values], and d and
  * e [low]. With n = heads * keys, one matrix [n, low] maps tanh(d) to pre-activations of decays, and one e to those of
@@ -136,40 +136,6 @@ static struct scratch carve_scratch(struct carver *from, const struct rwkv7 *p, 
     m.dall_x = carve(from, CHUNK * wide);
     m.dinput_map = carve(from, p->inputs * wide);
     return m;
-}
-
-/* A vector of columns of a chunk's rows. */
-INLINE void load_rows(const float *from, int64_t ld, vf *rows) {
-#pragma GCC unroll 16
-    for (int i = 0; i < CHUNK; i++) rows[i] = *(const vf *)(from + i * ld);
-}
-
-INLINE void store_rows(const vf *rows, float *to, int64_t ld) {
-#pragma GCC unroll 16
-    for (int i = 0; i < CHUNK; i++) *(vf *)(to + i * ld) = rows[i];
-}
-
-/* rows += the part of A below its diagonal, or also the diagonal, times `from` [CHUNK, columns]. */
-INLINE void add_below(const int also_diagonal, struct left a, const float *from, int64_t ld, vf *rows) {
-#pragma GCC unroll 16
-    for (int s = 0; s < CHUNK; s++) {
-        const vf row = *(const vf *)(from + s * ld);
-#pragma GCC unroll 16
-        for (int t = s + !also_diagonal; t < CHUNK; t++) rows[t] += row * a.at[t * a.by_row + s * a.by_depth];
-    }
-}
-
-/* rows_t += the sum over s < t of A_ts rows_s, one row after the other. */
-INLINE void substitute(struct left a, vf *rows) {
-#pragma GCC unroll 16
-    for (int s = 0; s < CHUNK; s++)
-#pragma GCC unroll 16
-        for (int t = s + 1; t < CHUNK; t++) rows[t] += rows[s] * a.at[t * a.by_row + s * a.by_depth];
-}
-
-/* The last row first: what is above the diagonal comes below it. */
-INLINE struct left reversed(struct left a) {
-    return (struct left){a.at + (CHUNK - 1) * (a.by_row + a.by_depth), -a.by_row, -a.by_depth};
 }
 
 static void clear_rows(int64_t first, int64_t width, float *rows) {
