@@ -220,6 +220,10 @@ def _run_command() -> None:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             name = max(Path(str(error.filename)).parts, key=len)
             _fail(f"the name of a file or folder is too long, {name:.20}...: choose a shorter one", verbose)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
+            from orthobench.files import storage_error
+
+            _fail(str(storage_error("the output", error)), verbose)
         _print_traceback(verbose)
         hint = "" if verbose else " (orthobench -v shows where)"
         typer.echo(f"error: {one_line(error)}{hint}", err=True)

@@ -10,6 +10,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -445,6 +446,17 @@ def test_misplaced_words_get_a_hint(orthobench, words, message):
     outcome = orthobench(*words)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert message in outcome.err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a file that is always full")
+@pytest.mark.parametrize("words", [("plugins",), ("plugins", "--json"), ("--help",)])
+def test_full_disk_behind_the_output_is_one_line(tmp_path, words):
+    command = [sys.executable, "-m", "orthobench", *words]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error")]
+    assert line.startswith("error: the output cannot be written: No space left on device: make room")
 
 
 def test_output_is_complete_in_a_limited_encoding():

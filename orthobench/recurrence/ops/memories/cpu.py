@@ -48,21 +48,23 @@ class Memories(Kernel):
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        _, x, sums = tape.saved
+        _, x, kept = tape.saved
         assert x is not None
-        dweight, weight = torch.empty_like(arguments.weight), arguments.parameters.get("input_weight")
+        weight, dweight = arguments.parameters.get("input_weight"), torch.empty_like(arguments.weight)
         dx = runtime.take(*x.shape) if weight is None else None
         gradients = {"dx": dx, "dweight": dweight}
         if arguments.parameters["reads"]:
-            return Gradients(dx, dweight, (_backward("memories", x, arguments, tape, gradients),))
-        sizes, by_name = _sizes(x, arguments), {}
-        heads, inputs, values = sizes["heads"], sizes["inputs"], sizes["values"]
-        dinput = x.new_zeros(native.row_groups(x.shape[1]), heads, inputs, native.padded(values))
-        fields = gradients | {"sums": sums, "input_weight": weight, "dinput_weight": dinput}
+            fields = gradients | {"starts": kept, "grad_y": tape.gradient}
+            return Gradients(dx, dweight, (_backward("memories", x, arguments, tape, fields),))
+        sizes = _sizes(x, arguments)
+        heads, inputs, values, groups = (sizes[each] for each in ("heads", "inputs", "values", "groups"))
+        dinput = x.new_zeros(groups, heads, inputs, native.padded(values))
+        fields = gradients | {"sums": kept, "input_weight": weight, "dinput_weight": dinput}
         dstart = _backward("final_memories", x, arguments, tape, fields)
-        if weight is not None:
-            by_name["input_weight"] = native.total(dinput)[..., :values].transpose(1, 2).reshape(weight.shape)
-        return Gradients(dx, dweight, (dstart,), by_name)
+        if weight is None:
+            return Gradients(dx, dweight, (dstart,))
+        by_input = native.total(dinput)[..., :values].transpose(1, 2).reshape(weight.shape)
+        return Gradients(None, dweight, (dstart,), {"input_weight": by_input})
 
 
 @kernel(rwkv7, "cpu")
@@ -83,7 +85,7 @@ class RWKV7(Kernel):
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        end, x, _ = tape.saved
+        end, x, starts = tape.saved
         assert x is not None
         vectors, groups = _vectors(arguments), native.row_groups(x.shape[1])
         first = vectors.get("input_first")
@@ -97,7 +99,8 @@ class RWKV7(Kernel):
                 groups, *rows, native.padded(columns) if name in ("weight", "rate_weight") else columns
             )
         gradients = {"dx": dx, "dinput_first": dfirst, **{f"d{name}": each for name, each in sums.items()}}
-        fields = {**vectors, **gradients, "end": end, "groups": groups}
+        fields = {**vectors, **gradients, "end": end, "starts": starts, "groups": groups}
+        fields["grad_y"] = tape.gradient if arguments.parameters["reads"] else None
         dstart = _backward("rwkv7", x, arguments, tape, fields)
         totals = {name: native.total(each)[..., : summed[name].shape[-1]] for name, each in sums.items()}
         return Gradients(dx, totals.pop("weight"), (dstart,), totals | {"input_first": dfirst})
@@ -121,15 +124,10 @@ def _forward(name: str, x: Tensor, arguments: Arguments, fields: dict[str, Any],
 
 def _backward(name: str, x: Tensor, arguments: Arguments, tape: Tape, fields: dict[str, Any]) -> Tensor:
     """Fill the tape's norms, and return the gradient of the state."""
-    (start,), grad_end = arguments.state, tape.final[0]
+    (start,) = arguments.state
     dstart = torch.empty_like(start)
     norms = x.new_empty(*x.shape[:2], arguments.parameters["heads"]) if tape.norms else None
-    tensors = {"norms": norms, "dstart": dstart, "start": start}
-    if name == "final_memories":
-        tensors["grad_end"] = torch.zeros_like(start) if grad_end is None else grad_end
-    else:
-        tensors |= {"grad_y": tape.gradient if arguments.parameters["reads"] else None, "grad_end": grad_end}
-        tensors["starts"] = tape.saved[2]
+    tensors = {"start": start, "grad_end": tape.final[0], "dstart": dstart, "norms": norms}
     _run(f"{name}_backward", x, arguments, fields | tensors)
     for out in tape.norms:
         assert norms is not None
@@ -156,7 +154,9 @@ def _run(function: str, x: Tensor, arguments: Arguments, fields: dict[str, Any])
     """Run one direction over all steps, with groups of rows, or the heads of all rows, split over the threads."""
     sizes = _sizes(x, arguments)
     batch, units = sizes["batch"], sizes["batch"] * sizes["heads"]
-    columns = sizes.get("inputs") or sizes["values"]
+    columns = sizes["values"]
+    if function.startswith("final_memories"):
+        columns = sizes["inputs"] or columns
     threads = torch.get_num_threads() if sizes["steps"] * units * sizes["keys"] * columns > _SMALL else 1
     if function.startswith("memories"):
         parts = runtime.ranges(units, threads)

@@ -27,7 +27,7 @@ struct final_memories {
     const float *start;          /* S before the first step [B, heads, keys, values] */
     float *end;                  /* S after the last step, as start */
     float *sums;                 /* M^T [B, heads, inputs, padded(keys)], for a backward pass */
-    const float *grad_end;       /* as end */
+    const float *grad_end;       /* as end, or NULL */
     float *dx;                   /* as x, which then has the values */
     float *dweight;              /* as weight */
     float *dinput_weight;        /* [groups, heads, inputs, padded(values)], zeroed */
@@ -139,7 +139,8 @@ static void backward(const struct final_memories *p, int64_t row, int64_t head, 
     const int64_t unit = row * p->heads + head, size = keys * values, inputs = p->inputs;
     const float kept = weigh(p, row, head, m);
     pad_rows(keys, values, p->start + unit * size, m->start);
-    pad_rows(keys, values, p->grad_end + unit * size, m->s);
+    if (p->grad_end) pad_rows(keys, values, p->grad_end + unit * size, m->s);
+    else memset(m->s, 0, (size_t)(4 * keys * vp));
     transpose(keys, vp, m->s, vp, m->transposed, kp);
     const float squares = dot(m->s, m->s, keys * vp);
     double written = (double)kept * dot(m->s, m->start, keys * vp);
