@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,11 +61,11 @@ def tracking_figures(conditions: Sequence[tuple[str, Condition]]) -> Drawn:
     runs = tracked_runs(conditions)
     if not runs:
         return {}
+    colors = dict(zip(sorted({run.family for run in runs}), PALETTE * 2, strict=False))
     predicted = [run for run in runs if run.horizon.is_predicted]
-    drawn: Drawn = {"horizons": (_predicted_words(runs), _predicted(predicted))} if predicted else {}
-    drawn |= {
-        "families": (f"Measured horizon by family, one point for each run.{_places(runs)} {FILLED}", _by_family(runs)),
-    }
+    drawn: Drawn = {"horizons": (_predicted_words(runs), _predicted(predicted, colors))} if predicted else {}
+    words = f"Measured horizon by family, one point for each run.{_places(runs)} {FILLED}"
+    drawn["families"] = (words, _by_family(runs, colors))
     lowest = {id(run): value for run in runs if (value := lowest_eigenvalue(run.variant, run.horizon.run)) is not None}
     known = [run for run in runs if id(run) in lowest]
     if known:
@@ -73,7 +73,7 @@ def tracking_figures(conditions: Sequence[tuple[str, Condition]]) -> Drawn:
             "Smallest real part of the eigenvalues of a step's Jacobian after training, against the measured horizon. "
             f"{FILLED}"
         )
-        figure = _scatter(known, "smallest real part of an eigenvalue", lambda run: lowest[id(run)])
+        figure = _scatter(known, "smallest real part of an eigenvalue", lambda run: lowest[id(run)], colors)
         drawn["eigenvalues"] = (words, figure)
     return drawn
 
@@ -87,8 +87,8 @@ def lowest_eigenvalue(variant: VariantData, run: int) -> float | None:
     return float(min(reals)) if reals else None
 
 
-def _predicted(runs: Sequence[Tracked]) -> Figure:
-    figure = _scatter(runs, "predicted horizon", lambda run: run.drawn(run.horizon.predicted))
+def _predicted(runs: Sequence[Tracked], colors: Mapping[str, str]) -> Figure:
+    figure = _scatter(runs, "predicted horizon", lambda run: run.drawn(run.horizon.predicted), colors)
     figure.update_xaxes(type="log")
     ends = [1.0, BEYOND * max(run.horizon.longest for run in runs)]
     figure.add_scatter(
@@ -121,25 +121,25 @@ def _places(runs: Sequence[Tracked]) -> str:
     return f" Within a family, from left to right: {', '.join(figures)}." if len(figures) > 1 else ""
 
 
-def _by_family(runs: Sequence[Tracked]) -> Figure:
-    families, figures = sorted({run.family for run in runs}), list(dict.fromkeys(run.figure for run in runs))
+def _by_family(runs: Sequence[Tracked], colors: Mapping[str, str]) -> Figure:
+    families, figures = list(colors), list(dict.fromkeys(run.figure for run in runs))
     step = 0.7 / max(len(figures), 2)
     place = {
         (family, figure): at + step * (number - (len(figures) - 1) / 2)
         for at, family in enumerate(families)
         for number, figure in enumerate(figures)
     }
-    figure = _scatter(runs, "", lambda run: place[run.family, run.figure])
+    figure = _scatter(runs, "", lambda run: place[run.family, run.figure], colors)
     figure.update_xaxes(
         tickvals=[*range(len(families))], ticktext=families, range=[-0.5, len(families) - 0.5], showgrid=False
     )
     return figure
 
 
-def _scatter(runs: Sequence[Tracked], x_title: str, x: Callable[[Tracked], float]) -> Figure:
-    """Draw the measured horizon of each run over x, in the colours of the families."""
+def _scatter(runs: Sequence[Tracked], x_title: str, x: Callable[[Tracked], float], colors: Mapping[str, str]) -> Figure:
+    """Draw the measured horizon of each run over x, in the colours of the families, which all figures share."""
     figure = empty_figure(x_title, "measured horizon", logarithmic=True)
-    for color, family in zip(PALETTE * 2, sorted({run.family for run in runs}), strict=False):
+    for family, color in colors.items():
         for fits in (True, False):
             own = [run for run in runs if run.family == family and run.horizon.fits == fits]
             if own:

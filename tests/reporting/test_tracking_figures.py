@@ -92,6 +92,16 @@ def test_runs_that_predict_nothing_are_in_no_figure_of_predictions():
     assert "horizons" not in drawn(variant("scornn", (1.0, 20.0), threshold=0.0))
 
 
+def test_family_has_one_colour_in_all_figures():
+    figures = drawn(variant("lstm", (1.0, 20.0), threshold=0.0), variant("lru", (64.0, 60.0)))
+    colors = [
+        {trace["name"]: trace["marker"]["color"] for trace in figure.data if trace["mode"] == "markers"}
+        for _, figure in figures.values()
+    ]
+    assert {"gated", "linear"} == {*colors[1]}
+    assert colors[0]["linear"] == colors[1]["linear"] != colors[1]["gated"]
+
+
 def test_correlation_is_of_logarithms():
     pairs = [Horizon(0, 0, predicted, predicted**2, 1e9, 1) for predicted in (2.0, 30.0, 400.0)]
     assert log_correlation(pairs) == pytest.approx(1)
