@@ -231,14 +231,14 @@ static void gather(const struct one_hot *p, int64_t u, int64_t at, int64_t i, st
     const float *const h = before_of(p, at), *const g = p->dx + at * 2 * n, *const chosen = p->chosen + u * ld;
     float *const re = m->re + i * ld, *const im = m->im + i * ld;
     for (int64_t c = 0; c < n; c += VL) {
-        vf real, imaginary;
+        vf g_re, g_im;
         load_pairs(h + 2 * c, n - c, (vf *)(re + c), (vf *)(im + c));
-        load_pairs(g + 2 * c, n - c, &real, &imaginary);
-        const vf size = *(const vf *)(m->d[0] + c), turn = *(const vf *)(m->d[1] + c);
-        *(vf *)(m->g[0] + c) = real;
-        *(vf *)(m->g[1] + c) = imaginary;
-        *(vf *)(m->e[0] + i * ld + c) = size * real + turn * imaginary;
-        *(vf *)(m->e[1] + i * ld + c) = size * imaginary - turn * real;
+        load_pairs(g + 2 * c, n - c, &g_re, &g_im);
+        const vf d_re = *(const vf *)(m->d[0] + c), d_im = *(const vf *)(m->d[1] + c);
+        *(vf *)(m->g[0] + c) = g_re;
+        *(vf *)(m->g[1] + c) = g_im;
+        *(vf *)(m->e[0] + i * ld + c) = d_re * g_re + d_im * g_im;
+        *(vf *)(m->e[1] + i * ld + c) = d_re * g_im - d_im * g_re;
     }
     add_products(n, chosen, re, im, m->g[0], m->g[1], m->dd[0], m->dd[1]);
 }
