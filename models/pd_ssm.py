@@ -43,7 +43,7 @@ class PDSSM(Model):
     cites = "terzic2025"
     look = "longdashdot square-open"
     family = "linear"
-    learns = Learns("adding", 0.4)
+    learns = Learns("adding", 0.5)
     step_matrices = ()
     cost = "M_t has n^2 entries of 8 terms for every different input, whose softmax the gradient needs"
     Settings = PDSSMSettings
