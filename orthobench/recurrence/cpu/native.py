@@ -291,9 +291,7 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, /, **
         if groups and 4 * fields["dweights"].numel() > _SUMS:
             rows //= 2
         count *= max(1, batch // (count * rows))
-    parts = runtime.ranges(groups or batch, count)
-    if groups:
-        parts = [(batch * first // groups, batch * last // groups) for first, last in parts]
+    parts = ranges_of_groups(batch, groups, count) if groups else runtime.ranges(batch, count)
     run_parts(function, parts, **fields)
 
 
@@ -409,6 +407,11 @@ def padded(columns: int) -> int:
 def row_groups(batch: int) -> int:
     """Return the number of groups of batch rows whose weight gradients are summed separately, a power of 2 up to 8."""
     return 1 << max(0, min(3, (batch // 3).bit_length() - 1))
+
+
+def ranges_of_groups(batch: int, groups: int, count: int) -> list[tuple[int, int]]:
+    """Divide the batch rows into at most `count` ranges [first, last) of whole groups."""
+    return [(batch * first // groups, batch * last // groups) for first, last in runtime.ranges(groups, count)]
 
 
 def joined_sums(parts: Tensor, first: int = 0, count: int | None = None) -> Tensor:

@@ -161,6 +161,5 @@ def _run(function: str, x: Tensor, arguments: Arguments, fields: dict[str, Any])
     if function.startswith("memories"):
         parts = runtime.ranges(units, threads)
     else:
-        groups = native.row_groups(batch)
-        parts = [(batch * first // groups, batch * last // groups) for first, last in runtime.ranges(groups, threads)]
+        parts = native.ranges_of_groups(batch, native.row_groups(batch), threads)
     native.run_parts(function, parts, x=x, weight=arguments.weight, **sizes, **fields)

@@ -119,6 +119,6 @@ def _run(direction: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, 
     sizes |= {"inputs": 0 if u is None else u.shape[-1], "differentiated": 0 if du is None else du.shape[-1]}
     sizes["exponential"] = arguments.parameters["exponential_forget"]
     count = torch.get_num_threads() if steps * batch * heads * size**2 > _SMALL else 1
-    parts = [(batch * first // groups, batch * last // groups) for first, last in runtime.ranges(groups, count)]
+    parts = native.ranges_of_groups(batch, groups, count)
     kernel = "mlstm" if arguments.parameters["reads"] else "mlstm_final"
     native.run_parts(f"{kernel}_{direction}", parts, **sizes, **tensors)

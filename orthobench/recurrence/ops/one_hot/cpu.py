@@ -103,7 +103,7 @@ def _run(
         tensors["input_map"] = weight.t().contiguous()
     numbers |= {"inputs": 0 if weight is None else weight.shape[1], "row_groups": groups}
     work = len(transition) * dictionary.numel() + h.numel()
-    parts = runtime.ranges(size, torch.get_num_threads() if work > _SMALL else 1)
-    if function in ("one_hot_forward", "one_hot_backward"):  # of whole groups of batch rows
-        parts = [(h.shape[1] * first // groups, h.shape[1] * last // groups) for first, last in parts]
+    threads = torch.get_num_threads() if work > _SMALL else 1
+    walks = function in ("one_hot_forward", "one_hot_backward")
+    parts = native.ranges_of_groups(h.shape[1], groups, threads) if walks else runtime.ranges(size, threads)
     native.run_parts(function, parts, **numbers, **tensors)

@@ -105,5 +105,5 @@ def _run(function: str, arguments: Arguments, **tensors: Any) -> None:
     sizes["differentiated"] = 0 if du is None else du.shape[-1]
     count = torch.get_num_threads() if h.numel() > _SMALL else 1
     count *= max(1, batch // (count * _ROWS))
-    parts = [(batch * first // groups, batch * last // groups) for first, last in runtime.ranges(groups, count)]
+    parts = native.ranges_of_groups(batch, groups, count)
     native.run_parts(function, parts, **sizes, **tensors)
