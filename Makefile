@@ -53,7 +53,7 @@ reproduce-quick: $(INSTALLED)
 	mkdir -p $(DEMO)
 	cd $(DEMO) && $(abspath $(BIN))/orthobench reproduce --small --db reproduction.db
 
-# The runs that decide most, those of checks/reproduction.toml, in the background: one per core, at the lowest priority.
+# The papers' numbers at their size, checks/papers.toml, in the background: one per core, at the lowest priority.
 # measure-stop ends them, folds their results into results.db, and keeps checkpoints from which measure resumes.
 measure: $(INSTALLED)
 	@$(BIN)/python checks/measure.py start

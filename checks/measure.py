@@ -1,4 +1,4 @@
-"""Measure in the background: train the runs of checks/reproduction.toml, and fold their results into results.db.
+"""Measure in the background: train the runs of checks/papers.toml, and fold their results into results.db.
 
     python checks/measure.py start     start or resume the runs at the lowest priority, and return
     python checks/measure.py status    show which runs train, their progress, and which runs are next
@@ -90,7 +90,7 @@ def main() -> int:
     """Run a command; return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["start", "status", "stop", "train"], help="train: for `start` alone")
-    parser.add_argument("--file", type=Path, default=Path("checks/reproduction.toml"), help="the list of runs")
+    parser.add_argument("--file", type=Path, default=Path("checks/papers.toml"), help="the list of runs")
     parser.add_argument("--results", type=Path, default=Path("results.db"), help="the database of results")
     parser.add_argument("--folder", type=Path, default=Path("measured"), help="the working folder")
     parser.add_argument(
@@ -182,7 +182,7 @@ def take_up(files: Files) -> int:
     with ExitStack() as opened:
         store = opened.enter_context(open_store(str(files.database), create=True))
         source = opened.enter_context(reading(str(files.results))) if files.results.exists() else None
-        keys = listed(files, [store] if source is None else [store, source])
+        keys = listed(files, [store] if source is None else [store, source], "cpu")
         if source is not None:
             merged = merge(source, store, keys=keys)
             further = {*merged.added, *merged.replaced}
@@ -201,12 +201,12 @@ def take_up(files: Files) -> int:
     return len(set(keys) - final)
 
 
-def listed(files: Files, stores: Sequence[Store]) -> list[str]:
-    """Return the keys of the list's runs, in order."""
-    return [run.config.spec.key for run in runs_of(files, stores)]
+def listed(files: Files, stores: Sequence[Store], device: str | None = None) -> list[str]:
+    """Return the keys of the list's runs, in order; on a CPU without those for a GPU."""
+    return [run.config.spec.key for run in runs_of(files, stores, device)]
 
 
-def runs_of(files: Files, stores: Sequence[Store]) -> list[SweepRun]:
+def runs_of(files: Files, stores: Sequence[Store], device: str | None = None) -> list[SweepRun]:
     """Return the runs of the list. The databases have the results of its trials; the first one counts."""
     from orthobench.planning.listed import runs_in
     from orthobench.plugins import Catalog
@@ -215,7 +215,7 @@ def runs_of(files: Files, stores: Sequence[Store]) -> list[SweepRun]:
         records = {run.key: run for store in reversed(stores) for run in store.runs(keys=keys)}
         return list(records.values())
 
-    return runs_in(files.runs, Catalog(), find)
+    return runs_in(files.runs, Catalog(), find, device)
 
 
 def stop(files: Files, limit: int) -> None:
@@ -328,7 +328,7 @@ def status(files: Files) -> None:
         names = [file for file in (database, files.results) if file is not None and file.exists()]
         stores = [opened.enter_context(reading(str(file))) for file in dict.fromkeys(names)]
         store = stores[0] if stores else None
-        planned = plan(runs_of(files, stores), store, checkpoint_root(str(database or files.database)))
+        planned = plan(runs_of(files, stores, "cpu"), store, checkpoint_root(str(database or files.database)))
         estimator = Estimator(stores[-1] if stores else None, torch.device("cpu"))
         left = {run.key: estimator.of(run).seconds for run in planned if run.is_pending or run.is_locked}
         shown = 0

@@ -25,6 +25,7 @@ from orthobench.plugins import Catalog
 from orthobench.store import Run, open_store
 from orthobench.store.open import DatabaseNotFoundError
 from orthobench.store.sqlite import named_or_default
+from orthobench.training.lifecycle import pick_device
 
 if TYPE_CHECKING:
     from orthobench.analysis.claims import ClaimCounts, ClaimResult
@@ -80,7 +81,8 @@ def reproduce_file(
 ) -> SweepResult:
     """Train the runs that a TOML file lists, in the order of the file: of papers, studies and tasks.
 
-    An entry that uses the settings of the best trial trains once its trials have results.
+    An entry that uses the settings of the best trial trains once its trials have results. Entries for a GPU are left
+    out on a CPU.
 
     Raises:
         UsageError: the file is invalid, or as for `reproduce`.
@@ -89,13 +91,14 @@ def reproduce_file(
     """
     options = with_jobs(options, jobs)
     catalog, location = Catalog(options.plugins), named_or_default(db, writes=True)
-    runs = runs_in(path, catalog, partial(_records, location))
+    device = pick_device(options.device).type
+    runs = runs_in(path, catalog, partial(_records, location), device)
     while True:
         result = train(runs, location, options, dry_run, display)
         planned = {run.key for run in result.plan.runs}
         if dry_run or result.not_started:
             return result
-        runs = runs_in(path, catalog, partial(_records, location))
+        runs = runs_in(path, catalog, partial(_records, location), device)
         if planned.issuperset(run.config.spec.key for run in runs):
             return result
 

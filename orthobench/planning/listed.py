@@ -31,6 +31,11 @@ task = "adding"
 models = "gated"
 preset = "quick"
 
+[[runs]] # runs that would take a processor weeks
+paper = "helfrich2018"
+table = "1"
+device = "cuda"
+
 [models] # lists of models by name, for several entries
 gated = ["lstm", "torch.nn:GRU"]
 """
@@ -41,7 +46,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -71,6 +76,7 @@ EXPECTED = {
     "tags": 'a list of names for the runs, such as ["tried"]',
     "best_of": "a tag of earlier entries",
     "seeds": f"a number of seeds from 1 to {MAX_SEEDS}",
+    "device": '"cuda"',
 }
 Name = Annotated[str, Field(min_length=1)]
 Values = dict[Name, str | bool | int | float]
@@ -95,6 +101,7 @@ class ListedRuns(BaseModel):
     tags: list[Annotated[str, AfterValidator(check_tag)]] = Field([], description="names for the runs")
     best_of: Name | None = Field(None, description="take the settings of the best of the earlier entries with this tag")
     seeds: int = Field(1, ge=1, le=MAX_SEEDS, description="how many seeds: 0, 1, 2, ...")
+    device: Literal["cuda"] | None = Field(None, description="train the runs on a GPU alone; they take a CPU too long")
 
     def check(self) -> None:
         """Check that the entry says what it trains, and nothing that does not apply.
@@ -147,13 +154,14 @@ OTHERS = {
 """What an entry can name, and the keys that do not apply then."""
 
 
-def runs_in(path: Path, catalog: Catalog, find: Find = lambda keys: ()) -> list[SweepRun]:
+def runs_in(path: Path, catalog: Catalog, find: Find = lambda keys: (), device: str | None = None) -> list[SweepRun]:
     """Return the runs of a file, each once, in the order of the file.
 
     An entry that uses the settings of the best trial has no runs until all its trials have results.
 
     Args:
         find: finds the results of trials.
+        device: "cpu" leaves out the entries for a GPU; "cuda" and None leave out nothing.
 
     Raises:
         UsageError: the file cannot be read, is not TOML, or has an invalid entry, which the message names.
@@ -174,7 +182,7 @@ def runs_in(path: Path, catalog: Catalog, find: Find = lambda keys: ()) -> list[
             resolved = entry.resolve(catalog, chosen)
         except UsageError as error:
             raise UsageError(f"{path}, entry {number}: {error}") from error
-        for run in resolved:
+        for run in resolved if device is None or entry.device in (None, device) else ():
             runs.setdefault(run.config.spec.key, run)
         for tag in entry.tags:
             trials.setdefault(tag, []).append((entry.settings, [run.config.spec.key for run in resolved]))
