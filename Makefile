@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 DEMO := demo
 
 .PHONY: demo docs install layers readme test test-all mutants faults reproduce-quick reproduce measure measure-stop \
-    measure-status report check lint bench clean
+    measure-status gpu gpu-prepare gpu-fold report check lint bench clean
 
 install: $(INSTALLED)
 
@@ -63,6 +63,18 @@ measure-stop: $(INSTALLED)
 
 measure-status: $(INSTALLED)
 	@$(BIN)/python checks/measure.py status
+
+# A machine with a GPU for some minutes: tests, benchmarks and as many of the papers' runs as fit. gpu-prepare collects in
+# gpu/ what a machine without network needs; there, `make gpu` uses the Python that has PyTorch; gpu-fold merges gpu/results.
+MINUTES := 12
+gpu-prepare: $(INSTALLED)
+	$(BIN)/python checks/gpu.py prepare
+
+gpu:
+	$(PYTHON) checks/gpu.py run --minutes $(MINUTES)
+
+gpu-fold: $(INSTALLED)
+	$(BIN)/python checks/gpu.py fold
 
 # The page and the commentary on results.db, and the README's table. The page is not committed; the site has it.
 report: $(INSTALLED)

@@ -1,9 +1,9 @@
 """Train runs in worker processes on this machine.
 
-If a worker dies, only its own run ends. A segmentation fault or the out-of-memory killer shows in its exit code, the
-database records the cause, and the next run starts. Workers have their own sessions, so a Ctrl-C on the terminal
-reaches only this process, which then asks the workers to stop. If this process dies, the input of the workers ends and
-they stop.
+On Linux the workers are forks of one process that has imported PyTorch. If a worker dies, only its own run ends. A
+segmentation fault or the out-of-memory killer shows in its exit code, the database records the cause, and the next run
+starts. Workers have their own sessions, so a Ctrl-C on the terminal reaches only this process, which then asks the
+workers to stop. If this process dies, the input of the workers ends and they stop.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from sqlalchemy.exc import SQLAlchemyError
 
 from orthobench.errors import UsageError
+from orthobench.executors.fork_server import ForkServer
 from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, record_failure
 from orthobench.process import IDLE_THREADS, REQUESTS
 from orthobench.store import Status, Store
@@ -37,6 +38,8 @@ POLL_SECONDS = 0.1
 """Time between two checks for a request to stop."""
 STOP_SECONDS = 60.0
 """Time that a worker gets to write its checkpoint when this process fails."""
+FORKS = sys.platform == "linux"
+"""Whether workers are forks, which Apple's libraries do not survive."""
 
 
 def visible_gpus() -> list[str]:
@@ -93,6 +96,7 @@ class ProcessExecutor:
         running: dict[int, _Worker] = {}
         messages: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
         stopping = False
+        server: ForkServer | None = None
         try:
             while running or waiting:
                 if not stopping and self.should_stop():
@@ -105,17 +109,25 @@ class ProcessExecutor:
                             worker.process.kill()
                 if waiting and free and not may_start():
                     waiting.clear()
-                while waiting and free:
+                if waiting and FORKS and (server is None or (server.is_ready and server.process.poll() is not None)):
+                    server = ForkServer(worker_environment())
+                can_start = server is None or server.is_ready or server.process.poll() is not None
+                while waiting and free and can_start:
                     sharers = min(len(self.slots), len(running) + len(waiting))
                     job = replace(waiting.popleft(), threads=max(1, self.cores // sharers))
                     if settled := self._settled_outcome(job):
                         yield settled
                         continue
                     try:
-                        worker = _Worker(job, free.popleft(), messages)
+                        worker = _Worker(job, free[0], messages, server)
                     except OSError as error:
-                        yield self._failed(job, f"no process could be started: {error.strerror}")
+                        code = None if server is None else server.process.poll()
+                        cause = (
+                            f"no process could be started: {error.strerror}" if code is None else describe_exit(code)
+                        )
+                        yield self._failed(job, cause)
                         continue
+                    free.popleft()
                     running[worker.process.pid] = worker
                     worker.sink = worker.display.enter_context(self.open_sink(job))
                 try:
@@ -148,6 +160,8 @@ class ProcessExecutor:
                 worker.close()
                 with suppress(SQLAlchemyError):
                     self._mark_interrupted(worker.job)
+            if server is not None:
+                server.close()
 
     def _stop_all(self, workers: Iterable[_Worker]) -> None:
         """Ask all workers to stop, and give them time to write their checkpoints."""
@@ -188,41 +202,55 @@ class ProcessExecutor:
             self.store.update(run.id, {"status": Status.INTERRUPTED})
 
 
-class _Worker:
-    """A worker process and the threads that read its output."""
+def worker_environment() -> dict[str, str]:
+    """Return the environment of workers, except for what differs between them."""
+    path = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    return IDLE_THREADS | os.environ | {"PYTHONPATH": path}
 
-    def __init__(self, job: Job, slot: str | None, messages: queue.SimpleQueue[tuple[int, dict[str, Any]]]) -> None:
+
+class _Worker:
+    """A worker process and the threads that read its output.
+
+    Args:
+        server: forks the worker; None starts a new interpreter.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        slot: str | None,
+        messages: queue.SimpleQueue[tuple[int, dict[str, Any]]],
+        server: ForkServer | None,
+    ) -> None:
         self.job, self.slot, self.messages = job, slot, messages
         self.display = ExitStack()
         self.sink: EventSink | None = None
         self.outcome: Outcome | None = None
         self.has_reported = False
-        environment = IDLE_THREADS | os.environ
-        environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-        environment["OMP_NUM_THREADS"] = str(job.threads)
-        if slot is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = slot
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "orthobench.executors.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
-        self._printed = threading.Thread(target=self._read_printed, daemon=True)
+        own = {"OMP_NUM_THREADS": str(job.threads)} | ({} if slot is None else {"CUDA_VISIBLE_DEVICES": slot})
+        (their_input, request), (output, their_output), (printed, their_printed) = os.pipe(), os.pipe(), os.pipe()
+        theirs = their_input, their_output, their_printed
+        try:
+            self.process = _start(own, theirs) if server is None else server.fork(own, theirs)
+        except OSError:
+            for descriptor in (request, output, printed):
+                os.close(descriptor)
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        self._request, self._output = os.fdopen(request, "wb"), os.fdopen(output, "rb")
+        self._printed = threading.Thread(target=self._read_printed, args=[os.fdopen(printed, "rb")], daemon=True)
         self._printed.start()
         threading.Thread(target=self._read_messages, daemon=True).start()
-        assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # the worker has already ended; its exit code tells why
-            self.process.stdin.write(pickle.dumps(job))
-            self.process.stdin.flush()
+            self._request.write(pickle.dumps(job))
+            self._request.flush()
 
     def ask_to_stop(self) -> None:
         """Close the worker's input, which asks it to stop."""
-        assert self.process.stdin is not None
         with suppress(BrokenPipeError):
-            self.process.stdin.close()
+            self._request.close()
 
     def close(self) -> None:
         """Remove the worker from the display. The reading threads close the pipes."""
@@ -230,20 +258,31 @@ class _Worker:
         self.display.close()
 
     def _read_messages(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as lines:
+        with self._output as lines:
             for line in lines:
                 with suppress(ValueError):  # a line cut off by the end of the process
                     self.messages.put((self.process.pid, json.loads(line)))
         self._printed.join()
         self.messages.put((self.process.pid, {"kind": "exited", "code": self.process.wait()}))
 
-    def _read_printed(self) -> None:
-        assert self.process.stderr is not None
-        with self.process.stderr as lines:
+    def _read_printed(self, stream: BinaryIO) -> None:
+        with stream as lines:
             for line in lines:
                 content = {"kind": "printed", "line": line.decode(errors="replace").rstrip()}
                 self.messages.put((self.process.pid, content))
+
+
+def _start(environment: dict[str, str], descriptors: tuple[int, int, int]) -> subprocess.Popen[bytes]:
+    """Start a worker as a new interpreter."""
+    their_input, their_output, their_printed = descriptors
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "orthobench.executors.worker"],
+        stdin=their_input,
+        stdout=their_output,
+        stderr=their_printed,
+        env=worker_environment() | environment,
+        start_new_session=True,
+    )
 
 
 def describe_exit(code: int) -> str:

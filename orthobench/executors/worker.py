@@ -1,4 +1,4 @@
-"""The worker process of one run: `python -m orthobench.executors.worker`, started by `ProcessExecutor`.
+"""The worker process of one run, started by `ProcessExecutor`: a fork, or `python -m orthobench.executors.worker`.
 
 It reads a pickled `Job` from its input, and writes the events and the outcome of the run to its output, one JSON object
 per line. It stops when its input ends, or on SIGINT, SIGTERM or SIGHUP. So the worker outlives its parent by at most

@@ -20,6 +20,7 @@ from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.progress import SideBySide
 from orthobench.execution.session import Session, open_session
+from orthobench.executors import processes
 from orthobench.executors.job import Ending, SinkFactory, train_job
 from orthobench.executors.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots
 from orthobench.location import Location
@@ -92,11 +93,13 @@ def test_death_of_one_process_ends_one_run_and_is_recorded(orthobench, tmp_path,
     assert rows(tmp_path / "here.db") == rows(tmp_path / "results.db")
 
 
-def test_truncated_message_ends_one_run(tmp_path, tiny, monkeypatch):
+@pytest.mark.parametrize("forks", [False, True])
+def test_interpreter_that_fails_ends_one_run(forks, tmp_path, tiny, monkeypatch):
     interpreter = tmp_path / "python"
     interpreter.write_text('#!/bin/sh\nprintf \'{"kind": "tes\'\nexit 3\n')
     interpreter.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(interpreter))
+    monkeypatch.setattr(processes, "FORKS", forks)
     at = session(tmp_path)
     with at.store:
         config = resolve(Catalog(), "adding", "rnn", tiny)
@@ -275,7 +278,13 @@ def test_terminal_shows_running_and_ended_runs(tmp_path, tiny, monkeypatch, caps
 
 
 def workers(parent: int) -> list[psutil.Process]:
-    return [child for child in psutil.Process(parent).children() if "orthobench.executors.worker" in child.cmdline()]
+    return [worker for server in fork_servers(parent) for worker in server.children()]
+
+
+def fork_servers(parent: int) -> list[psutil.Process]:
+    return [
+        child for child in psutil.Process(parent).children() if "orthobench.executors.fork_server" in child.cmdline()
+    ]
 
 
 def wait_until(condition, process=None, seconds=120.0):

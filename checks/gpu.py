@@ -1,0 +1,301 @@
+"""Use a machine with a GPU for some minutes: test the kernels, time them, and train the papers' runs.
+
+    python checks/gpu.py prepare              collect in gpu/ what a machine without network needs
+    python checks/gpu.py run --minutes 12     test, time and train on the GPU; write everything to gpu/results/
+    python checks/gpu.py fold                 merge gpu/results/ into results.db and reports/checkpoints/
+
+`run` needs Python, PyTorch for CUDA and pytest. `prepare` packs the other packages as wheels for the Python of that
+machine, the commit of the checkout, and the data sets of checks/papers.toml. Each step of `run` has its own share of
+the time and its own processes, so a failed step costs the others nothing, and each step's output is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = Path("gpu")
+MISSING = ("alembic", "fsspec", "jinja2", "platformdirs", "pydantic", "rich", "sqlalchemy", "typer")
+"""Packages that a machine with PyTorch may lack. The wheels of their requirements come along."""
+DATA = ("mnist", "ptb", "cifar10")
+"""The data sets of checks/papers.toml whose files are packed if they are here."""
+LIST = Path("checks/papers.toml")
+PACKING = 15.0
+"""Seconds for stopping the runs and packing the results."""
+PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17, 5)] + [
+    "manylinux2014_x86_64",
+    "manylinux1_x86_64",
+]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command on the GPU machine.
+
+    Attributes:
+        name: the name of its log.
+        words: the words after `python -m`.
+        share: the share of the whole time after which it is stopped; None means all that is left.
+    """
+
+    name: str
+    words: Sequence[str]
+    share: float | None
+
+
+def main() -> int:
+    """Run a command; return its exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    prepare_parser = commands.add_parser("prepare", help="collect what a machine without network needs")
+    prepare_parser.add_argument("--python", default="3.12", help="the Python of the machine with the GPU")
+    run_parser = commands.add_parser("run", help="test, time and train on this machine's GPU")
+    run_parser.add_argument("--minutes", type=float, default=12.0, help="time limit")
+    run_parser.add_argument("--list", type=Path, default=LIST, help="the runs to train")
+    run_parser.add_argument(
+        "--only", nargs="+", choices=["tests", "bench", "models", "runs"], help="leave the other steps out"
+    )
+    fold_parser = commands.add_parser("fold", help="merge the results that `run` has left")
+    fold_parser.add_argument("--list", type=Path, default=LIST, help="the runs that were trained")
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    if options.command == "prepare":
+        prepare(options.python)
+    elif options.command == "run":
+        return run(options.minutes, options.list, options.only)
+    else:
+        fold(options.list)
+    return 0
+
+
+def prepare(python: str) -> None:
+    """Pack wheels, data sets and the commit into the folder."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    wheels = FOLDER / "wheels"
+    wheels.mkdir(parents=True)
+    pinned = [f"{name}=={version(name)}" for name in sorted(needed(MISSING))]
+    words = ["--no-deps", "--only-binary=:all:", "--implementation", "cp", "--python-version", python]
+    platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "download", *words, *platforms, "--dest", str(wheels), *pinned], check=True)
+    pack_commit(FOLDER / "git")
+    pack_data(FOLDER / "data")
+    size = sum(file.stat().st_size for file in FOLDER.rglob("*") if file.is_file()) / 1e6
+    print(f"{FOLDER}/ has {size:.0f} MB; on the machine with the GPU: make gpu MINUTES=12")
+
+
+def needed(names: Sequence[str]) -> set[str]:
+    """Return packages and what they require, among the packages that are installed here."""
+    from packaging.requirements import Requirement
+
+    found: set[str] = set()
+    ahead = list(names)
+    while ahead:
+        name = ahead.pop()
+        if name in found or not installed(name):
+            continue
+        found.add(name)
+        stated = map(Requirement, requires(name) or [])
+        ahead += [each.name for each in stated if each.marker is None or each.marker.evaluate({"extra": ""})]
+    return found
+
+
+def installed(name: str) -> bool:
+    """Return whether a package is installed."""
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def pack_commit(folder: Path) -> None:
+    """Write a repository that knows the commit and its trees, but no contents.
+
+    A run records the commit and whether the code differs from it, and git can tell that from hashes alone. A whole
+    repository would be a hundred times as large.
+    """
+    serve = "git -c uploadpack.allowFilter=true upload-pack"
+    source = ["--upload-pack", serve, "--depth", "1", "--filter=blob:none", "--no-checkout", f"file://{ROOT}"]
+    clone = folder.with_name("clone")
+    subprocess.run(["git", "clone", "--quiet", *source, str(clone)], check=True)
+    subprocess.run(["git", "-C", str(clone), "read-tree", "HEAD"], check=True)
+    (clone / ".git").rename(folder)
+    clone.rmdir()
+
+
+def pack_data(folder: Path) -> None:
+    """Pack the data sets that are here, each as an archive that `orthobench data import` reads."""
+    from orthobench.options import data_folder
+
+    folder.mkdir()
+    for name in DATA:
+        source = data_folder() / name
+        if source.exists():
+            with tarfile.open(folder / f"{name}.tar.gz", "w:gz") as archive:
+                archive.add(source, arcname=name)
+        else:
+            print(f"{name} is not here, so its runs will fail: orthobench data import {name} FOLDER")
+
+
+def run(minutes: float, runs: Path, only: Sequence[str] | None) -> int:
+    """Run all steps within the time; return 1 if one of them failed."""
+    end = time.monotonic() + 60 * minutes - PACKING
+    environment = on_this_machine()
+    results = FOLDER / "results"
+    shutil.rmtree(results, ignore_errors=True)
+    results.mkdir(parents=True)
+    database, benchmarks = FOLDER / "runs.db", FOLDER / "benchmarks.db"
+    for old in (database, benchmarks):
+        old.unlink(missing_ok=True)
+    cores = str(len(os.sched_getaffinity(0)))
+    measured = ["--device", "cuda", "--rounds", "3", "--db", str(benchmarks), "--quiet"]
+    trained = ["--device", "cuda", "--gpu-share", cores, "--db", str(database), "--no-profile"]
+    trained += ["--keep-weights", "none", "--checkpoint-every", "60"]
+    steps = [
+        Step("tests", ["pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests"], 0.2),
+        Step("bench", ["orthobench", "bench", *measured], 0.15),
+        Step("models", ["orthobench", "bench", "--models", *measured], 0.2),
+        Step("runs", ["orthobench", "reproduce", "--file", str(runs), *trained], None),
+    ]
+    failed = []
+    with multi_process_service(environment):
+        for step in steps:
+            if only is not None and step.name not in only:
+                continue
+            left = end - time.monotonic()
+            limit = left if step.share is None else min(left, step.share * 60 * minutes)
+            code = execute(step, limit, environment, results / f"{step.name}.txt")
+            print(f"{step.name}: exit code {code}, {left - (end - time.monotonic()):.0f} s", flush=True)
+            if code != 0 and step.name != "runs":  # runs are stopped by the clock, and resume later
+                failed.append(step.name)
+    pack(database, benchmarks, results)
+    print(f"results: {results}; merge them with: make gpu-fold")
+    if failed:
+        print(f"failed: {', '.join(failed)}; see their logs there", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def on_this_machine() -> dict[str, str]:
+    """Install the wheels next to the packages of this machine; return the environment of the steps."""
+    site = (FOLDER / "site").resolve()
+    wheels = sorted(map(str, (FOLDER / "wheels").glob("*.whl")))
+    if wheels and not site.exists():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
+        if subprocess.run([*pip, "--target", str(site), *wheels], check=False).returncode:
+            here = f"{sys.version_info.major}.{sys.version_info.minor}"
+            raise SystemExit(f"the wheels in {FOLDER}/ do not fit: python checks/gpu.py prepare --python {here}")
+    if not Path(".git").exists() and (FOLDER / "git").exists():
+        shutil.copytree(FOLDER / "git", ".git")
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([*([str(site)] if wheels else []), str(ROOT)]),
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "passive",
+        "ORTHOBENCH_CACHE": str((FOLDER / "cache").resolve()),
+        "GIT_CONFIG_COUNT": "1",  # because a copied tree may belong to another user
+        "GIT_CONFIG_KEY_0": "safe.directory",
+        "GIT_CONFIG_VALUE_0": "*",
+    }
+    subprocess.run(["git", "update-index", "-q", "--refresh"], env=environment, check=False)
+    for archive in sorted((FOLDER / "data").glob("*.tar.gz")):
+        environment["ORTHOBENCH_DATA"] = str((FOLDER / "datasets").resolve())
+        words = [sys.executable, "-m", "orthobench", "data", "import", archive.name.removesuffix(".tar.gz")]
+        subprocess.run([*words, str(archive)], env=environment, check=True)
+    return environment
+
+
+class multi_process_service:  # noqa: N801 (used as a function)
+    """NVIDIA's MPS while the steps run, so that runs share the GPU instead of taking turns; nothing without it."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+        self.control = shutil.which("nvidia-cuda-mps-control")
+
+    def __enter__(self) -> None:
+        for name in ("PIPE", "LOG"):
+            folder = (FOLDER / f"mps-{name.lower()}").resolve()
+            folder.mkdir(parents=True, exist_ok=True)
+            self.environment[f"CUDA_MPS_{name}_DIRECTORY"] = str(folder)
+        if self.control:
+            subprocess.run([self.control, "-d"], env=self.environment, check=False)
+        else:
+            print("nvidia-cuda-mps-control is not here, so the runs take turns on the GPU")
+
+    def __exit__(self, *error: object) -> None:
+        if self.control:
+            subprocess.run([self.control], input=b"quit\n", env=self.environment, check=False, timeout=20)
+
+
+def execute(step: Step, limit: float, environment: dict[str, str], log: Path) -> int:
+    """Run a step for at most some seconds, with its output in a file; return its exit code."""
+    if limit <= 0:
+        log.write_text("no time was left\n")
+        return 124
+    with log.open("wb") as output:
+        words = [sys.executable, "-m", *step.words]
+        child = subprocess.Popen(words, env=environment, stdout=output, stderr=output, start_new_session=True)
+        try:
+            return child.wait(limit)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGINT)  # a run saves its checkpoint
+        try:
+            return child.wait(PACKING / 2)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            return child.wait()
+
+
+def pack(database: Path, benchmarks: Path, results: Path) -> None:
+    """Compress databases and checkpoints."""
+    import sqlite3
+
+    for file in (database, benchmarks):
+        if file.exists():
+            with sqlite3.connect(file) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (results / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes(), 6, mtime=0))
+    checkpoints = database.with_name(f"{database.name}.checkpoints")
+    if checkpoints.exists():
+        with tarfile.open(results / "checkpoints.tar.gz", "w:gz") as archive:
+            archive.add(checkpoints, arcname=checkpoints.name)
+
+
+def fold(runs: Path) -> None:
+    """Merge runs, checkpoints and benchmarks into the repository."""
+    from measure import LIMIT_MB, Files
+    from measure import fold as fold_runs
+
+    from orthobench.store import open_store
+    from orthobench.store.merge import merge, reading
+
+    results = FOLDER / "results"
+    files = Files(runs, Path("results.db"), FOLDER, Path("reports/checkpoints"))
+    if (archive := results / f"{files.database.name}.gz").exists():
+        files.database.write_bytes(gzip.decompress(archive.read_bytes()))
+        if (checkpoints := results / "checkpoints.tar.gz").exists():
+            with tarfile.open(checkpoints) as content:
+                content.extractall(FOLDER, filter="data")
+        fold_runs(files, round(LIMIT_MB * 1e6))
+    if (archive := results / "benchmarks.db.gz").exists():
+        benchmarks = FOLDER / "benchmarks.db"
+        benchmarks.write_bytes(gzip.decompress(archive.read_bytes()))
+        with reading(str(benchmarks)) as source, open_store(str(files.results)) as target:
+            merged = merge(source, target)
+        print(f"{merged.rows.get('benchmark', 0)} benchmarks folded into {files.results}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
