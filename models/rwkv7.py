@@ -1,7 +1,7 @@
 """RWKV-7: memories with a vector of decays and a vector of learning rates, a generalised delta rule.
 
     S_t = (diag(w_t) - (a_t o u_t) u_t^T) S_{t-1} + k~_t v_t^T,   y_t = S_t^T r_t
-    w_t = exp(-e^(-1/2) s(z_t)),   u_t = k_t o c / |k_t o c|,   k~_t = k_t o (1 + (a_t - 1) o d)
+    w_t = exp(-e^(-1/2) s(z_t)),   u_t = k_t o c / max(|k_t o c|, 1e-12),   k~_t = k_t o (1 + (a_t - 1) o d)
     h_t = W_o ((GroupNorm(y_t) + (r_t . (e o k~_t)) v_t) o g_t)
 
 B. Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution", COLM 2025. r, k and v are maps of the inputs.
@@ -75,7 +75,7 @@ class RWKV7Settings(HeadsSettings):
 
 
 class RWKV7(Model):
-    version = 1
+    version = 2
     title = "RWKV-7"
     paper = "Peng et al. RWKV-7 'Goose' with Expressive Dynamic State Evolution. COLM 2025"
     cites = "peng2025"
