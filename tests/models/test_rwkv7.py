@@ -60,7 +60,9 @@ def transcribed(model: Any, inputs: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("settings", FORMS)
-@pytest.mark.parametrize(("readout", "steps", "scale"), [("all", 6, 1), ("last", 6, 1), ("last", 1, 1), ("all", 6, 1e-5)])
+@pytest.mark.parametrize(
+    ("readout", "steps", "scale"), [("all", 6, 1), ("last", 6, 1), ("last", 1, 1), ("all", 6, 1e-5)]
+)
 def test_matches_a_literal_transcription(settings: dict[str, Any], readout: str, steps: int, scale: float) -> None:
     """In value and in every gradient; keys of dark pixels are short."""
     model = randomised(readout, **settings)
