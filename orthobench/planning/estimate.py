@@ -6,9 +6,9 @@ iterations of the new run. Among the newest five of them, the fastest counts, be
 newer kernels are seldom slower. On a cluster, any hardware of the same kind of device is good enough.
 
 The distance of two runs is measured by the ratios of their sizes. Runs of different data sets are not compared, because
-the number of iterations in an epoch follows from the data. Without an earlier run within a factor of two, a few
-steps are profiled in another process, and the result also serves the remaining runs of the plan. Without a profile,
-runs on other hardware of the same kind are used, and the estimate says so. The time of an iteration is assumed to be
+the number of iterations in an epoch follows from the data. Without an earlier run within a factor of two, a few steps
+are profiled in another process, and the result also serves the remaining runs of the plan. Without a profile, runs on
+other hardware of the same kind are used, and the estimate says so. The time of an iteration is assumed to be
 proportional to the sequence length.
 """
 
@@ -70,8 +70,8 @@ class Estimate:
 class Experience:
     """The settings, time and memory of an earlier run or of a profile; `name` says which.
 
-    `data` names the data set, as `data_set` does. `weights` is the size of the model's weights in bytes. `hardware` names the hardware if it differs from the hardware
-    of the estimate.
+    `data` names the data set, as `data_set` does. `weights` is the size of the model's weights in bytes. `hardware`
+    names the hardware if it differs from the hardware of the estimate.
     """
 
     settings: dict[str, Any]

@@ -119,8 +119,8 @@ def rwkv7(
     decays are w = exp(-e^(-1/2) s(D tanh(d) + b)), with the weight D `[heads * key_size, features]` and b `decay_bias`.
     The rates of learning are a = s(E e + c), with E `rate_weight` and c `rate_bias`.
 
-    u is k o `key_scale` divided by max(|.|, epsilon) in each head. k~ is k o (1 + (a - 1) o `key_rate`). Without `reads`,
-    x has no query, and the outputs have 0 features.
+    u is k o `key_scale` divided by max(|.|, epsilon) in each head. k~ is k o (1 + (a - 1) o `key_rate`). Without
+    `reads`, x has no query, and the outputs have 0 features.
 
     Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution", 2025.
     """
