@@ -15,6 +15,8 @@ from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds, vector_curve
 from orthobench.reporting.captions import caption
 from orthobench.reporting.drawing import (
+    PUBLISHED_SYMBOL,
+    PUBLISHED_WORDS,
     add_absence,
     add_baseline,
     add_curve,
@@ -38,8 +40,6 @@ TOTAL_DERIVATIVE = (
 UNDERFLOW = "Gaps: zero in float32; a norm is zero there from about 1e-20 on, where its squares fall below 1.2e-38."
 LEVELS = 2.5
 """Multiple of the baseline at which the axis of a minimised metric ends, if every curve gets below it."""
-PUBLISHED = "diamond-open"
-"""The symbol of a published value."""
 MARKS = "Small dots: seeds; large symbols: their median."
 LOST = "Crosses: diverged seeds, at the worst other value or the baseline."
 MEDIAN_SIZE = 11
@@ -59,7 +59,11 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
     """Return the figures of a condition that have data, by name."""
     ends = f"{MARKS} {LOST}" if any(variant.diverged for variant in condition.variants) else MARKS
     drawings = {
-        "curves": (caption("Learning curves", condition, baseline=True), learning_curves(condition, styles)),
+        "curves": (
+            caption("Learning curves", condition, baseline=True)
+            + (f" {PUBLISHED_WORDS}" if published(condition) else ""),
+            learning_curves(condition, styles),
+        ),
         "orthogonality": (
             caption("Distance from orthogonal of the matrix W by which a step multiplies the state", condition),
             orthogonality(condition, styles),
@@ -239,7 +243,8 @@ def _add_published(figure: Figure, x: float, y: float, label: str, style: Style)
         x=[x],
         y=[y],
         mode="markers",
-        marker={"symbol": PUBLISHED, "size": 10, "color": style.color, "line": {"width": 2}},
+        marker={"symbol": PUBLISHED_SYMBOL, "size": 10, "color": style.color, "line": {"width": 2}},
+        meta={"published": True},
         hovertemplate=f"{html.escape(label)}, published: %{{x:.4g}}, %{{y:.4g}}<extra></extra>",
         cliponaxis=False,
         showlegend=False,
@@ -316,7 +321,7 @@ def seeds_caption(condition: Condition) -> str:
     """Return the caption of `seeds_and_medians`, without the meaning of its dots and symbols."""
     count = sum(bool(variant.scores) for variant in condition.variants)
     parts = {
-        "Diamonds: published.": published(condition),
+        PUBLISHED_WORDS: published(condition),
         "Grey dashes: the baseline.": condition.baseline is not None,
         f"The best {MOST_ROWS} of {count} variants.": count > MOST_ROWS,
     }
@@ -398,4 +403,5 @@ def styled(condition: Condition, styles: Styles, *figures: Figure) -> Iterator[t
         owner = {"model": variant.run.model, "tags": variant.tags}
         for figure, count in zip(figures, before, strict=True):
             for trace in figure.data[count:]:
-                trace["meta"] = {"label": html.unescape(trace.get("name") or variant.label), **owner}
+                label = html.unescape(trace.get("name") or variant.label)
+                trace["meta"] = {"label": label, **owner, **trace.get("meta", {})}
