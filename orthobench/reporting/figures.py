@@ -27,6 +27,7 @@ from orthobench.reporting.drawing import (
 )
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.styles import Style, Styles
+from orthobench.store.result import UNTIMED
 
 Drawn = dict[str, tuple[str, Figure]]
 """Captions and figures, by name."""
@@ -87,7 +88,8 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
             against_cost(condition, styles, "parameters"),
         ),
         "seconds": (
-            f"Seconds of training, where the runs were trained, and its end. {ends}",
+            f"Seconds of training, where the runs were trained, and its end. {ends}"
+            + ("" if all(run.is_timed for variant in condition.variants for run in variant.runs) else f" {UNTIMED}"),
             against_cost(condition, styles, "seconds of training"),
         ),
     }
@@ -337,7 +339,7 @@ def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | No
         if cost == "parameters":
             price = float(variant.run.parameter_count)
         else:
-            spent = [run.seconds["train"] for run in variant.runs if run.seconds.get("train")]
+            spent = [run.phases["train"] for run in variant.runs if run.phases.get("train")]
             price = sum(spent) / len(spent) if spent else 0.0
         if price > 0 and variant.scores:
             prices.append(price)

@@ -34,6 +34,7 @@ from orthobench.reporting.runs import points_for, run_details
 from orthobench.reporting.stills import still
 from orthobench.reporting.styles import PALETTE, Style, Styles
 from orthobench.store import Status, TraceRow, open_store
+from orthobench.store.result import UNTIMED
 
 FALLS = [0.2, 0.15, 0.05, 0.01, 0.005]
 
@@ -415,3 +416,33 @@ def test_vectors_keep_their_shape_on_a_page_of_thousands_of_runs(database):
     (trace,) = run["traces"]
     assert trace["of"] == 784
     assert 60 <= len(trace["y"]) <= 70
+
+
+@pytest.mark.parametrize(("clock", "known"), [({}, False), ({"clock": "events"}, True)])
+def test_seconds_on_a_gpu_are_shown_only_if_events_measured_them(database, clock, known):
+    """In 40 iterations, 4 epochs; the time of all phases together is true in either case."""
+    times = [Printed(metric="minutes_per_epoch", split="train", value=5.0)]
+    lstm, rnn = experiment("lstm", "last", times), experiment("rnn", "last", [])
+    for seed in (0, 1):
+        run = database.run(lstm, seed, test=FALLS)
+        seconds = {"train": 240.0, "test": 60.0, "cpu": 290.0, **clock}
+        database.store.update(run.id, {"device": "cuda", "seconds": seconds})
+    database.run(rnn, 0, test=FALLS)
+    (condition,) = collect(database.store)
+    (variant,) = (variant for variant in condition.variants if variant.run.model == "lstm")
+    assert variant.run.wall_seconds == 300
+    assert variant.run.phases == ({"train": 240, "test": 60} if known else {})
+    assert (variant.seconds_per_epoch is not None) == known
+    told = [run["untimed"] for run in run_details(condition, points=100)["runs"].values()]
+    assert told.count(UNTIMED) == (0 if known else 2)
+    drawn = condition_figures(condition, Styles([condition]))
+    assert ("seconds" in drawn) == known  # a figure of one model says nothing
+    gru = experiment("gru", "last", [])
+    database.run(gru, 0, test=FALLS)
+    (condition,) = collect(database.store)
+    words, figure = condition_figures(condition, Styles([condition]))["seconds"]
+    assert ("lstm" in {trace["meta"]["label"] for trace in figure.data}) == known
+    assert (UNTIMED in words) != known
+    view = database.view(paper(lstm))
+    (cell,) = (cell for part in view.artifacts if part.table for cell in part.table.cells)
+    assert (cell.measured.value if known else cell.reason) == (1.0 if known else UNTIMED)
