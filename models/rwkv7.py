@@ -9,7 +9,9 @@ z, a and g pass through a layer of few features: z_t = W_2 tanh(W_1 x) + b, a_t 
 Each of the six reads a mixture of its own of the last two inputs, x = x_t + mu o (x_{t-1} - x_t). Each head has its own
 S. As a is in (0, 1) and w above 0.545, the eigenvalues of a step are real and in (-0.455, 1).
 
-The layer and its initial values follow the first layer of flash-linear-attention (`fla/layers/rwkv7.py`). The maps of
+The layer and its initial values follow the first layer of flash-linear-attention (`fla/layers/rwkv7.py`, bc3b101). That
+library warns that its layer may differ from the author's program, BlinkDL/RWKV-LM, which draws r, k and v uniformly
+(D-68); both divide keys by max(|k|, 1e-12), the default of torch's `normalize`. The maps of
 r and v start orthogonal, that of k a tenth of that. The first maps of z, a and g start at 0, and the second ones
 orthogonal times 0.1. The library starts W_o at 0, which fits a block with a skip connection (`mixing_start=zeros`), and
 the norm's weight at (layer / layers)^0.7, which is 1 for a single layer. Its deeper layers also mix v with that of the
