@@ -11,11 +11,11 @@ S. As a is in (0, 1) and w above 0.545, the eigenvalues of a step are real and i
 
 The layer and its initial values follow the first layer of flash-linear-attention (`fla/layers/rwkv7.py`, bc3b101). That
 library warns that its layer may differ from the author's program, BlinkDL/RWKV-LM, which draws r, k and v uniformly
-(D-68); both divide keys by max(|k|, 1e-12), the default of torch's `normalize`. The maps of
-r and v start orthogonal, that of k a tenth of that. The first maps of z, a and g start at 0, and the second ones
-orthogonal times 0.1. The library starts W_o at 0, which fits a block with a skip connection (`mixing_start=zeros`), and
-the norm's weight at (layer / layers)^0.7, which is 1 for a single layer. Its deeper layers also mix v with that of the
-first layer, which a cell here cannot read.
+(D-68). Both divide keys by max(|k|, 1e-12), the default of torch's `normalize`; version 1 of this model divided them by
+(|k|^2 + 1e-6)^(1/2). The maps of r and v start orthogonal, that of k a tenth of that. The first maps of z, a and g
+start at 0, and the second ones orthogonal times 0.1. The library starts W_o at 0, which fits a block with a skip
+connection (`mixing_start=zeros`), and the norm's weight at (layer / layers)^0.7, which is 1 for a single layer. Its
+deeper layers also mix v with that of the first layer, which a cell here cannot read.
 
 hidden_size n is the number of heads times the size of a value. The library has n / 64 heads, and here there are 4. The
 state holds the memories, followed by what the next step reads of the last input.
