@@ -18,7 +18,6 @@ from datetime import timedelta
 from itertools import combinations
 
 from orthobench.planning.estimate import Experience, estimated_seconds, experiences
-from orthobench.settings import merged_settings
 from orthobench.store import Run, Status
 from orthobench.store.merge import reading
 
@@ -88,7 +87,7 @@ def accuracy(runs: Sequence[Run], earlier_only: bool, at_least: float = 0.0) -> 
 def _estimated(run: Run, others: Sequence[Run]) -> tuple[tuple[float, float], Experience] | None:
     kind = "cpu" if run.device == "cpu" else "accelerator"
     known = experiences(others, run.device, run.environment.facts.get(kind))
-    return estimated_seconds(merged_settings(run.spec), known)
+    return estimated_seconds(run.spec, known)
 
 
 def repeats(runs: Sequence[Run], factor: float = 1.5) -> dict[str, tuple[float, int]]:

@@ -10,9 +10,11 @@ S, its own Delta, a and l, and its own biases; B', C' and r are the same for all
 real. With `trapezoid=false` l is 1, and the recurrence is Mamba-2's. A. Lahoti, K. Y. Li, B. Chen, C. Wang, A. Bick, J.
 Z. Kolter, T. Dao, A. Gu, "Mamba-3: Improved Sequence Modeling using State Space Principles", ICLR 2026.
 
-The layer and its initial values follow the authors' program (`mamba_ssm/modules/mamba3.py`, D-67), for one input and
-output at a time; it also has a form with several (MIMO). Maps start as torch's Linear without bias, b_B, b_C and D at
-1, and softplus(b) log-uniform between 0.001 and 0.1. The program's `state_size` is 128.
+The layer and its initial values follow the authors' program as first released (`mamba_ssm/modules/mamba3.py`, 5235bdc
+of 17 March 2026, D-67), with one input and output at a time. It also has a form with several (MIMO). Since c69aaab of 2
+June 2026, its rate has another activation than softplus: 1 + p for p >= 0 and 1 / (1 - p) below (D-69). Maps start as
+torch's Linear without bias, b_B, b_C and D at 1, and softplus(b) log-uniform between 0.001 and 0.1. The program's
+`state_size` is 128.
 
 The x of a head has `expansion` * n / heads features, which the program sets to 64. The state holds the memories, the
 angles, and B and x of the last step.

@@ -1,7 +1,7 @@
 """RWKV-7: memories with a vector of decays and a vector of learning rates, a generalised delta rule.
 
     S_t = (diag(w_t) - (a_t o u_t) u_t^T) S_{t-1} + k~_t v_t^T,   y_t = S_t^T r_t
-    w_t = exp(-e^(-1/2) s(z_t)),   u_t = k_t o c / |k_t o c|,   k~_t = k_t o (1 + (a_t - 1) o d)
+    w_t = exp(-e^(-1/2) s(z_t)),   u_t = k_t o c / max(|k_t o c|, 1e-12),   k~_t = k_t o (1 + (a_t - 1) o d)
     h_t = W_o ((GroupNorm(y_t) + (r_t . (e o k~_t)) v_t) o g_t)
 
 B. Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution", COLM 2025. r, k and v are maps of the inputs.
@@ -9,11 +9,13 @@ z, a and g pass through a layer of few features: z_t = W_2 tanh(W_1 x) + b, a_t 
 Each of the six reads a mixture of its own of the last two inputs, x = x_t + mu o (x_{t-1} - x_t). Each head has its own
 S. As a is in (0, 1) and w above 0.545, the eigenvalues of a step are real and in (-0.455, 1).
 
-The layer and its initial values follow the first layer of flash-linear-attention (`fla/layers/rwkv7.py`). The maps of
-r and v start orthogonal, that of k a tenth of that. The first maps of z, a and g start at 0, and the second ones
-orthogonal times 0.1. The library starts W_o at 0, which fits a block with a skip connection (`mixing_start=zeros`), and
-the norm's weight at (layer / layers)^0.7, which is 1 for a single layer. Its deeper layers also mix v with that of the
-first layer, which a cell here cannot read.
+The layer and its initial values follow the first layer of flash-linear-attention (`fla/layers/rwkv7.py`, bc3b101). That
+library warns that its layer may differ from the author's program, BlinkDL/RWKV-LM, which draws r, k and v uniformly
+(D-68). Both divide keys by max(|k|, 1e-12), the default of torch's `normalize`; version 1 of this model divided them by
+(|k|^2 + 1e-6)^(1/2). The maps of r and v start orthogonal, that of k a tenth of that. The first maps of z, a and g
+start at 0, and the second ones orthogonal times 0.1. The library starts W_o at 0, which fits a block with a skip
+connection (`mixing_start=zeros`), and the norm's weight at (layer / layers)^0.7, which is 1 for a single layer. Its
+deeper layers also mix v with that of the first layer, which a cell here cannot read.
 
 hidden_size n is the number of heads times the size of a value. The library has n / 64 heads, and here there are 4. The
 state holds the memories, followed by what the next step reads of the last input.
@@ -75,7 +77,7 @@ class RWKV7Settings(HeadsSettings):
 
 
 class RWKV7(Model):
-    version = 1
+    version = 2
     title = "RWKV-7"
     paper = "Peng et al. RWKV-7 'Goose' with Expressive Dynamic State Evolution. COLM 2025"
     cites = "peng2025"

@@ -389,7 +389,7 @@ class Task(ABC):
             and needed <= values.keys()
             and all(isinstance(value, Real) for value in values.values())
         ):
-            return {str(name): float(value) for name, value in values.items()}
+            return {str(name): float(value) + 0.0 for name, value in values.items()}  # -0 becomes 0
         raise UsageError(
             f"{cls.__name__}.baselines returned {values!r:.80}: return a number for each metric, such as "
             f"{{{cls.main_metric().name!r}: 0.5}}"

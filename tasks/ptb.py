@@ -13,7 +13,8 @@ paper's values are lost. Characters are one-hot, so a model's input matrix U is 
 "embedding of size n, U = I". For programs with an embedding in addition to U there is the models' setting
 `embedding_size`.
 
-`text` names a UTF-8 file to read instead, character by character. The first 90 % are for training, the next 5 % for
+`text` names a UTF-8 file to read instead, character by character, without a byte-order mark and with one character for
+each line end. The first 90 % are for training, the next 5 % for
 validation, and the rest for testing. The alphabet consists of all characters in the file, sorted by code point.
 """
 
@@ -32,7 +33,7 @@ from torch import Tensor, nn
 
 from orthobench.data.checksums import with_checksum
 from orthobench.data.download import md5
-from orthobench.data.ptb import ALPHABET, SPLITS, read_split, read_text
+from orthobench.data.ptb import ALPHABET, SPLITS, is_cleaned, read_split, read_text
 from orthobench.data.registry import dataset
 from orthobench.model import Signature
 from orthobench.recurrence import cross_entropy
@@ -91,6 +92,12 @@ class PTB(Task):
         self.train, self.validation, self.test = (
             Text(torch.from_numpy(part).to(device), symbols, settings.unroll_length) for part in corpus.parts
         )
+
+    @classmethod
+    def version_of(cls, settings: PTBSettings) -> int:
+        """Return 2 for a text of which version 1 read a byte-order mark or carriage returns as symbols."""
+        is_changed = settings.text and settings.text_md5 and is_cleaned(Path(settings.text), settings.text_md5)
+        return cls.version + bool(is_changed)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(outputs, targets)

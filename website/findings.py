@@ -11,10 +11,11 @@ from pathlib import Path
 from statistics import median, median_low
 
 from orthobench.analysis.claims.checking import check_runs
-from orthobench.analysis.conditions import VariantData
+from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
 from orthobench.errors import counted
 from orthobench.papers import find_study
+from orthobench.planning.index import index
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.longer_tests import longer_table
 from orthobench.reporting.matrix import families_of_models
@@ -62,12 +63,28 @@ def findings(found: Everything) -> dict[Path, str]:
         "Which cells learn a state that each symbol changes, which of them still have it in longer sequences, and what "
         "decides it? [Track states](state-tracking.md) describes the tasks and the probe. Every number below is "
         "computed from the runs of `results.db`.",
+        *_earlier_versions(found.conditions),
         *_fits_and_keeps(studies.get(STUDY)),
         *_horizons(tracked_runs(tracked), pictures),
         *_claims([variant for _, condition in tracked for variant in condition.variants if horizons(variant)]),
         *_longer(studies.get(LONGER)),
     )
     return {PAGE: text, **{PAGE.with_name(f"findings-{name}.svg"): drawing for name, drawing in pictures.items()}}
+
+
+def _earlier_versions(conditions: Sequence[Condition]) -> list[str]:
+    """Name the models whose runs are of an earlier version than the code's."""
+    plugins, earlier = index()["plugins"], set()
+    for run in (run for condition in conditions for variant in condition.variants for run in variant.runs):
+        now, then = plugins.get(f"model/{run.model}", {}).get("version"), run.spec["model_version"]
+        if now is not None and str(now) != str(then):
+            earlier.add(f"{escape(run.model)} (version {then}, now {now})")
+    if not earlier:
+        return []
+    return [
+        f"Some models have changed since their runs: {', '.join(sorted(earlier))}. Their pages say how, and "
+        "`orthobench study` trains them again."
+    ]
 
 
 def _fits_and_keeps(result: StoredStudy | None) -> list[str]:

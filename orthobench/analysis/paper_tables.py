@@ -17,6 +17,7 @@ from orthobench.errors import shell_command
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation, Artifact, Column, Experiment, Paper, Printed
 from orthobench.store import Status
+from orthobench.store.result import UNTIMED
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,7 @@ def values_by_run(variant: VariantData, selection: str, metric: str, split: str)
     """
     if metric in TIMES:
         seconds = {run.id: run.seconds_per_epoch for run in of_one_machine(variant.finished)}
-        return {run: value / TIMES[metric] for run, value in seconds.items() if value is not None}
+        return {run: value / TIMES[metric] for run, value in seconds.items() if value}
     split_of_best = {"best_test": "test", "best_valid": "valid"}.get(selection)
     logged = variant.series_of_runs(split, metric)
     if split_of_best:
@@ -298,7 +299,10 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
     how, command = experiment.aggregation_of(printed, artifact), fill_command(artifact, [experiment])
     is_time = printed.metric in TIMES
     if is_time and variant and variant.finished:
-        variant = replace(variant, runs=of_one_machine(variant.finished), cache={})
+        timed = of_one_machine(variant.finished)
+        if not timed:
+            return Cell(printed, experiment, None, "not measured", command, UNTIMED, aggregation=how)
+        variant = replace(variant, runs=timed, cache={})
     chance = _chance(how, printed, variant)
 
     def selected(rule: str | None) -> dict[int, float]:

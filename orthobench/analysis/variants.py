@@ -89,8 +89,9 @@ def group(members: Sequence[Member], by: Callable[[Member], str]) -> list[list[M
 
 
 def of_one_machine(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs of the machine that trained most of them, because a mean over machines is the time of none."""
-    return max(group(runs, lambda run: run.environment.machine), key=len, default=[])
+    """Return the timed runs of the machine that trained most of them: a mean over machines is the time of none."""
+    timed = [run for run in runs if run.seconds_per_epoch is not None]
+    return max(group(timed, lambda run: run.environment.machine), key=len, default=[])
 
 
 def variants(runs: Sequence[Run]) -> list[Variant]:

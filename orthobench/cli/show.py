@@ -88,6 +88,7 @@ def command(
 def record_of(store: Store, db: Location, run: Run) -> dict[str, Any]:
     """Return all that the database stores about a run, as JSON values."""
     from orthobench.store.by_length import read_by_length
+    from orthobench.store.result import UNTIMED
     from orthobench.training.checkpoint import status_in
 
     series: dict[str, list[dict[str, Any]]] = {}
@@ -105,7 +106,7 @@ def record_of(store: Store, db: Location, run: Run) -> dict[str, Any]:
             "baselines": run.baselines,
             "device": run.device,
             "backend": run.backend,
-            "seconds": run.seconds,
+            "seconds": run.seconds if run.is_timed else {"all phases": run.wall_seconds, "note": UNTIMED},
             "seconds_per_epoch": run.seconds_per_epoch,
             "peak_memory": run.peak_memory,
             "created_at": run.created_at.isoformat(timespec="seconds"),

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+GZIP = b"\x1f\x8b"
+"""The first bytes of a gzipped file."""
+
+
 def packed(mirrors: tuple[str, ...], files: dict[str, tuple[str, int]]) -> tuple[Download, ...]:
     """Return the downloads of the gzipped files, given by name with MD5 and size, from all mirrors."""
     return tuple(
@@ -103,12 +107,14 @@ class MNIST(ImageDataSet):
         )
 
     def _unpack(self, source: Path, target: Path) -> None:
-        """Copy a file, gzipped or plain.
+        """Copy a file, gzipped or plain, whatever its name.
 
         Raises:
             UsageError: the file is cut off, is not gzipped, or is larger than the original.
         """
-        if source.suffix != ".gz":
+        with source.open("rb") as stream:
+            is_packed = stream.read(2) == GZIP  # browsers unpack files and keep their names, or the reverse
+        if not is_packed:
             self.copy_file(source, target)
             return
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+from functools import cache
 from pathlib import Path
 
 from orthobench.data.archives import unpacked_folders
@@ -26,13 +28,18 @@ _FILES = {
 
 
 def read_text(path: Path) -> str:
-    """Return the unchanged text of a UTF-8 file.
+    r"""Return the text of a UTF-8 file, without a byte-order mark and with "\n" at the ends of lines.
 
     Raises:
         UsageError: the file cannot be read, is empty, or is not UTF-8.
     """
     try:
-        text = path.read_bytes().decode("utf-8")
+        content = path.read_bytes()
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in content:
+            raise UsageError(
+                f"{path} is not UTF-8 text but UTF-16 or binary: convert it, for example by iconv -f UTF-16 -t UTF-8"
+            )
+        text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -40,6 +47,16 @@ def read_text(path: Path) -> str:
     if not text:
         raise UsageError(f"{path} is empty: give a file with text in it")
     return text
+
+
+@cache
+def is_cleaned(path: Path, checksum: str) -> bool:
+    """Return whether `read_text` leaves something out of a file with this checksum; False if it cannot be read."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return content.startswith(codecs.BOM_UTF8) or b"\r" in content
 
 
 def read_split(folder: Path, split: str) -> str:

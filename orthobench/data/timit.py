@@ -205,7 +205,9 @@ def _recordings(folder: Path) -> list[Path]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Yield every file below a folder.
+    """Yield every file below a folder, except hidden ones and those in hidden folders.
+
+    macOS writes a file `._NAME` next to each file on other systems' disks, and editors keep copies in such folders.
 
     Raises:
         UsageError: the folder does not exist, or it or a subfolder cannot be read.
@@ -214,8 +216,9 @@ def _walk(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
 
-    for parent, _, names in os.walk(folder, onerror=refuse):
-        yield from (Path(parent) / name for name in names)
+    for parent, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(parent) / name for name in names if not name.startswith("."))
 
 
 def _contents(path: Path, limit: int) -> Iterator[tuple[str, IO[bytes]]]:

@@ -92,7 +92,8 @@ def _read(store: Store, run: Run, product: float | None) -> SeedResult:
         finite = [value for value in tests if math.isfinite(value)]
         if math.isfinite(tests[-1]):
             values |= {(name, "final"): tests[-1], (name, "min"): min(finite), (name, "max"): max(finite)}
-    speed = run.seconds["train"] / run.iterations / product if product and run.iterations else None
+    training = run.phases.get("train")
+    speed = training / run.iterations / product if training and product and run.iterations else None
     return SeedResult(values, speed=speed, facts=facts)
 
 

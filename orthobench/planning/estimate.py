@@ -5,16 +5,17 @@ runs of the same task and model on the same hardware: their seconds per iteratio
 iterations of the new run. Among the newest five of them, the fastest counts, because a busy machine only adds time and
 newer kernels are seldom slower. On a cluster, any hardware of the same kind of device is good enough.
 
-The distance of two runs is measured by the ratios of their sizes. Without an earlier run within a factor of two, a few
-steps are profiled in another process, and the result also serves the remaining runs of the plan. Without a profile,
-runs on other hardware of the same kind are used, and the estimate says so. The time of an iteration is assumed to be
+The distance of two runs is measured by the ratios of their sizes. Runs of different data sets are not compared, because
+the number of iterations in an epoch follows from the data. Without an earlier run within a factor of two, a few steps
+are profiled in another process, and the result also serves the remaining runs of the plan. Without a profile, runs on
+other hardware of the same kind are used, and the estimate says so. The time of an iteration is assumed to be
 proportional to the sequence length.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -69,11 +70,12 @@ class Estimate:
 class Experience:
     """The settings, time and memory of an earlier run or of a profile; `name` says which.
 
-    `weights` is the size of the model's weights in bytes. `hardware` names the hardware if it differs from the hardware
-    of the estimate.
+    `data` names the data set, as `data_set` does. `weights` is the size of the model's weights in bytes. `hardware`
+    names the hardware if it differs from the hardware of the estimate.
     """
 
     settings: dict[str, Any]
+    data: dict[str, str | None]
     seconds_per_iteration: float
     iterations_per_epoch: int
     memory: int | None
@@ -121,7 +123,7 @@ class Estimator:
                 left * _seconds_per_iteration(run), run.peak_memory, source + _or_solved(planned.config), weights
             )
         settings, known = planned.config.spec.settings, self._known(planned.config)
-        group = nearest(settings, known)
+        group = nearest(settings, data_set(planned.config.spec.task_settings), known)
         if (not group or group[0].hardware is not None) and self.profile is not None:
             variant = planned.config.spec.variant
             if failure := self.failures.get(variant):
@@ -178,6 +180,7 @@ def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> 
         known.append(
             Experience(
                 merged_settings(run.spec),
+                data_set(run.spec["task_settings"]),
                 _seconds_per_iteration(run),
                 run.iterations_per_epoch,
                 run.peak_memory,
@@ -189,15 +192,27 @@ def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> 
     return known
 
 
-def nearest(settings: dict[str, Any], known: Sequence[Experience]) -> list[Experience]:
+def data_set(task_settings: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the settings that say which data a task reads; empty if its `train_size` says how much it reads.
+
+    These are its words, such as the name of a data set. The checksum of a file counts, and not its path.
+    """
+    if "train_size" in task_settings:
+        return {}
+    words = {name: value for name, value in task_settings.items() if value is None or isinstance(value, str)}
+    return {name: value for name, value in words.items() if f"{name}_md5" not in task_settings}
+
+
+def nearest(settings: dict[str, Any], data: dict[str, str | None], known: Sequence[Experience]) -> list[Experience]:
     """Return the newest of the nearest runs, the newest first; an empty list if all are too far away.
 
     Runs on other hardware count only if there is none on this hardware.
 
     Args:
+        data: the data set, as `data_set` returns it; only runs on the same one count.
         known: runs of the same task and model, the newest first.
     """
-    by_distance = [(distance(settings, other.settings), other) for other in known]
+    by_distance = [(distance(settings, other.settings), other) for other in known if other.data == data]
     near = [(away, other) for away, other in by_distance if away < NEAR]
     near = [entry for entry in near if entry[1].hardware is None] or near
     limit = min((away for away, _ in near), default=0.0) + EQUALLY_NEAR
@@ -205,16 +220,18 @@ def nearest(settings: dict[str, Any], known: Sequence[Experience]) -> list[Exper
 
 
 def estimated_seconds(
-    settings: dict[str, Any], known: Sequence[Experience]
+    spec: Mapping[str, Any], known: Sequence[Experience]
 ) -> tuple[tuple[float, float], Experience] | None:
     """Estimate a run's seconds from the fastest and the slowest of the nearest runs; also return the fastest run.
 
     The result is None if there is no such run.
 
     Args:
+        spec: the canonical form of the run.
         known: runs of the same task and model, the newest first.
     """
-    group = nearest(settings, known)
+    settings = merged_settings(spec)
+    group = nearest(settings, data_set(spec["task_settings"]), known)
     return _times(settings, group) if group else None
 
 
@@ -261,6 +278,7 @@ def _seconds_per_iteration(run: Run) -> float:
 def _experience(config: RunConfig, profile: RunProfile) -> Experience:
     return Experience(
         config.spec.settings,
+        data_set(config.spec.task_settings),
         profile.seconds / profile.total_iterations,
         profile.iterations_per_epoch,
         profile.memory,

@@ -35,8 +35,11 @@ BANDS = 4
 NAMED = 6
 """The most names in a list of a remark."""
 SOLVED_SEEDS = re.compile(r"(\d+)( of \d+ seeds solved.*)")
-SOLVED_SYMBOL = "circle-open"
+SOLVED_SYMBOL = "pentagon-open"
 """The symbol for a place where seeds stop because the task is solved."""
+PUBLISHED_SYMBOL = "circle-x-open"
+"""The symbol of a published value; no symbol above, nor this one, is that of a curve (`styles.ALL_SYMBOLS`)."""
+PUBLISHED_WORDS = "Crossed circles: published."
 
 
 def add_curve(figure: Figure, curve: Curve, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
@@ -175,6 +178,11 @@ def listed(names: Sequence[str]) -> str:
 def is_arrow(trace: Record) -> bool:
     """Return whether a trace points at values beyond the frame."""
     return "marker" in trace and trace["marker"].get("symbol") == ARROW
+
+
+def is_published(trace: Record) -> bool:
+    """Return whether a trace shows published values; its symbol alone does not say so."""
+    return bool((trace.get("meta") or {}).get("published"))
 
 
 def is_mark(trace: Record) -> bool:

@@ -15,6 +15,8 @@ from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds, vector_curve
 from orthobench.reporting.captions import caption
 from orthobench.reporting.drawing import (
+    PUBLISHED_SYMBOL,
+    PUBLISHED_WORDS,
     add_absence,
     add_baseline,
     add_curve,
@@ -25,6 +27,7 @@ from orthobench.reporting.drawing import (
 )
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.styles import Style, Styles
+from orthobench.store.result import UNTIMED
 
 Drawn = dict[str, tuple[str, Figure]]
 """Captions and figures, by name."""
@@ -38,8 +41,6 @@ TOTAL_DERIVATIVE = (
 UNDERFLOW = "Gaps: zero in float32; a norm is zero there from about 1e-20 on, where its squares fall below 1.2e-38."
 LEVELS = 2.5
 """Multiple of the baseline at which the axis of a minimised metric ends, if every curve gets below it."""
-PUBLISHED = "diamond-open"
-"""The symbol of a published value."""
 MARKS = "Small dots: seeds; large symbols: their median."
 LOST = "Crosses: diverged seeds, at the worst other value or the baseline."
 MEDIAN_SIZE = 11
@@ -59,7 +60,11 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
     """Return the figures of a condition that have data, by name."""
     ends = f"{MARKS} {LOST}" if any(variant.diverged for variant in condition.variants) else MARKS
     drawings = {
-        "curves": (caption("Learning curves", condition, baseline=True), learning_curves(condition, styles)),
+        "curves": (
+            caption("Learning curves", condition, baseline=True)
+            + (f" {PUBLISHED_WORDS}" if published(condition) else ""),
+            learning_curves(condition, styles),
+        ),
         "orthogonality": (
             caption("Distance from orthogonal of the matrix W by which a step multiplies the state", condition),
             orthogonality(condition, styles),
@@ -83,7 +88,8 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
             against_cost(condition, styles, "parameters"),
         ),
         "seconds": (
-            f"Seconds of training, where the runs were trained, and its end. {ends}",
+            f"Seconds of training, where the runs were trained, and its end. {ends}"
+            + ("" if all(run.is_timed for variant in condition.variants for run in variant.runs) else f" {UNTIMED}"),
             against_cost(condition, styles, "seconds of training"),
         ),
     }
@@ -239,7 +245,8 @@ def _add_published(figure: Figure, x: float, y: float, label: str, style: Style)
         x=[x],
         y=[y],
         mode="markers",
-        marker={"symbol": PUBLISHED, "size": 10, "color": style.color, "line": {"width": 2}},
+        marker={"symbol": PUBLISHED_SYMBOL, "size": 10, "color": style.color, "line": {"width": 2}},
+        meta={"published": True},
         hovertemplate=f"{html.escape(label)}, published: %{{x:.4g}}, %{{y:.4g}}<extra></extra>",
         cliponaxis=False,
         showlegend=False,
@@ -316,7 +323,7 @@ def seeds_caption(condition: Condition) -> str:
     """Return the caption of `seeds_and_medians`, without the meaning of its dots and symbols."""
     count = sum(bool(variant.scores) for variant in condition.variants)
     parts = {
-        "Diamonds: published.": published(condition),
+        PUBLISHED_WORDS: published(condition),
         "Grey dashes: the baseline.": condition.baseline is not None,
         f"The best {MOST_ROWS} of {count} variants.": count > MOST_ROWS,
     }
@@ -332,7 +339,7 @@ def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | No
         if cost == "parameters":
             price = float(variant.run.parameter_count)
         else:
-            spent = [run.seconds["train"] for run in variant.runs if run.seconds.get("train")]
+            spent = [run.phases["train"] for run in variant.runs if run.phases.get("train")]
             price = sum(spent) / len(spent) if spent else 0.0
         if price > 0 and variant.scores:
             prices.append(price)
@@ -398,4 +405,5 @@ def styled(condition: Condition, styles: Styles, *figures: Figure) -> Iterator[t
         owner = {"model": variant.run.model, "tags": variant.tags}
         for figure, count in zip(figures, before, strict=True):
             for trace in figure.data[count:]:
-                trace["meta"] = {"label": html.unescape(trace.get("name") or variant.label), **owner}
+                label = html.unescape(trace.get("name") or variant.label)
+                trace["meta"] = {"label": label, **owner, **trace.get("meta", {})}

@@ -57,6 +57,7 @@ from orthobench.reporting.studies import StoredStudy, draw, figures_of, find_res
 from orthobench.reporting.styles import PALETTE, Styles
 from orthobench.reporting.views import load_views
 from orthobench.store import Status, Store
+from orthobench.store.result import UNTIMED
 from orthobench.version import __version__
 
 SCRIPTS = ("data", "figures", "tools", "matrix", "measured", "table", "run", "compare", "routes")
@@ -187,6 +188,7 @@ def _render(
             infinity=math.inf,
             tolerance=TOLERANCE,
             solved_part=SOLVED,
+            untimed=UNTIMED,
             full_title=full_title,
             views=views,
             figures=drawn,

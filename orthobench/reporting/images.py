@@ -17,9 +17,9 @@ from orthobench.analysis.conditions import Condition
 from orthobench.arguments import ImageFormat
 from orthobench.errors import UsageError, installation
 from orthobench.files import refuse_file, refuse_other_kinds, write_bytes
-from orthobench.reporting.drawing import with_few_bands
+from orthobench.reporting.drawing import PUBLISHED_SYMBOL, is_published, with_few_bands
 from orthobench.reporting.figure_record import Figure
-from orthobench.reporting.figures import PUBLISHED, learning_curves
+from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.pages import PaperView
 from orthobench.reporting.paper_figures import panel_figures, panel_title
@@ -168,8 +168,8 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
             update(own | {"automargin": True}, row=row, col=column)
             if own.get("type") == "log":  # because Plotly writes powers of ten a quarter larger
                 update(tickfont_size=TEXT / 1.25, row=row, col=column)
-    if any(trace.type == "scatter" and trace.marker.symbol == PUBLISHED for trace in whole.data):
-        marker = {"symbol": PUBLISHED, "color": "#000000", "size": 6}
+    if any(is_published({"meta": trace.meta}) and trace.showlegend is False for trace in whole.data):
+        marker = {"symbol": PUBLISHED_SYMBOL, "color": "#000000", "size": 6}
         whole.add_scatter(x=[None], y=[None], mode="markers", name="published", marker=marker)
         names["published"] = None
     lines = _lines([*names], inches)

@@ -13,7 +13,7 @@ from orthobench.analysis.printed_curves import printed_curves
 from orthobench.papers import Experiment
 from orthobench.reporting import figures
 from orthobench.reporting.captions import capitalized, caption
-from orthobench.reporting.drawing import ARROW
+from orthobench.reporting.drawing import ARROW, PUBLISHED_SYMBOL, PUBLISHED_WORDS, is_published
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn
 from orthobench.reporting.length_figures import over_length
@@ -71,10 +71,10 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
         figure = figures.learning_curves(panel, styles, artifact.x, artifact.metric, artifact.split, marks)
         _add_printed_curves(figure, part, panel, styles)
         what = f"{figures.SPLITS[artifact.split]} {metric.label or metric.name} over {artifact.x}s"
-        if not any(trace.get("meta") for trace in figure.data):
+        if not any("model" in trace.get("meta", {}) for trace in figure.data):
             figure = None
-        elif any(trace.get("marker", {}).get("symbol") == figures.PUBLISHED for trace in figure.data):
-            missing = f" Diamonds: published.{missing}"
+        elif any(map(is_published, figure.data)):
+            missing = f" {PUBLISHED_WORDS}{missing}"
     if figure is None:
         return {}
     words = caption(f"{name}: {what}", panel, baseline=artifact.shows == "learning_curves" and not artifact.metric)
@@ -93,16 +93,18 @@ def _published(panel: PrintedPanel | None, metric: str, split: str) -> dict[str,
 
 
 def _add_printed_curves(figure: Figure, part: ArtifactView, panel: Condition, styles: Styles) -> None:
-    """Add the curves that the paper publishes as numbers, dotted and with open diamonds."""
+    """Add the curves that the paper publishes as numbers, dotted and with crossed circles."""
     printed_panel = _printed_panel(part, panel)
     curves = [*printed_curves(part.artifact, printed_panel.printed if printed_panel else [], panel.variants)]
     for curve in curves:
+        name = f"{curve.experiment.label}, published"
         figure.add_scatter(
             x=curve.x,
             y=curve.y,
             mode="lines+markers",
-            name=f"{html.escape(curve.experiment.label)}, published",
-            marker={"symbol": "diamond-open", "size": 8},
+            name=html.escape(name),
+            meta={"published": True, "label": name},
+            marker={"symbol": PUBLISHED_SYMBOL, "size": 8},
             line={"dash": "dot", "color": styles.of(panel, curve.variant).color if curve.variant else GREY, "width": 1},
         )
     drawn = [float(value) for trace in figure.data for value in trace["y"] if np.isfinite(value)]

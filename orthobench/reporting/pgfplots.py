@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from orthobench.reporting.decimate import is_line
-from orthobench.reporting.drawing import is_edge, with_few_bands
+from orthobench.reporting.drawing import is_edge, is_published, with_few_bands
 from orthobench.reporting.figure_record import Figure, Record
 from orthobench.reporting.latex import escaped
 
@@ -34,15 +34,19 @@ MARKS = {
     "diamond-open": "diamond",
     "triangle-up": "triangle*",
     "triangle-up-open": "triangle",
-    "arrow-up": "triangle*",
-    "triangle-right-open": "triangle",
+    "arrow-up": r"text, text mark={$\uparrow$}",
+    "triangle-right-open": r"text, text mark={$\triangleright$}",
     "cross": "+",
     "cross-open": "oplus",
     "star": "star",
     "star-open": "asterisk",
     "x-thin-open": "x",
     "line-ns-open": "|",
+    "pentagon-open": "pentagon",
+    "circle-x-open": "otimes",
 }
+"""Options of marks by Plotly's symbols; no two symbols look alike."""
+PUBLISHED = "published"
 GAP, HEIGHT = 0.68, 1.4
 """Inches next to each panel for its axis, and the height of a panel without axes."""
 MARKED = 9
@@ -105,13 +109,29 @@ def _panel(title: str, figure: Figure, entries: dict[str, str]) -> str:
             number += 1
             plots.append(_band(traces[at - 1], trace, f"band{number}", logarithmic))
         elif not is_edge(trace) and len(trace["x"]):
-            style = _style(trace)
-            plots.append(
-                f"\\addplot[{style}, forget plot] {_table(['x', 'y'], trace['x'], _log(trace['y'], logarithmic))}"
-            )
+            for part in _by_symbol(trace):
+                style = _style(part)
+                plots.append(
+                    f"\\addplot[{style}, forget plot] {_table(['x', 'y'], part['x'], _log(part['y'], logarithmic))}"
+                )
             if trace.get("name") and trace.get("showlegend") is not False:
-                entries.setdefault(html.unescape(trace["name"]), style)
+                entries.setdefault(html.unescape(trace["name"]), _style(trace))
+            elif is_published(trace):
+                entries.setdefault(PUBLISHED, _style({**trace, "marker": {**trace["marker"], "color": "#000000"}}))
     return "".join([f"\\nextgroupplot[{', '.join(options)}]\n", *plots])
+
+
+def _by_symbol(trace: Record) -> list[Record]:
+    """Return a trace for each symbol of a trace whose points have symbols of their own."""
+    symbols = (trace.get("marker") or {}).get("symbol")
+    if not isinstance(symbols, list):
+        return [trace]
+    parts = []
+    for symbol in dict.fromkeys(symbols):
+        own = [at for at, each in enumerate(symbols) if each == symbol]
+        places = {axis: [trace[axis][at] for at in own] for axis in "xy"}
+        parts.append({**trace, **places, "marker": {**trace["marker"], "symbol": symbol}})
+    return parts
 
 
 def _band(high: Record, low: Record, name: str, logarithmic: bool) -> str:
@@ -132,8 +152,7 @@ def _style(trace: Record) -> str:
     color = str(line.get("color") or marker.get("color") or "#888888").lstrip("#")
     red, green, blue = (int(color[at : at + 2], 16) for at in (0, 2, 4))
     parts = [f"color={{rgb,255:red,{red};green,{green};blue,{blue}}}"]
-    symbol = marker.get("symbol")
-    name = MARKS.get(symbol[-1] if isinstance(symbol, list) else symbol or "circle", "*")
+    name = MARKS.get(marker.get("symbol") or "circle", "*")
     if not is_line(trace):
         return ", ".join([*parts, "only marks", f"mark={name}"])
     parts += [DASHES[line["dash"]]] if line.get("dash") in DASHES else []

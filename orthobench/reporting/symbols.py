@@ -18,6 +18,12 @@ def _star() -> list[Point]:
     return [(length * math.cos(angle), length * math.sin(angle)) for angle, length in zip(angles, lengths, strict=True)]
 
 
+def _pentagon() -> list[Point]:
+    """Return the corners of a pentagon."""
+    angles = [math.pi * (0.4 * corner - 0.5) for corner in range(5)]
+    return [(1.2 * math.cos(angle), 1.2 * math.sin(angle)) for angle in angles]
+
+
 POLYGONS: Mapping[str, Sequence[Point]] = {
     "square": [(-1, -1), (1, -1), (1, 1), (-1, 1)],
     "diamond": [(0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)],
@@ -28,6 +34,7 @@ POLYGONS: Mapping[str, Sequence[Point]] = {
         (-0.4, -1.2), (0.4, -1.2), (0.4, -0.4), (1.2, -0.4), (1.2, 0.4), (0.4, 0.4),
         (0.4, 1.2), (-0.4, 1.2), (-0.4, 0.4), (-1.2, 0.4), (-1.2, -0.4), (-0.4, -0.4),
     ],
+    "pentagon": _pentagon(),
     "star": _star(),
 }  # fmt: skip
 """Corners of each symbol around its centre; the second coordinate points down; a square's half side is 1."""
@@ -36,6 +43,9 @@ STROKES: Mapping[str, Sequence[tuple[Point, Point]]] = {
     "line-ns": [((0, -1.4), (0, 1.4))],
 }
 """The lines of symbols without an area."""
+DIAGONAL = math.sqrt(0.5)
+CROSS = [((-DIAGONAL, -DIAGONAL), (DIAGONAL, DIAGONAL)), ((-DIAGONAL, DIAGONAL), (DIAGONAL, -DIAGONAL))]
+"""The lines in a circle of the symbol `circle-x`."""
 
 
 @cache
@@ -49,16 +59,22 @@ def outline(symbol: str, size: float) -> str:
     half = size / 2
     name = symbol.removesuffix("-open")
     if name in STROKES:
-        at, parts = (0.0, 0.0), []
-        for start, end in STROKES[name]:
-            parts.append(f"m{_steps(half, at, start)}l{_steps(half, start, end)}")
-            at = end
-        return "".join(parts)
+        return _strokes(half, STROKES[name], (0.0, 0.0))
     if name in POLYGONS:
         corners = POLYGONS[name]
         sides = pairwise(corners)
         return f"m{_steps(half, (0, 0), corners[0])}" + "".join(f"l{_steps(half, *side)}" for side in sides) + "z"
-    return f"m{-half:g} 0a{half:g} {half:g} 0 1 0 {size:g} 0a{half:g} {half:g} 0 1 0 {-size:g} 0z"
+    circle = f"m{-half:g} 0a{half:g} {half:g} 0 1 0 {size:g} 0a{half:g} {half:g} 0 1 0 {-size:g} 0z"
+    return circle + (_strokes(half, CROSS, (-1.0, 0.0)) if name == "circle-x" else "")
+
+
+def _strokes(half: float, lines: Sequence[tuple[Point, Point]], at: Point) -> str:
+    """Return lines as path commands; `at` is the current point, relative to the centre."""
+    parts = []
+    for start, end in lines:
+        parts.append(f"m{_steps(half, at, start)}l{_steps(half, start, end)}")
+        at = end
+    return "".join(parts)
 
 
 def _steps(scale: float, start: Point, end: Point) -> str:

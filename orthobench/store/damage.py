@@ -24,7 +24,7 @@ from orthobench.errors import DamagedError, UsageError, shell_command
 from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.settings import merged_settings
-from orthobench.store.result import Status, check_key
+from orthobench.store.result import CLOCK, Status, check_key
 from orthobench.store.sqlite import (
     RESTORE,
     SHOWN_PROBLEMS,
@@ -375,7 +375,7 @@ def _read(run: Mapping[str, Any]) -> None:
         check_key(run["key"])
         Status(run["status"])
         merged_settings(run["spec"])
-        sum(run.get("seconds", {}).values())
+        sum(value for name, value in run.get("seconds", {}).items() if name != CLOCK)
         for name in ("task", "model", "task_version", "model_version", "seed"):
             run["spec"][name]
         for name, record in (run.get("metrics") or {}).items():

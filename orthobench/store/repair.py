@@ -28,7 +28,7 @@ from orthobench.settings import run_names
 from orthobench.store.backup import back_up_alongside
 from orthobench.store.damage import UNEXPECTED, faults_in, integrity_problems, number_column, row_problem
 from orthobench.store.open import HEAD, open_engine, open_store, reach, schema
-from orthobench.store.result import is_key
+from orthobench.store.result import CLOCK, is_key
 from orthobench.store.sqlite import damaged
 from orthobench.store.tables import Base, Environment, Run, Series, StoredMetric, utc_now
 
@@ -272,7 +272,8 @@ def _times(stored: Mapping[str, Any], broken: Collection[str]) -> dict[str, Any]
 def _holds_numbers(value: Any) -> bool:
     """Return whether a stored JSON value is an object of numbers."""
     try:
-        sum((load_json(value) if isinstance(value, (str, bytes)) else value).values())
+        numbers = load_json(value) if isinstance(value, (str, bytes)) else value
+        sum(number for name, number in numbers.items() if name != CLOCK)
     except UNEXPECTED:
         return False
     return True

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from orthobench.errors import DamagedError
 from orthobench.location import Location
@@ -65,15 +66,28 @@ CPU_SECONDS = "cpu"
 """The entry of a run's seconds that is not a phase: CPU seconds of its process, over all phases and threads."""
 
 
-def wall_seconds(seconds: Mapping[str, float]) -> float:
-    """Return the wall-clock seconds of all phases of a run."""
-    return float(sum(value for phase, value in seconds.items() if phase != CPU_SECONDS))
+CLOCK, EVENTS = "clock", "events"
+"""The entry of a run's seconds that says how the phases on a GPU were timed, and its only value."""
+UNTIMED = (
+    "On a GPU, the seconds of the phases are left out unless they were measured with events: a clock of the host "
+    "charges queued work to the phase that waits for it."
+)
 
 
-def seconds_per_epoch(seconds: Mapping[str, float], iterations: int, iterations_per_epoch: int) -> float | None:
-    """Return the seconds of training per epoch, without tests, probes and logging."""
-    training = seconds.get("train")
-    return training / (iterations / iterations_per_epoch) if training and iterations else None
+def wall_seconds(seconds: Mapping[str, Any]) -> float:
+    """Return the wall-clock seconds of all phases of a run, which are true on any device."""
+    return float(sum(value for phase, value in seconds.items() if phase not in (CPU_SECONDS, CLOCK)))
+
+
+def is_timed(seconds: Mapping[str, Any], device: str) -> bool:
+    """Return whether the seconds of single phases are true: on a CPU, or if events of the GPU measured them."""
+    return device == "cpu" or seconds.get(CLOCK) == EVENTS
+
+
+def times_of_phases(seconds: Mapping[str, Any], device: str) -> dict[str, float]:
+    """Return the wall-clock seconds by phase; empty if they are not true (`is_timed`)."""
+    known = seconds if is_timed(seconds, device) else {}
+    return {phase: value for phase, value in known.items() if phase not in (CPU_SECONDS, CLOCK)}
 
 
 @dataclass(frozen=True)

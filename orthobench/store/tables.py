@@ -29,7 +29,7 @@ from sqlalchemy.types import TypeDecorator
 
 from orthobench.location import Location
 from orthobench.metric import Metric
-from orthobench.store.result import Status, seconds_per_epoch, wall_seconds
+from orthobench.store.result import Status, is_timed, times_of_phases, wall_seconds
 
 WIDTH, HALF = 4, 1 << 31
 """Bytes of a number, and half the number of values that they can have."""
@@ -365,8 +365,19 @@ class Run(Base):
 
     @property
     def seconds_per_epoch(self) -> float | None:
-        """The seconds of training per epoch, without tests, probes and logging."""
-        return seconds_per_epoch(self.seconds, self.iterations, self.iterations_per_epoch)
+        """The seconds of training per epoch, without tests, probes and logging; None if they are not known."""
+        training = self.phases.get("train")
+        return training / (self.iterations / self.iterations_per_epoch) if training and self.iterations else None
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """The wall-clock seconds by phase; empty if they are not true."""
+        return times_of_phases(self.seconds, self.device)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the seconds of single phases are true."""
+        return is_timed(self.seconds, self.device)
 
 
 class Tag(Base):

@@ -19,7 +19,7 @@ from support.configs import with_classes
 
 from orthobench.analysis.claims import read_claims
 from orthobench.analysis.claims.comparisons import Worst
-from orthobench.analysis.claims.curves import CurveClaim
+from orthobench.analysis.claims.curves import CurveClaim, Starts
 from orthobench.analysis.claims.lengths import HoldsLengths, PredictsHorizon, ReachesFarther, Tracks
 from orthobench.analysis.claims.over_setting import OverSetting
 from orthobench.analysis.claims.reading import Kind
@@ -119,6 +119,8 @@ def outcome(
         task = "group_word"
     elif isinstance(claim, CurveClaim):
         claim = claim.model_copy(update={"metric": "" if claim.split else claim.metric, "split": ""})
+        if isinstance(claim, Starts):
+            claim = claim.model_copy(update={"after": SMALL["evaluate_every"]})
     if isinstance(claim, OverSetting):
         pairs = [(float(size), variant(task, model, fault, short_size=size)) for size in SIZES]
         return claim.judge(pairs)[0].holds

@@ -11,7 +11,7 @@ from support.speech import write_speech
 
 import orthobench as ob
 from orthobench.data import checksums
-from orthobench.data.timit import speech_md5
+from orthobench.data.timit import speech_folder, speech_md5
 from orthobench.options import use_data_folder
 from orthobench.plugins import Catalog
 from orthobench.settings import CHECKSUM, Settings
@@ -92,10 +92,13 @@ def test_recordings_are_identified_by_name_and_content(tmp_path, monkeypatch):
     write_speech(tmp_path / "rec", 4, 0.1)
     first = spec_of(tmp_path / "rec")
     shutil.copytree(tmp_path / "rec", tmp_path / "copy")
-    (tmp_path / "copy" / "notes.txt").write_text("no recording")
+    for name in ("notes.txt", "._00.wav", ".DS_Store", "Thumbs.db", ".trash/old.wav", "__MACOSX/._01.wav"):
+        (tmp_path / "copy" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "copy" / name).write_text("no recording")
     copied = spec_of(tmp_path / "copy")
     assert (copied.key, copied.variant, copied.condition) == (first.key, first.variant, first.condition)
     assert copied.task_settings["audio"] == str(tmp_path / "copy")  # where a worker reads them
+    assert len(speech_folder(tmp_path / "copy").train) == 2
     seen = {first.key}
     for change in (
         lambda rec: (rec / "03.wav").rename(rec / "04.wav"),

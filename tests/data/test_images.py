@@ -20,7 +20,19 @@ from support.data import COUNTS, idx, images, labels, write_cifar10, write_mnist
 from orthobench.data.registry import dataset
 from orthobench.errors import StorageError, UsageError
 
-LAYOUTS = ("plain", "gz", "torchvision", "dotted", "nested", "zip", "tar", "gztar", "xztar")
+LAYOUTS = (
+    "plain",
+    "gz",
+    "gz without a name",
+    "plain named gz",
+    "torchvision",
+    "dotted",
+    "nested",
+    "zip",
+    "tar",
+    "gztar",
+    "xztar",
+)
 WRITERS = {"mnist": write_mnist, "fashion_mnist": write_mnist, "cifar10": write_cifar10}
 
 
@@ -45,6 +57,15 @@ def write_layout(layout: str, name: str, folder):
     if layout == "gz":
         pack(source, folder / "packed")
         return folder / "packed"
+    if layout == "gz without a name":  # as a browser saves them
+        pack(source, folder / "packed")
+        for file in list((folder / "packed").iterdir()):
+            file.rename(file.with_suffix(""))
+        return folder / "packed"
+    if layout == "plain named gz":
+        for file in list(source.iterdir()):
+            file.rename(file.with_name(f"{file.name}.gz"))
+        return source
     if layout == "dotted":
         for file in list(source.iterdir()):
             file.rename(file.with_name(file.name.replace("-idx", ".idx")))
@@ -113,7 +134,8 @@ def cut_gz(folder):
 
 def no_gz(folder):
     file = folder / "train-images-idx3-ubyte"
-    file.rename(file.with_suffix(".gz"))
+    file.unlink()
+    file.with_suffix(".gz").write_bytes(b"<html>no such file</html>")
 
 
 def wrong_magic(folder):
@@ -128,7 +150,7 @@ def batch(folder, **changes):
 
 FAULTS = {
     "truncated gz": ("mnist", cut_gz, "train-images-idx3-ubyte.gz is cut off or is not a gzip file"),
-    "not a gz": ("mnist", no_gz, "train-images-idx3-ubyte.gz is cut off or is not a gzip file"),
+    "not a gz": ("mnist", no_gz, "train-images-idx3-ubyte is cut off or is not an IDX file of images"),
     "wrong magic number": ("mnist", wrong_magic, "t10k-images-idx3-ubyte is cut off or is not an IDX file of images"),
     "truncated file": (
         "mnist",

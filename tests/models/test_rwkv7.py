@@ -45,7 +45,7 @@ def transcribed(model: Any, inputs: Tensor) -> Tensor:
             parts, memories = [], list(memories)
             for head in range(heads):
                 own = slice(head * size, (head + 1) * size)
-                u = erased[own] / torch.sqrt((erased[own] ** 2).sum() + 1e-6)
+                u = erased[own] / erased[own].norm().clamp(min=1e-12)
                 transition = torch.diag(w[own]) - torch.outer(a[own] * u, u)
                 memories[head] = transition @ memories[head] + torch.outer(written[own], v[own])
                 y = memories[head].T @ r[own]
@@ -60,11 +60,13 @@ def transcribed(model: Any, inputs: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("settings", FORMS)
-@pytest.mark.parametrize(("readout", "steps"), [("all", 6), ("last", 6), ("last", 1)])
-def test_matches_a_literal_transcription(settings: dict[str, Any], readout: str, steps: int) -> None:
-    """In value and in every gradient."""
+@pytest.mark.parametrize(
+    ("readout", "steps", "scale"), [("all", 6, 1), ("last", 6, 1), ("last", 1, 1), ("all", 6, 1e-5)]
+)
+def test_matches_a_literal_transcription(settings: dict[str, Any], readout: str, steps: int, scale: float) -> None:
+    """In value and in every gradient; keys of dark pixels are short."""
     model = randomised(readout, **settings)
-    inputs = torch.randn(steps, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    inputs = scale * torch.randn(steps, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = transcribed(model, inputs) if readout == "all" else transcribed(model, inputs)[-1]
     assert_matches(model, inputs, expected)
 
@@ -100,6 +102,29 @@ def test_one_rate_and_no_decay_is_the_delta_rule(dtype: torch.dtype, tolerance: 
 def test_kernels_match_the_reference(settings: dict[str, Any], readout: str) -> None:
     """If only the last step is read, the kernel computes keys and values from the inputs."""
     assert_kernels_are_the_definition(make("rwkv7", inputs=3, hidden_size=12, readout=readout, **settings), steps=20)
+
+
+@pytest.mark.parametrize("length", [1e-4, 1e-11, 1e-13, 0])
+def test_kernels_divide_short_keys_by_their_length(length: float) -> None:
+    """As `torch.nn.functional.normalize`, which the authors' program calls: by 1e-12 if they are shorter."""
+    heads, size, steps, low = 2, 5, 20, 3
+    draw = torch.Generator().manual_seed(6)
+    x, start = torch.randn(steps, 2, 30 + 2 * low, generator=draw), torch.randn(2, heads * size * size, generator=draw)
+    x[..., 10:20] *= length
+    weights = [torch.randn(heads * size, low, generator=draw) for _ in range(2)]
+    biases = [torch.randn(heads * size, generator=draw) for _ in range(4)]
+
+    def gradients(dtype: torch.dtype) -> list[Tensor]:
+        leaves = [each.detach().to(dtype).requires_grad_() for each in (x, start, *weights, *biases)]
+        inputs, memory, decay, rate, decay_bias, rate_bias, key_scale, key_rate = leaves
+        y, (end,) = rwkv7(inputs, decay, (memory,), None, decay_bias, rate, rate_bias, key_scale, key_rate, heads, size)
+        (y.square().sum() + end.square().sum()).backward()
+        return [y.detach(), end.detach(), *(leaf.grad for leaf in leaves)]
+
+    with use_backend("reference"):
+        expected = gradients(torch.float64)
+    for actual, truth in zip(gradients(torch.float32), expected, strict=True):
+        torch.testing.assert_close(actual.double(), truth, rtol=0, atol=2e-5 * float(truth.abs().max()))
 
 
 @pytest.mark.parametrize("cut", [1, 5])

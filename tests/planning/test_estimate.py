@@ -107,6 +107,25 @@ def test_time_scales_with_the_iterations(store, changes, seconds):
     assert estimate(store, run(**changes)).seconds == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(
+    ("task", "first", "second", "same"),
+    [
+        ("timit", {"dataset": "timit_sample"}, {"dataset": "timit"}, False),  # 8 training files, and 3,696
+        ("ptb", {}, {"text": "book.txt"}, False),
+        ("ptb", {"text": "book.txt"}, {"text": "copy.txt"}, True),
+        ("timit", {}, {"audio_metrics": "false"}, True),
+        ("mnist", {}, {"dataset": "fashion"}, True),  # train_size counts its images
+    ],
+)
+def test_another_data_set_gives_no_estimate(store, tmp_path, monkeypatch, task, first, second, same):
+    monkeypatch.chdir(tmp_path)
+    for name in ("book.txt", "copy.txt"):
+        (tmp_path / name).write_text("to be or not to be\n", "utf-8")
+    known, config = (resolve(CATALOG, task, "scornn", settings) for settings in (first, second))
+    enter(store, known, 80, 80, {"train": 40.0})
+    assert (estimate(store, config).seconds is not None) is same
+
+
 def test_estimate_uses_the_nearest_run(store):
     for size, spent in ((24, 10.0), (36, 20.0), (60, 30.0)):
         enter(store, run(hidden_size=size, negative_ones=5), 80, 80, {"train": spent})

@@ -35,11 +35,13 @@ OUTCOME = [Printed(metric="mse", outcome="")]
         ("settles_above", {"share": 0.9}, {"rnn": STAYS}, True),
         ("settles_above", {"share": 0.9}, {"rnn": [0.2, 0.1, 0.2]}, False),
         ("settles_above", {"share": 0.9}, {"rnn": UNTRAINED}, False),
-        ("starts", {"at_baseline": True}, {"rnn": [1.0, 0.21, 0.1]}, True),
-        ("starts", {"at_baseline": True}, {"rnn": UNTRAINED}, False),
-        ("starts", {"at_baseline": False}, {"rnn": [1.0, 0.21, 0.1]}, False),
-        ("starts", {"at_baseline": False}, {"rnn": UNTRAINED}, False),
-        ("starts", {"at_baseline": False}, {"rnn": [1.0, 0.5, 0.1]}, True),
+        ("starts", {"after": 10, "at_baseline": True}, {"rnn": [1.0, 0.21, 0.1]}, True),
+        ("starts", {"after": 10, "at_baseline": True}, {"rnn": UNTRAINED}, False),
+        ("starts", {"after": 10, "at_baseline": False}, {"rnn": [1.0, 0.21, 0.1]}, False),
+        ("starts", {"after": 10, "at_baseline": False}, {"rnn": UNTRAINED}, False),
+        ("starts", {"after": 10, "at_baseline": False}, {"rnn": [1.0, 0.5, 0.1]}, True),
+        ("starts", {"after": 0, "at_baseline": True}, {"rnn": [1.0, 0.21, 0.1]}, False),
+        ("starts", {"after": 20, "at_baseline": True}, {"rnn": [1.0, 0.5, 0.2, 0.1]}, True),
         ("waits", {"iterations": 20}, {"rnn": [1.0, 0.2, 0.2, 0.1]}, True),
         ("waits", {"iterations": 21}, {"rnn": [1.0, 0.2, 0.2, 0.1]}, False),
         ("waits", {"iterations": 0}, {"rnn": STAYS}, False),
@@ -121,6 +123,20 @@ def test_claim_uses_the_baseline_of_its_own_metric(metric, split, expected):
     run = SimpleNamespace(metric="accuracy", baselines={"accuracy": 0.5, "cross_entropy": 0.7})
     claim = EndsBelow(text="", model="rnn", share=0.1, metric=metric, split=split)
     assert claim.baseline(SimpleNamespace(run=run)) == expected
+
+
+def test_start_is_the_first_point_of_the_published_curve_and_names_the_test_before_training(database):
+    """The baseline is 0.2; a run without a test at this iteration says nothing."""
+    rnn_experiment = experiment("rnn", "curve", OUTCOME, "figure 1")
+    for seed, first in enumerate((20.0, 300.0)):
+        database.run(rnn_experiment, seed, test=[first, 0.2, 0.01])
+    claims = [stated("starts", after=after, at_baseline=True) for after in (10, 15)]
+    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
+    findings = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
+    assert [has_held(finding) for finding in findings] == [True, None]
+    expected = "at 1 of the baseline after 10 iterations (100 to 1,500 before training), and ends at 0.05 of it"
+    assert expected in findings[0].reason
+    assert "needs runs with tests" in findings[1].reason
 
 
 def test_no_share_of_a_baseline_of_zero():

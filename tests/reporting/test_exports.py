@@ -17,7 +17,7 @@ from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.papers import Printed
 from orthobench.reporting.curve_sheets import figure_sheets, records_of
-from orthobench.reporting.drawing import empty_figure
+from orthobench.reporting.drawing import empty_figure, is_mark
 from orthobench.reporting.export import sheets, write
 from orthobench.reporting.images import TEXT, WIDTHS, compose, write_images
 from orthobench.reporting.latex import latex_cell
@@ -81,10 +81,17 @@ def test_pgfplots_code_has_all_points_in_tables(database):
     assert "ymode=log" in first
     tables = re.findall(r"table\[x=x, y=y\] \{\nx y\n(.*?)\n\}", first, re.S)
     drawn = [trace for trace in figure.data if len(trace["x"])]
-    assert len(tables) == len(drawn)
-    for table, trace in zip(tables, drawn, strict=True):
+    places = []
+    for trace in drawn:
+        points = np.stack([trace["x"], trace["y"]], axis=1)
+        places += (
+            [point[np.newaxis] for point in points] if is_mark(trace) else [points]
+        )  # each mark has its own symbol
+    assert len(tables) == len(places)
+    for table, place in zip(tables, places, strict=True):
         points = np.array([[float(number) for number in line.split()] for line in table.splitlines()])
-        np.testing.assert_allclose(points, np.stack([trace["x"], trace["y"]], axis=1), rtol=1e-7)
+        np.testing.assert_allclose(points, place, rtol=1e-7)
+    assert "only marks, mark=x]" in code.replace(", forget plot]", "]")
     assert "fill between[of=band1high and band1low]" in second
 
 

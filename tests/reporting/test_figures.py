@@ -14,15 +14,27 @@ from orthobench.analysis.curves import Curve
 from orthobench.papers import Printed
 from orthobench.reporting.captions import caption
 from orthobench.reporting.curve_sheets import records_of
-from orthobench.reporting.drawing import GAP, add_curve, empty_figure, remarks, show_gaps
+from orthobench.reporting.drawing import (
+    GAP,
+    PUBLISHED_SYMBOL,
+    PUBLISHED_WORDS,
+    add_curve,
+    empty_figure,
+    is_published,
+    remarks,
+    show_gaps,
+)
 from orthobench.reporting.figures import condition_figures, gradient_norms, learning_curves, solved_share
+from orthobench.reporting.images import compose
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
+from orthobench.reporting.pgfplots import pgfplots
 from orthobench.reporting.reproduction import reproduction
 from orthobench.reporting.runs import points_for, run_details
 from orthobench.reporting.stills import still
-from orthobench.reporting.styles import Styles
+from orthobench.reporting.styles import PALETTE, Style, Styles
 from orthobench.store import Status, TraceRow, open_store
+from orthobench.store.result import UNTIMED
 
 FALLS = [0.2, 0.15, 0.05, 0.01, 0.005]
 
@@ -104,8 +116,9 @@ def test_figures_of_ends_show_every_seed_and_the_diverged_ones(database):
     low, high = drawn["parameters"][1].layout["xaxis"]["range"]
     assert high - low == pytest.approx(np.log10(4))  # equal sizes do not fill the axis
     curves = drawn["curves"][1].data
-    (mark,) = (trace for trace in curves if trace.get("marker", {}).get("symbol") == "diamond-open")
+    (mark,) = filter(is_published, curves)
     assert (mark["x"], mark["y"], mark["meta"]["label"]) == ([1], [0.07], "lstm")
+    assert all(PUBLISHED_WORDS in drawn[name][0] for name in ("curves", "seeds"))
 
 
 def test_curve_beyond_the_frame_has_an_arrow_and_a_label(database):
@@ -337,6 +350,25 @@ def test_figures_are_strict_json(database):
     json.dumps(figure_json(figure), allow_nan=False)
 
 
+@pytest.mark.parametrize("symbol", ["diamond-open", PUBLISHED_SYMBOL])
+@pytest.mark.parametrize("value", [None, 0.07])
+def test_published_is_said_of_published_values_alone(database, monkeypatch, symbol, value):
+    """Whatever the symbol of a curve, in captions and legends."""
+    monkeypatch.setattr(Styles, "of", lambda *_: Style(PALETTE[0], "solid", symbol))
+    printed = Printed(metric="mse", value=value, outcome="" if value is None else None)
+    lstm = experiment("lstm", "curve", [printed], artifact="figure 3")
+    for seed in (0, 1):
+        database.run(lstm, seed, test=FALLS)
+    view = database.view(paper(lstm, artifacts=[{"name": "figure 3", "shows": "learning_curves"}]))
+    (part,) = view.artifacts
+    ((words, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
+    assert symbol in {trace["marker"]["symbol"] for trace in figure.data if "maxdisplayed" in trace.get("marker", {})}
+    says = value is not None
+    assert (PUBLISHED_WORDS in words) == says
+    assert ("published" in {trace.name for trace in compose([("", figure)], 3.25).data}) == says
+    assert (r"\addlegendentry{published}" in pgfplots([("", figure)], 3.25, 1)) == says
+
+
 def test_published_curve_is_drawn_and_listed_next_to_the_measured_one(database):
     """Ten iterations are an epoch of the made runs."""
     log = [Printed(metric="mse", split="valid", curve=[(1, 0.55), (3, 0.2), (9, 0.1)])]
@@ -354,6 +386,7 @@ def test_published_curve_is_drawn_and_listed_next_to_the_measured_one(database):
         [0.55, 0.2, 0.1],
     )
     assert drawn["line"]["dash"] == "dot"
+    assert [is_published(trace) for trace in figure.data] == [False] * (len(figure.data) - 1) + [True]
     text = reproduction([], [view], [])
     assert "| 1 | 0.55 | 0.5 |" in text
     assert "| 3 | 0.2 | 0.3 |" in text
@@ -383,3 +416,33 @@ def test_vectors_keep_their_shape_on_a_page_of_thousands_of_runs(database):
     (trace,) = run["traces"]
     assert trace["of"] == 784
     assert 60 <= len(trace["y"]) <= 70
+
+
+@pytest.mark.parametrize(("clock", "known"), [({}, False), ({"clock": "events"}, True)])
+def test_seconds_on_a_gpu_are_shown_only_if_events_measured_them(database, clock, known):
+    """In 40 iterations, 4 epochs; the time of all phases together is true in either case."""
+    times = [Printed(metric="minutes_per_epoch", split="train", value=5.0)]
+    lstm, rnn = experiment("lstm", "last", times), experiment("rnn", "last", [])
+    for seed in (0, 1):
+        run = database.run(lstm, seed, test=FALLS)
+        seconds = {"train": 240.0, "test": 60.0, "cpu": 290.0, **clock}
+        database.store.update(run.id, {"device": "cuda", "seconds": seconds})
+    database.run(rnn, 0, test=FALLS)
+    (condition,) = collect(database.store)
+    (variant,) = (variant for variant in condition.variants if variant.run.model == "lstm")
+    assert variant.run.wall_seconds == 300
+    assert variant.run.phases == ({"train": 240, "test": 60} if known else {})
+    assert (variant.seconds_per_epoch is not None) == known
+    told = [run["untimed"] for run in run_details(condition, points=100)["runs"].values()]
+    assert told.count(UNTIMED) == (0 if known else 2)
+    drawn = condition_figures(condition, Styles([condition]))
+    assert ("seconds" in drawn) == known  # a figure of one model says nothing
+    gru = experiment("gru", "last", [])
+    database.run(gru, 0, test=FALLS)
+    (condition,) = collect(database.store)
+    words, figure = condition_figures(condition, Styles([condition]))["seconds"]
+    assert ("lstm" in {trace["meta"]["label"] for trace in figure.data}) == known
+    assert (UNTIMED in words) != known
+    view = database.view(paper(lstm))
+    (cell,) = (cell for part in view.artifacts if part.table for cell in part.table.cells)
+    assert (cell.measured.value if known else cell.reason) == (1.0 if known else UNTIMED)

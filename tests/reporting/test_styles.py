@@ -16,8 +16,10 @@ from support.pages import add_run
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
+from orthobench.reporting.drawing import ARROW, OUTCOME_SYMBOLS, PUBLISHED_SYMBOL, SOLVED_SYMBOL
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.images import WIDTHS, compose
+from orthobench.reporting.pgfplots import MARKS
 from orthobench.reporting.styles import (
     ALL_SYMBOLS,
     DASHES,
@@ -28,6 +30,7 @@ from orthobench.reporting.styles import (
     look_of,
     shipped_styles,
 )
+from orthobench.reporting.symbols import outline
 from orthobench.store import open_store
 
 GROUNDS = {"light": ("#FFFFFF", "#F5F7F9"), "dark": ("#14171B", "#1D2228")}
@@ -112,6 +115,17 @@ def test_every_symbol_has_its_own_swatch():
     shapes = dict(re.findall(r"^\.swatch\.([\w-]+) \{([^}]*)\}", CSS, re.M))
     assert {*ALL_SYMBOLS} - {"square"} == set(shapes)
     assert len(set(shapes.values())) == len(shapes)
+
+
+def test_no_curve_has_a_symbol_that_means_something():
+    """Such as "published" or "solved"; in LaTeX and in still pictures neither, where all symbols look different."""
+    meaning = {PUBLISHED_SYMBOL, SOLVED_SYMBOL, ARROW, *OUTCOME_SYMBOLS.values()}
+    assert meaning.isdisjoint(ALL_SYMBOLS)
+    assert {*ALL_SYMBOLS} | meaning == set(MARKS)
+    assert len(set(MARKS.values())) == len(MARKS)
+    outlines = {outline(symbol, 10) for symbol in meaning}
+    assert len(outlines) == len(meaning)
+    assert outlines.isdisjoint(outline(symbol, 10) for symbol in ALL_SYMBOLS)
 
 
 def test_every_shipped_model_is_distinct_without_colour():

@@ -149,12 +149,42 @@ def test_missing_penn_treebank_names_its_command(tmp_path, monkeypatch):
     [
         (b"", "text.txt is empty: give a file with text in it"),
         (b"abc\xff\xfe", r"text.txt is not UTF-8 text \(byte 4\): convert it"),
-        ("caf\u00e9".encode("utf-16"), "text.txt is not UTF-8 text"),
+        ("caf\u00e9".encode("utf-16"), "text.txt is not UTF-8 text but UTF-16 or binary: convert it"),
+        ("plain".encode("utf-16-le"), "text.txt is not UTF-8 text but UTF-16 or binary: convert it"),
+        (b"\xef\xbb\xbf", "text.txt is empty: give a file with text in it"),
     ],
 )
 def test_broken_text_is_named(content, message, write):
     with pytest.raises(UsageError, match=message):
         PTB(PTBSettings.read({"text": write(content)}), 0, CPU)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"\xef\xbb\xbf" + TEXT.encode(),
+        TEXT.replace("\n", "\r\n").encode(),
+        TEXT.replace("\n", "\r").encode(),
+        b"\xef\xbb\xbf" + TEXT.replace("\n", "\r\n").encode(),
+    ],
+    ids=["byte-order mark", "CRLF", "CR", "both"],
+)
+def test_text_written_by_another_system_is_the_same_text(written, write):
+    """Its runs have another version, because earlier ones had more symbols."""
+    plain = PTBSettings.read({"text": write(), "unroll_length": 7})
+    expected, baseline = PTB(plain, 0, CPU), PTB.baselines(plain)
+    assert PTB.version_of(plain) == PTB.version
+    settings = PTBSettings.read({"text": write(written), "unroll_length": 7})
+    task = PTB(settings, 0, CPU)
+    assert (task.signature, PTB.baselines(settings)) == (expected.signature, baseline)
+    for part, same in ((task.train, expected.train), (task.test, expected.test)):
+        assert torch.equal(part.characters, same.characters)
+    assert PTB.version_of(settings) == PTB.version + 1
+
+
+def test_baseline_of_a_text_with_one_symbol_is_zero_without_a_sign(write):
+    baselines = PTB.checked_baselines(PTBSettings.read({"text": write("a" * 1000)}))
+    assert f"{baselines['bpc']:.4g}" == "0"
 
 
 def test_missing_text_is_reported_before_training(tmp_path):

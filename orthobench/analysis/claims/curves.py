@@ -132,21 +132,30 @@ class SettlesAbove(CurveClaim):
 
 
 class Starts(CurveClaim):
-    """The first test after training begins is at the baseline or away from it, and the metric comes down later."""
+    """The published curve begins at the baseline or away from it, and the metric comes down later.
+
+    A program that tests every 100 iterations draws no test before training. Ours have one, which the reason states.
+    """
 
     check: Literal["starts"] = "starts"
     at_baseline: bool = Field(description="whether it starts within a tenth of the baseline")
+    after: int = Field(ge=0, description="the iteration of the first point of the published curve")
 
     def judge(self, variant: VariantData) -> Verdict:
         level = self.baseline(variant)
         curves = zip(self.curves(variant), self.ends(variant), strict=True)
-        started = [(series[series.index > 0], end / level) for series, end in curves]
-        pairs = [(float(series.iloc[0]) / level, end) for series, end in started if len(series)]
+        begun = [(series / level, end / level) for series, end in curves if self.after in series.index]
+        starts, ends = [float(series[self.after]) for series, _ in begun], [end for _, end in begun]
         share = share_of_seeds(
-            (LEFT_BASELINE <= start <= AT_BASELINE) == self.at_baseline and end <= AT_BASELINE for start, end in pairs
+            (LEFT_BASELINE <= start <= AT_BASELINE) == self.at_baseline and end <= AT_BASELINE
+            for start, end in zip(starts, ends, strict=True)
         )
-        starts, last = ([pair[number] for pair in pairs] for number in (0, 1))
-        return share, f"starts at {in_words(starts)} of the baseline, and ends at {in_words(last)} of it"
+        untrained = [float(series[0]) for series, _ in begun if self.after and 0 in series.index]
+        before = f" ({in_words(untrained, ',.4g')} before training)" if untrained else ""
+        return share, (
+            f"at {in_words(starts)} of the baseline after {self.after} iterations{before}, and ends at "
+            f"{in_words(ends)} of it"
+        )
 
 
 class _Stays(CurveClaim):

@@ -286,6 +286,7 @@ const SYMBOLS = { // others are drawn as circles
   "triangle-up": "13,1 18,10 8,10",
   cross: "11,1 15,1 15,4 18,4 18,8 15,8 15,11 11,11 11,8 8,8 8,4 11,4",
   x: "9,1 13,4 17,1 18,2 15,6 18,10 17,11 13,8 9,11 8,10 11,6 8,2",
+  pentagon: "13,1 18,4.7 16.1,10.5 9.9,10.5 8,4.7",
   star: "13,0 14.5,4.2 19,4.4 15.4,7.2 16.7,11.5 13,9 9.3,11.5 10.6,7.2 7,4.4 11.5,4.2",
 };
 const DASHES = { dash: "6 4", dot: "2 3", dashdot: "6 3 2 3", longdash: "10 4", longdashdot: "10 3 2 3" };
@@ -304,6 +305,7 @@ function sample({ line, marker, mode }) {
   const points = SYMBOLS[symbol.replace("-open", "")];
   const paint = { fill: symbol.endsWith("-open") ? "none" : own, stroke: own };
   svg.append(points ? make("polygon", { points, ...paint }) : make("circle", { cx: 13, cy: 6, r: 4, ...paint }));
+  if (symbol === "circle-x-open") svg.append(make("path", { d: "M10 3l6 6M10 9l6-6", ...paint }));
   return svg;
 }
 

@@ -75,6 +75,7 @@ async function fillRun(key) {
     ["baseline, the best predictor without memory", shownNumber(run.baseline)], ["better than the baseline", better === null ? "–" : better ? "yes" : "no"],
     ["epochs", shownNumber(run.epochs)], ["parameters", run.parameters.toLocaleString("en")], ["time", duration(run.seconds)],
     ...Object.entries(run.phases).sort(([, first], [, second]) => second - first).map(([phase, seconds]) => [phase === "cpu" ? "processor time, all threads" : `time of ${phase}`, duration(seconds)]),
+    ...(run.untimed ? [["time of the phases", run.untimed]] : []),
     ["peak memory", shownBytes(run.memory)], ...Object.entries(facts),
   ];
   const back = element("p", null, link(`#${run.condition.key}`, run.condition.label), " · ", link(`#runs?condition=${encodeURIComponent(run.condition.key)}&q=${encodeURIComponent(`seed=${run.seed}`)}`, "runs of this task and seed"), " · ", link(`#runs?model=${encodeURIComponent(run.model)}`, "runs of this model"));

@@ -205,7 +205,7 @@ function* points(container) {
   const floor = data.filter(isFloor).map(({ y }) => numbers(y)[0] * 1.001).at(0) ?? 0; // curves have five digits
   for (const trace of data.filter((other) => !isMark(other) && !isFloor(other))) {
     const edge = trace.meta && trace.showlegend === false && trace.line?.width === 0 && (trace.fill ? "lowest seed" : "highest seed");
-    const published = trace.marker?.symbol === "diamond-open" && trace.mode === "markers" && "published";
+    const published = trace.meta?.published && trace.showlegend === false && "published"; // else its own entry says so
     const label = [entryOf(trace), edge, published, trace.isMean && "moving mean"].filter(Boolean).join(", ");
     if (trace.type === "heatmap") {
       const rows = Array.isArray(trace.z) ? trace.z.map(numbers) : [];

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+from torch.nn.functional import linear, normalize
 
 from orthobench.recurrence.call import State, Step
 from orthobench.recurrence.operation import operation
-from orthobench.recurrence.ops.delta import read_memory, unit
+from orthobench.recurrence.ops.delta import read_memory
 
 LEAST_LOG_DECAY = -math.exp(-0.5)
 """The logarithm of the strongest decay of a step of RWKV-7."""
@@ -110,7 +110,7 @@ def rwkv7(
     key_rate: Tensor,
     heads: int,
     key_size: int,
-    epsilon: float = 1e-6,
+    epsilon: float = 1e-12,
     reads: bool = True,
 ) -> Step:
     """RWKV-7's memory of each head: S_t = (diag(w) - (a o u) u^T) S_{t-1} + k~ v^T, read as y_t = S_t^T r_t.
@@ -119,7 +119,7 @@ def rwkv7(
     decays are w = exp(-e^(-1/2) s(D tanh(d) + b)), with the weight D `[heads * key_size, features]` and b `decay_bias`.
     The rates of learning are a = s(E e + c), with E `rate_weight` and c `rate_bias`.
 
-    u is k o `key_scale` divided by (|.|^2 + epsilon)^(1/2) in each head. k~ is k o (1 + (a - 1) o `key_rate`). Without
+    u is k o `key_scale` divided by max(|.|, epsilon) in each head. k~ is k o (1 + (a - 1) o `key_rate`). Without
     `reads`, x has no query, and the outputs have 0 features.
 
     Peng et al., "RWKV-7 'Goose' with Expressive Dynamic State Evolution", 2025.
@@ -130,7 +130,7 @@ def rwkv7(
     def step(x: Tensor, memory: Tensor) -> State:
         _, key, value = _parts(x[..., : -2 * rate_weight.shape[-1]], heads, key_size, reads)
         memory = memory.unflatten(-1, (heads, key_size, -1))
-        erased = unit(key * key_scale.unflatten(0, (heads, -1)), epsilon)
+        erased = normalize(key * key_scale.unflatten(0, (heads, -1)), dim=-1, eps=epsilon)
         written = written_keys(key.flatten(-2), rate, key_rate).unflatten(-1, (heads, -1))
         found = torch.einsum("bhk,bhkv->bhv", erased, memory)
         removed = (rate.unflatten(-1, (heads, -1)) * erased)[..., None] * found[..., None, :]

@@ -25,7 +25,7 @@ struct rwkv7 {
     int64_t reads;               /* whether queries read the memory */
     int64_t inputs;              /* the number of inputs from which x is computed, or 0 */
     int64_t groups;              /* groups of rows whose sums are separate */
-    float epsilon;               /* added to the squares of the length of u */
+    float epsilon;               /* the least length by which u is divided */
     const float *x;              /* [T, B, width], or the inputs [T, B, inputs] */
     const float *input_weight;   /* [width, inputs] */
     const float *input_first;    /* what is added to x_1 [B, width] */
@@ -68,7 +68,8 @@ struct scratch {
     float *p, *inverse;  /* P before each step and behind the last one [CHUNK + 1, keys], and 1 / P [CHUNK, keys] */
     float *u;            /* [CHUNK, keys] */
     float *decay, *rate; /* s(z) and a = s(p) [CHUNK, keys] */
-    float *length;       /* 1 / |k o key_scale| [CHUNK] */
+    float *squares;      /* |k o key_scale|^2 [CHUNK] */
+    float *length;       /* 1 / max(|k o key_scale|, epsilon) [CHUNK] */
     float *a;            /* (X H^T)^T [2, CHUNK, readers] */
     float *columns;      /* X^T, or backward that of the gradients of what it reads [keys or values, readers] */
     float *memories;     /* S of each head [heads, keys, values], or backward dL/dS^T [heads, values, keys] */
@@ -120,6 +121,7 @@ static struct scratch carve_scratch(struct carver *from, const struct rwkv7 *p, 
     m.u = carve(from, CHUNK * kp);
     m.decay = carve(from, CHUNK * kp);
     m.rate = carve(from, CHUNK * kp);
+    m.squares = carve(from, CHUNK);
     m.length = carve(from, CHUNK);
     m.a = carve(from, 4 * CHUNK * CHUNK);
     m.columns = carve(from, 2 * CHUNK * most);
@@ -230,11 +232,11 @@ static void fill_rows(const struct rwkv7 *p, int64_t head, int64_t count, struct
             const vf u = *(const vf *)(key + t * wide + c) * load(p->key_scale + at + c, lanes(keys - c));
             squares += u * u;
         }
-        m->length[t] = sum_of(squares) + p->epsilon;
+        m->squares[t] = sum_of(squares);
     }
     for (int64_t t = 0; t < CHUNK; t += VL) {
         vf root;
-        square_roots(*(const vf *)(m->length + t), &root, (vf *)(m->length + t));
+        square_roots(at_least(*(const vf *)(m->squares + t), p->epsilon * p->epsilon), &root, (vf *)(m->length + t));
     }
     for (int64_t c = 0; c < kp; c += VL) {
         const int used = lanes(keys - c);
@@ -450,7 +452,7 @@ static void gradients_of_rows(const struct rwkv7 *p, int64_t group, int64_t head
             *(vf *)(m->dh + i) *= inverse;
             sum += *(const vf *)(m->u + i) * *(const vf *)(m->dx + i);
         }
-        projected[t] = sum_of(sum);
+        projected[t] = m->squares[t] > p->epsilon * p->epsilon ? sum_of(sum) : 0.0f; /* else u is k times a constant */
     }
     for (int64_t c = 0; c < kp; c += VL) {
         const int used = lanes(keys - c);
