@@ -18,7 +18,7 @@ from torch import Tensor
 
 from orthobench.recurrence import comparison, kernels, reference
 from orthobench.recurrence.call import IDENTITY, Activation, Call, Result
-from orthobench.recurrence.cuda.launch import TritonKernel
+from orthobench.recurrence.cuda.launch import TestedKernel
 from orthobench.recurrence.operation import Operation
 from orthobench.recurrence.ops import operations
 from orthobench.recurrence.ops.plain import recurrence
@@ -188,7 +188,7 @@ def _drift(run: Run, n: int, batch: int, device: torch.device) -> Measured:
 
 
 def examples(device: torch.device) -> list[Call]:
-    """Return a call for each operation with Triton kernels and each class of sizes in the papers' models."""
+    """Return a call for each operation with compiled kernels and each class of sizes in the papers' models."""
     empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
 
     def example(operation: Operation[...], n: int, *parameters: Any) -> Call:
@@ -202,6 +202,6 @@ def examples(device: torch.device) -> list[Call]:
     calls = []
     for operation in operations():
         kernel = kernels.find(operation, "cuda")
-        if kernel is not None and issubclass(kernel, TritonKernel):
+        if kernel is not None and issubclass(kernel, TestedKernel):
             calls += kernel.examples(operation, functools.partial(example, operation))
     return calls
