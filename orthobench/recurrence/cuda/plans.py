@@ -18,8 +18,12 @@ CODE = Path(__file__).parents[1]
 CLUSTERS = (1, 2, 4, 8, 16)
 REGISTERS, MAX_REGISTERS = 65536, 255  # per multiprocessor, and per thread
 _OTHER_REGISTERS = 56  # of a thread: addresses, states and inputs
+_SPILLED = 32  # registers of a thread that may be spilled, if the device would otherwise run many waves
 _DEPTH = 4  # steps of inputs in shared memory
-_MOST_GROUPS, _MOST_SUMS, _MOST_ROWS = 5, 32, 10
+_MOST_GROUPS, _MOST_SUMS, _MOST_ROWS, _MOST_THREADS = 5, 32, 10, 1024
+_PORTABLE = 8  # blocks of a cluster that every device with clusters can run
+_MULTIPLIERS = 128  # of a multiprocessor
+_CYCLES_OF_GROUP, _CYCLES_OF_ROW = 200, 50  # of the reduction and the cell
 _BARRIER = 8  # bytes
 
 
@@ -94,69 +98,80 @@ class Plan:
 
 def plan(direction: Direction, n: int, heads: int, batch: int, device: Device) -> Plan | None:
     """Return the plan for heads of n units each, or None if the device's largest cluster cannot hold their weights."""
-    for cluster in CLUSTERS:
-        if device.clusters.get(cluster, 0) < 1:
-            continue
-        plans = [*_plans(direction, n, heads, batch, device, cluster)]
-        if plans:
-            return min(plans, key=lambda each: _preference(direction, each))
-    return None
+    plans = [
+        each
+        for cluster in CLUSTERS
+        if device.clusters.get(cluster, 0) > 0
+        for each in _plans(direction, n, heads, batch, device, cluster)
+    ]
+    return min(plans, key=lambda each: _preference(direction, each, batch, device), default=None)
 
 
-def _preference(direction: Direction, plan: Plan) -> tuple[float, ...]:
-    """Return an order of plans with the same cluster: little padding, then few loads for the multiply-adds."""
-    numbers = direction.constants
-    uses = plan.each * (4 if direction.scatters else max(numbers["PRODUCTS"], numbers["PRODUCTS_2"]))
-    target = 8 if plan.padded > 128 or direction.scatters else 4
+def _preference(direction: Direction, plan: Plan, batch: int, device: Device) -> tuple[float, ...]:
+    """Return an order of plans: by the estimated cycles of a step in all waves, then by the use of loaded values."""
+    uses = plan.each * (4 if direction.scatters else _most_products(direction))
+    target = 8 if plan.padded > 128 else 4
+    messages = 100 if plan.cluster == 1 else 500 if plan.cluster <= _PORTABLE else 650
+    weights = _weights(direction, plan.padded, plan.cluster, plan.lanes, plan.each)
+    of_row = _CYCLES_OF_ROW + 1.4 * weights * plan.threads / _MULTIPLIERS
+    spilled = weights + _OTHER_REGISTERS + _more_registers(direction, plan.rows, plan.groups, plan.each)
+    spilled = max(0, spilled - _registers(plan.threads))
+    step = messages + 40 * spilled + plan.groups * (_CYCLES_OF_GROUP + plan.rows * of_row)
+    waves = -(-plan.grid(batch) // (device.clusters[plan.cluster] * plan.cluster * plan.blocks))
     width = 32 // plan.lanes * plan.each
-    return plan.padded, -width, max(0, target - uses), uses, plan.rows * plan.groups
+    return waves * step, max(0, target - uses), width if direction.scatters else -width, uses
+
+
+def _most_products(direction: Direction) -> int:
+    return max(direction.constants["PRODUCTS"], direction.constants["PRODUCTS_2"])
+
+
+def _registers(threads: int) -> int:
+    """Return how many registers a thread can have."""
+    return min(MAX_REGISTERS, REGISTERS // threads // 8 * 8)
+
+
+def _weights(direction: Direction, padded: int, cluster: int, lanes: int, each: int) -> int:
+    """Return the number of weights of a thread."""
+    numbers = direction.constants
+    if direction.scatters:
+        return 4 * each * _multiple(numbers["VALUES"] * padded // cluster, 4 * lanes) // lanes
+    second = numbers["VALUES_2"] * numbers["PRODUCTS_2"] if numbers["PHASES"] == 2 else 0
+    return (numbers["VALUES"] * numbers["PRODUCTS"] + second) * padded * each // lanes
+
+
+def _more_registers(direction: Direction, rows: int, groups: int, each: int) -> int:
+    """Return how many registers the sums of a group's products and the states of the other groups need."""
+    return rows * each * (4 if direction.scatters else _most_products(direction)) + 6 * (groups - 1)
 
 
 def _plans(direction: Direction, n: int, heads: int, batch: int, device: Device, cluster: int) -> Iterator[Plan]:
-    numbers = direction.constants
     choices = [(8, 1), (8, 2)] if direction.scatters else [(8, 1), (8, 2), (16, 2), (16, 4), (32, 4), (32, 8)]
     for lanes, each in choices:
         width = 32 // lanes * each * (4 if direction.scatters else 1)  # units of a warp
-        if direction.scatters:
-            padded = _multiple(n, math.lcm(width, 4 * cluster))
-            terms = _multiple(numbers["VALUES"] * padded // cluster, 4 * lanes)
-            threads, weights = 32 * padded // width, 4 * each * terms // lanes
-            products = 4
-        else:
-            padded = _multiple(n, math.lcm(4 * lanes, cluster * width))
-            second = numbers["VALUES_2"] * numbers["PRODUCTS_2"] if numbers["PHASES"] == 2 else 0
-            threads = 32 * padded // cluster // width
-            weights = (numbers["VALUES"] * numbers["PRODUCTS"] + second) * padded * width // 32
-            products = max(numbers["PRODUCTS"], numbers["PRODUCTS_2"])
-        if threads > 1024:
+        padded = _multiple(n, math.lcm(width, 4 * cluster) if direction.scatters else math.lcm(4 * lanes, cluster * width))
+        threads = 32 * padded // width if direction.scatters else 32 * padded // cluster // width
+        weights = _weights(direction, padded, cluster, lanes, each)
+        if threads > _MOST_THREADS or weights + _OTHER_REGISTERS > _registers(threads):
             continue
-        most = min(MAX_REGISTERS, REGISTERS // threads // 8 * 8)
-        least = weights + _OTHER_REGISTERS + each * products
-        if least > most:
-            continue
+        least = weights + _OTHER_REGISTERS + _more_registers(direction, 1, 1, each)
         blocks = max(1, min(4, REGISTERS // (threads * _multiple(least, 8)))) if cluster == 1 else 1
         for rows, groups in _divisions(batch, max(1, device.clusters[cluster] * blocks // heads), lanes):
-            sums = rows * each * products
-            if sums > _MOST_SUMS or weights + _OTHER_REGISTERS + sums + 6 * (groups - 1) > most:
+            more = _more_registers(direction, rows, groups, each)
+            if more > _MOST_SUMS + 6 * (groups - 1) or weights + _OTHER_REGISTERS + more > _registers(threads) + _SPILLED:
                 continue
-            if groups > 1:
-                blocks = 1
+            together = blocks if rows * groups == 1 else 1
             made = (n, heads, padded, cluster, rows, groups, lanes, each, threads, _DEPTH)
-            if (shared := _shared(direction, *made)) * blocks <= device.shared:
-                yield Plan(*made, shared, blocks)
-                break
+            if (shared := _shared(direction, *made)) * together <= device.shared:
+                yield Plan(*made, shared, together)
 
 
 def _divisions(batch: int, clusters: int, lanes: int) -> Iterator[tuple[int, int]]:
-    """Yield divisions of a cluster's rows into groups, in the order of preference.
-
-    As few rows as keep all clusters busy at the same time come first, and more than those only if nothing else fits.
-    """
+    """Yield divisions of a cluster's rows into groups: those that run the batch in one wave, and some others."""
     wanted = min(-(-batch // clusters), _MOST_ROWS)
     divisions = [(rows, -(-wanted // rows)) for rows in (1, 2, 4) if rows <= lanes]
-    divisions = [(rows, groups) for rows, groups in divisions if groups <= _MOST_GROUPS]
-    yield from sorted(divisions, key=lambda division: (division[0] * division[1], -division[0]))
-    yield from ((2, 1), (1, 1))  # in more than one wave
+    yield from ((rows, groups) for rows, groups in divisions if groups <= _MOST_GROUPS)
+    yield from ((1, 1), (2, 1), (2, 2), (2, 4))  # in more waves
 
 
 def _shared(

@@ -39,7 +39,7 @@ struct SlstmBackward : Cell {
 
     static MEMBER void prepare(const float *input, const Constants &, float *factor) {
         const float keep = input[0], write = input[1], z = input[2], o = input[3];
-        const float c = fmaf(keep, input[5], write * z), n = fmaf(keep, input[6], write), inverse = n > 0.0f ? 1.0f / n : 0.0f;
+        const float c = fmaf(keep, input[5], write * z), n = fmaf(keep, input[6], write), inverse = n != 0.0f ? 1.0f / n : 0.0f;
         factor[0] = o * inverse;
         factor[1] = -factor[0] * c * inverse;
         factor[2] = c * inverse * sigmoid_slope(o);
