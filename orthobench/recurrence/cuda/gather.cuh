@@ -149,8 +149,9 @@ template <class Cell, class Plan, bool BACKWARD> struct Gather {
                                                 ? arguments.start[k < 4 ? k : 0][(size_t)row * ALL + offset + unit]
                                                 : 0.0f;
                 UNROLL for (int k = 0; k < Cell::SUMS; k++) sum[group][left][k] = 0.0f;
-                UNROLL for (int slot = 0; slot < DEPTH; slot++)
-                    UNROLL for (int k = 0; k < READ; k++) shared.inputs[slot][group][left][k][thread] = 0.0f;
+                UNROLL for (int slot = 0; slot < DEPTH; slot++) /* what is never fetched */
+                    UNROLL for (int k = 0; k < READ; k++)
+                        if (!inside || (k >= Cell::INPUTS && !second)) shared.inputs[slot][group][left][k][thread] = 0.0f;
             }
         auto fetch = [&](int group, int left, int slot) { /* the inputs of the step that the pointers have reached */
             if (!valid[group][left]) return;

@@ -242,6 +242,8 @@ def describe(device: torch.device) -> plans.Device:
     Raises:
         UnavailableError: there is no compiler, or the driver does not load its code.
     """
+    if device.type != "cuda":
+        raise UnavailableError(f"{device} is not a CUDA device")
     properties = torch.cuda.get_device_properties(device)
     driver, digits = bindings().driver, capability(device)
     names = driver.CUdevice_attribute

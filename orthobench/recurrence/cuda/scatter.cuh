@@ -90,8 +90,9 @@ template <class Cell, class Plan, bool BACKWARD> struct Scatter {
             UNROLL for (int k = 0; k < Cell::VECTORS; k++)
                 vector[item][k] = valid[item] && arguments.vectors[k] ? arguments.vectors[k][offset + unit] : 0.0f;
             UNROLL for (int k = 0; k < Cell::SUMS; k++) sum[item][k] = 0.0f;
-            UNROLL for (int slot = 0; slot < DEPTH; slot++)
-                UNROLL for (int k = 0; k < READ; k++) shared.inputs[slot][item][k][thread] = 0.0f;
+            UNROLL for (int slot = 0; slot < DEPTH; slot++) /* what is never fetched */
+                UNROLL for (int k = 0; k < READ; k++)
+                    if (!valid[item] || (k >= Cell::INPUTS && !second)) shared.inputs[slot][item][k][thread] = 0.0f;
         }
         auto fetch = [&](int slot) { /* the inputs of the step that the pointers have reached */
             UNROLL for (int item = 0; item < ITEMS; item++) {
