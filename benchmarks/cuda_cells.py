@@ -12,6 +12,7 @@ end is printed and written to FOLDER/cuda_cells.txt.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import os
@@ -75,7 +76,9 @@ def jobs(of_plans: bool) -> list[Job]:
     for n, batch in ((128, 128), (256, 128), (350, 128), (170, 50), (512, 50), (512, 128), (20, 300)):
         for name, form in (("lstm", 0), ("gru", 1), ("gru", 0), ("recurrence", 4), ("recurrence", 17), ("lem", 0)):
             found.append({"kind": "check", "op": name, "form": form, "n": n, "batch": batch})
-        found += [{"kind": "check", "op": op, "form": 0, "n": n, "batch": batch} for op in ("cornn", "slstm", "lipschitz")]
+        found += [
+            {"kind": "check", "op": op, "form": 0, "n": n, "batch": batch} for op in ("cornn", "slstm", "lipschitz")
+        ]
     layers = [{"kind": "layer", "name": name, "shape": shape} for shape in SHAPES for name in LAYERS]
     models = [{"kind": "model", "name": name, "n": n} for name, n in MODELS]
     checks = found[:]
@@ -103,6 +106,8 @@ def directions(job: Job) -> Iterator[tuple[plans.Direction, int, int, int]]:
     chosen = kernels.find(operation, "cuda").cells(parameters)  # type: ignore[union-attr]
     for direction in (chosen.forward, chosen.backward):
         yield direction, job["n"] // heads, heads, job["batch"]
+        if direction.scatters and job.get("kind") == "plans":
+            yield dataclasses.replace(direction, scatters=False), job["n"] // heads, heads, job["batch"]
 
 
 def some_plans(direction: plans.Direction, n: int, heads: int, batch: int) -> list[plans.Plan]:
@@ -130,7 +135,9 @@ def compile_all(work: list[Job]) -> None:
             elif (chosen := plans.plan(direction, n, heads, batch, device)) is not None:
                 wanted[plans.source(direction, chosen)] = True
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for program, future in [(program, pool.submit(nvrtc.machine_code, program, device.capability)) for program in wanted]:
+        for program, future in [
+            (program, pool.submit(nvrtc.machine_code, program, device.capability)) for program in wanted
+        ]:
             try:
                 future.result()
             except RuntimeError as error:
@@ -153,7 +160,9 @@ def check(job: Job) -> Job:
         poison()
         actual = comparison.evaluate(kernel.run, *options, torch.float32, traced)
         torch.cuda.synchronize()
-        errors |= {f"{name}{' traced' * traced}": comparison.distance(actual[name], value) for name, value in expected.items()}
+        errors |= {
+            f"{name}{' traced' * traced}": comparison.distance(actual[name], value) for name, value in expected.items()
+        }
     worst = max(errors, key=lambda name: (errors[name] != errors[name], errors[name]))
     result: Job = {"worst": worst, "error": errors[worst], "passed": errors[worst] <= LIMIT}
     return result if result["passed"] else result | {"errors": errors}
@@ -234,19 +243,19 @@ def layer(job: Job) -> Job:
     for run in runs.values():
         run()
         run()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        for _ in range(3):
-            runs["ours"]()
-        torch.cuda.synchronize()
-    durations = [each.device_time for each in profile.events() if each.name == "persistent"]
-    if durations:
-        result["kernels"] = [statistics.median(durations[i::2]) / 1e3 for i in (0, 1)]
     graphs = {name: recorded(run) for name, run in runs.items()}
     times: dict[str, list[float]] = {}
     for _ in range(4):  # interleaved
         for name in runs:
             times.setdefault(name, []).append(eager_ms(runs[name], 3))
             times.setdefault(f"{name} graph", []).append(statistics.median(events(graphs[name], 3)))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(3):
+            runs["ours"]()
+        torch.cuda.synchronize()
+    durations = [each.time_range.elapsed_us() for each in profile.events() if each.name == "persistent"]
+    if durations:
+        result["kernels"] = [statistics.median(durations[i::2]) / 1e3 for i in (0, 1)]
     return result | {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -288,7 +297,8 @@ def time_plans(job: Job) -> Job:
             "saved": zeros(steps, batch, numbers["SAVED"] * all_units) if numbers["SAVED"] else None,
         }
         for plan in some_plans(direction, n, heads, batch):
-            name = f"{'B' if direction.backward else 'F'} cl{plan.cluster} r{plan.rows}x{plan.groups} l{plan.lanes} e{plan.each}"
+            kind = "parts" if direction.scatters else "B" if direction.backward else "F"
+            name = f"{kind} cl{plan.cluster} r{plan.rows}x{plan.groups} l{plan.lanes} e{plan.each}"
             run = persistent.Loaded(persistent.loaded(direction, plan, DEVICE), plan.grid(batch))
             call = lambda: run(steps, batch, constants=(0.3, 1 / 0.3, 0.1), **arguments)  # noqa: B023, E731
             call()
@@ -354,7 +364,9 @@ def table(records: list[Job], work: list[Job]) -> str:
     bad = [record for record in checks if not record.get("passed") and "skipped" not in record]
     skipped = [record for record in checks if "skipped" in record]
     passed = [record["error"] for record in checks if record.get("passed")]
-    lines += [f"checks: {len(passed)} passed (largest error {max(passed, default=0):.1e}), {len(bad)} failed, {len(skipped)} do not fit"]
+    lines += [
+        f"checks: {len(passed)} passed (largest error {max(passed, default=0):.1e}), {len(bad)} failed, {len(skipped)} do not fit"
+    ]
     for record in bad:
         what = f"{record['op']} form {record['form']} n={record['n']} B={record['batch']}"
         lines += [f"  {what}: {record.get('failed') or record.get('errors')}"]
@@ -378,9 +390,13 @@ def table(records: list[Job], work: list[Job]) -> str:
             lines += [f"{what}: {record['failed']}"]
             continue
         ratio = f"{record['graph'] / base:5.2f} x scoRNN" if base else ""
-        lines += [f"{what:24} graph {record['graph']:7.2f} eager {record['eager']:7.2f} ms {ratio}  {record['backends']}"]
+        lines += [
+            f"{what:24} graph {record['graph']:7.2f} eager {record['eager']:7.2f} ms {ratio}  {record['backends']}"
+        ]
     for record in (each for each in records if each["kind"] == "plans"):
-        times = {name: f"{value:.2f}" for name, value in record.items() if isinstance(value, float) and name != "seconds"}
+        times = {
+            name: f"{value:.2f}" for name, value in record.items() if isinstance(value, float) and name != "seconds"
+        }
         lines += [f"{record['op']} {record['form']} n={record['n']} B={record['batch']}: {record.get('failed', times)}"]
     missing = len(work) - len(records)
     return "\n".join([*lines, f"{missing} jobs were not run"] if missing else lines)
@@ -388,7 +404,7 @@ def table(records: list[Job], work: list[Job]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("."))
+    parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--seconds", type=float, default=170.0, help="time for everything")
     parser.add_argument("--plans", action="store_true", help="time plans instead")
     parser.add_argument("--kinds", default="check,layer,model,plans", help="which jobs")

@@ -202,7 +202,7 @@ def load(program: str, name: str, device: torch.device, threads: int, shared: in
         check(driver.cuFuncSetAttribute(function, allowed, 1))
     stream_of, index, launch_kernel = torch._C._cuda_getCurrentRawStream, device.index or 0, driver.cuLaunchKernel
     wrong_context = driver.CUresult.CUDA_ERROR_INVALID_CONTEXT
-    Pointers = ctypes.c_char_p * 1  # noqa: N806
+    Pointers = ctypes.c_char_p * 1
 
     def launch(grid: int, arguments: bytes) -> None:
         pointers = Pointers(arguments)

@@ -46,7 +46,7 @@ class Loaded:
         self,
         steps: int,
         batch: int,
-        input: Tensor,  # noqa: A002 (the name in `cell.cuh`)
+        input: Tensor,
         weight: Tensor,
         output: Tensor,
         *,
@@ -248,7 +248,9 @@ class PersistentKernel(CompiledKernel):
         for norms, total in zip(tape.norms, trace, strict=True):
             launch.record(norms, total)
         d_weight = cls.weight_gradient(dx, more, h, arguments, saved) if tape.needs_weight else None
-        by_name = {name: cls.total(arguments, each) for name, each in zip(cls.vectors, sums, strict=True) if each is not None}
+        by_name = {
+            name: cls.total(arguments, each) for name, each in zip(cls.vectors, sums, strict=True) if each is not None
+        }
         return Gradients(dx, d_weight, tuple(d_state), by_name)
 
     @staticmethod

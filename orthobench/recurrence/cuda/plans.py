@@ -149,7 +149,9 @@ def _plans(direction: Direction, n: int, heads: int, batch: int, device: Device,
     choices = [(8, 1), (8, 2)] if direction.scatters else [(8, 1), (8, 2), (16, 2), (16, 4), (32, 4), (32, 8)]
     for lanes, each in choices:
         width = 32 // lanes * each * (4 if direction.scatters else 1)  # units of a warp
-        padded = _multiple(n, math.lcm(width, 4 * cluster) if direction.scatters else math.lcm(4 * lanes, cluster * width))
+        padded = _multiple(
+            n, math.lcm(width, 4 * cluster) if direction.scatters else math.lcm(4 * lanes, cluster * width)
+        )
         threads = 32 * padded // width if direction.scatters else 32 * padded // cluster // width
         weights = _weights(direction, padded, cluster, lanes, each)
         if threads > _MOST_THREADS or weights + _OTHER_REGISTERS > _registers(threads):
@@ -158,7 +160,10 @@ def _plans(direction: Direction, n: int, heads: int, batch: int, device: Device,
         blocks = max(1, min(4, REGISTERS // (threads * _multiple(least, 8)))) if cluster == 1 else 1
         for rows, groups in _divisions(batch, max(1, device.clusters[cluster] * blocks // heads), lanes):
             more = _more_registers(direction, rows, groups, each)
-            if more > _MOST_SUMS + 6 * (groups - 1) or weights + _OTHER_REGISTERS + more > _registers(threads) + _SPILLED:
+            if (
+                more > _MOST_SUMS + 6 * (groups - 1)
+                or weights + _OTHER_REGISTERS + more > _registers(threads) + _SPILLED
+            ):
                 continue
             together = blocks if rows * groups == 1 else 1
             made = (n, heads, padded, cluster, rows, groups, lanes, each, threads, _DEPTH)

@@ -198,7 +198,8 @@ def examples(device: torch.device) -> list[Call]:
     def example(operation: Operation[...], n: int, *parameters: Any) -> Call:
         batch = 128
         x = empty(1, batch, operation.gates * n)
-        weight = empty(operation.rows * n, operation.sources * n)
+        shape = operation.matrix_shape(n, operation.bind(None, *parameters))
+        weight = empty(operation.rows * n) if operation.diagonal else empty(*shape)
         state = tuple(empty(batch, n) for _ in operation.states)
         vectors = (value.to(device) if isinstance(value, Tensor) else value for value in parameters)
         return operation.call(x, weight, state, None, *vectors)
