@@ -68,20 +68,18 @@ def jobs(of_plans: bool) -> list[Job]:
         shapes += [("lstm", 0, 256, 128), ("lem", 0, 128, 50), ("cornn", 0, 128, 50), ("slstm", 0, 128, 50)]
         shapes += [("lipschitz", 0, 128, 50), ("gru", 0, 128, 50), ("lstm", 0, 350, 128), ("gru", 1, 350, 128)]
         return [{"kind": "plans", "op": op, "form": form, "n": n, "batch": batch} for op, form, n, batch in shapes]
-    found: list[Job] = []
+    checks: list[Job] = []
+    # The sizes of the timed shapes and other clusters; forms of the plain recurrence: tanh, and modReLU with a bias.
+    for n, batch in ((128, 128), (512, 50), (256, 128), (350, 128), (170, 50), (512, 128), (20, 300)):
+        for name, form in (("lstm", 0), ("gru", 1), ("gru", 0), ("recurrence", 4), ("recurrence", 17), ("lem", 0)):
+            checks.append({"kind": "check", "op": name, "form": form, "n": n, "batch": batch})
+        for name in ("cornn", "slstm", "lipschitz"):
+            checks.append({"kind": "check", "op": name, "form": 0, "n": n, "batch": batch})
     for name, operation in cells().items():
         for index, _ in enumerate(operation.forms(62)):
-            found.append({"kind": "check", "op": name, "form": index, "n": 62, "batch": 50})
-    # The sizes of the timed shapes and other clusters; forms of the plain recurrence: tanh and modReLU with a bias.
-    for n, batch in ((128, 128), (256, 128), (350, 128), (170, 50), (512, 50), (512, 128), (20, 300)):
-        for name, form in (("lstm", 0), ("gru", 1), ("gru", 0), ("recurrence", 4), ("recurrence", 17), ("lem", 0)):
-            found.append({"kind": "check", "op": name, "form": form, "n": n, "batch": batch})
-        found += [
-            {"kind": "check", "op": op, "form": 0, "n": n, "batch": batch} for op in ("cornn", "slstm", "lipschitz")
-        ]
+            checks.append({"kind": "check", "op": name, "form": index, "n": 62, "batch": 50})
     layers = [{"kind": "layer", "name": name, "shape": shape} for shape in SHAPES for name in LAYERS]
     models = [{"kind": "model", "name": name, "n": n} for name, n in MODELS]
-    checks = found[:]
     return [*checks, *layers, *models]
 
 
@@ -365,7 +363,8 @@ def table(records: list[Job], work: list[Job]) -> str:
     skipped = [record for record in checks if "skipped" in record]
     passed = [record["error"] for record in checks if record.get("passed")]
     lines += [
-        f"checks: {len(passed)} passed (largest error {max(passed, default=0):.1e}), {len(bad)} failed, {len(skipped)} do not fit"
+        f"checks: {len(passed)} passed (largest error {max(passed, default=0):.1e}), {len(bad)} failed, "
+        f"{len(skipped)} do not fit"
     ]
     for record in bad:
         what = f"{record['op']} form {record['form']} n={record['n']} B={record['batch']}"
@@ -380,8 +379,9 @@ def table(records: list[Job], work: list[Job]) -> str:
         record = {"cudnn": math.nan, "cudnn graph": math.nan, **record}
         ours, cudnn = record["ours graph"], record["cudnn graph"]
         lines += [
-            f"{what:26} cuDNN {record['cudnn']:6.2f} graph {cudnn:6.2f}   ours {record['ours']:6.2f} graph {ours:6.2f} ms   "
-            f"({kernel})   {cudnn / ours:5.2f} x, eager {record['cudnn'] / record['ours']:5.2f} x, {record['ours'] / ours:4.2f} x graph"
+            f"{what:26} cuDNN {record['cudnn']:6.2f} graph {cudnn:6.2f}   ours {record['ours']:6.2f} graph {ours:6.2f} "
+            f"ms   ({kernel})   {cudnn / ours:5.2f} x, eager {record['cudnn'] / record['ours']:5.2f} x, "
+            f"{record['ours'] / ours:4.2f} x graph"
         ]
     base = next((each.get("graph") for each in records if each["kind"] == "model" and each["name"] == "scornn"), None)
     for record in (each for each in records if each["kind"] == "model"):
