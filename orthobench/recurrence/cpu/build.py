@@ -330,7 +330,7 @@ def source_hash() -> str:
     """
     digest = hashlib.sha256()
     for file in sorted(_CODE.rglob("*")):
-        if file.suffix in (".c", ".h", ".py"):
+        if file.suffix in (".c", ".cuh", ".h", ".py"):
             digest.update(f"{file.relative_to(_CODE).as_posix()}\0".encode() + file.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 

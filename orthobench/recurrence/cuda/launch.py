@@ -77,13 +77,17 @@ def step_plan(batch: int, columns: int, processors: int, gates: int = 1) -> Step
     return StepPlan(*tiles[-1])
 
 
-class TritonKernel(Kernel):
-    """A kernel that needs Triton, and that is tested before its first use."""
+class TestedKernel(Kernel):
+    """A kernel that is compiled for the device, and tested before its first use."""
 
     @staticmethod
     def examples(operation: Declaration, call: Callable[..., Call]) -> list[Call]:
         """Return a call for each class of sizes in the papers' models; `call` takes n and the parameters."""
         raise NotImplementedError
+
+
+class TritonKernel(TestedKernel):
+    """A kernel that needs Triton."""
 
 
 @functools.cache

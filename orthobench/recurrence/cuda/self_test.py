@@ -18,7 +18,7 @@ from torch import Tensor
 
 from orthobench.recurrence import comparison, kernels, reference
 from orthobench.recurrence.call import IDENTITY, Activation, Call, Result
-from orthobench.recurrence.cuda.launch import TritonKernel
+from orthobench.recurrence.cuda.launch import TestedKernel
 from orthobench.recurrence.operation import Operation
 from orthobench.recurrence.ops import operations
 from orthobench.recurrence.ops.plain import recurrence
@@ -113,7 +113,7 @@ def _agreement(
     names = tuple(name for name, value in parameters.items() if isinstance(value, Tensor))
     scalars = {name: value for name, value in parameters.items() if name not in names}
     expected = comparison.evaluate(reference.run, operation, scalars, names, arguments, torch.float64)
-    if not float((arguments[1] @ arguments[1].T).norm()) > 0:
+    if not float((arguments[1] @ arguments[1].mT if arguments[1].dim() > 1 else arguments[1].square()).norm()) > 0:
         return Measured({}, "the device computes nothing: a product of W is 0")
     actual = comparison.evaluate(run, operation, scalars, names, arguments, torch.float32)
     errors = {name: comparison.distance(actual[name], value) for name, value in expected.items()}
@@ -128,15 +128,19 @@ def problem(operation: Operation[...], parameters: Mapping[str, Any], n: int, ba
     If an activation follows the product, x is computed from pre-activations that stay away from its kinks. A unit that
     crosses a kink would have a different gradient, however small the kernel's error is.
     """
-    width = len(operation.states)
-    weight = comparison.normal(operation.rows * n, operation.sources * n, seed=1) / n**0.5
-    state = [comparison.normal(batch, n, seed=2 + i) for i in range(width)]
+    if operation.diagonal:
+        weight = 0.8 * comparison.normal(operation.rows * n, seed=1).tanh()
+    else:
+        weight = comparison.normal(*operation.matrix_shape(n, parameters), seed=1) / n**0.5
+    state = [comparison.normal(batch, n, seed=2 + i) for i in range(len(operation.states))]
+    # The sLSTM divides by its state n, which is a sum of exponentials.
+    state = [0.5 + each.abs() if name == "n" else each for name, each in zip(operation.states, state, strict=True)]
     vectors = [value for value in parameters.values() if isinstance(value, Tensor)]
     activation: Activation | None = parameters.get("activation")
     if operation is not recurrence or activation is None:
         x = comparison.normal(STEPS, batch, operation.gates * n, seed=0)
         drawn = [0.5 * comparison.normal(len(vector), seed=10 + i) for i, vector in enumerate(vectors)]
-        return [x, _single(weight), *state, *map(_single, drawn)]
+        return [x, _single(weight), *map(_single, state), *map(_single, drawn)]
     weight = _single(weight)
     generator = np.random.RandomState(10)
     drawn = [_single(torch.from_numpy(-0.5 + 0.04 * generator.rand(len(vector)))) for vector in vectors]
@@ -188,13 +192,14 @@ def _drift(run: Run, n: int, batch: int, device: torch.device) -> Measured:
 
 
 def examples(device: torch.device) -> list[Call]:
-    """Return a call for each operation with Triton kernels and each class of sizes in the papers' models."""
+    """Return a call for each operation with compiled kernels and each class of sizes in the papers' models."""
     empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
 
     def example(operation: Operation[...], n: int, *parameters: Any) -> Call:
         batch = 128
         x = empty(1, batch, operation.gates * n)
-        weight = empty(operation.rows * n, operation.sources * n)
+        shape = operation.matrix_shape(n, operation.bind(None, *parameters))
+        weight = empty(operation.rows * n) if operation.diagonal else empty(*shape)
         state = tuple(empty(batch, n) for _ in operation.states)
         vectors = (value.to(device) if isinstance(value, Tensor) else value for value in parameters)
         return operation.call(x, weight, state, None, *vectors)
@@ -202,6 +207,6 @@ def examples(device: torch.device) -> list[Call]:
     calls = []
     for operation in operations():
         kernel = kernels.find(operation, "cuda")
-        if kernel is not None and issubclass(kernel, TritonKernel):
+        if kernel is not None and issubclass(kernel, TestedKernel):
             calls += kernel.examples(operation, functools.partial(example, operation))
     return calls

@@ -1,0 +1,279 @@
+"""Kernels in CUDA C++ that run all steps of a recurrence in one launch: their choice, arguments and gradients.
+
+A cell is a pair of structs in a header of its operation's folder. `plans` divides it over the GPU, and `nvrtc` compiles
+it for its size. A launch costs a few microseconds of Python: the arguments are one structure, packed into bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from orthobench.recurrence.call import Call
+from orthobench.recurrence.cuda import launch, nvrtc, plans
+from orthobench.recurrence.cuda.plans import Direction, Plan
+from orthobench.recurrence.kernels import Arguments, Gradients, Tape
+
+_PACKED = struct.Struct("20P2i3f4x")  # the structure Arguments of `cell.cuh`
+Tensors = Sequence[Tensor | None]
+
+
+@functools.cache
+def problem(device: torch.device) -> str | None:
+    """Return why kernels in CUDA C++ cannot be compiled for a device, or None."""
+    try:
+        nvrtc.describe(device)
+    except nvrtc.UnavailableError as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A kernel that is ready to run on batches of one size."""
+
+    launch: nvrtc.Launch
+    grid: int
+
+    def __call__(
+        self,
+        steps: int,
+        batch: int,
+        input: Tensor,
+        weight: Tensor,
+        output: Tensor,
+        *,
+        second: Tensor | None = None,
+        saved: Tensor | None = None,
+        constants: Sequence[float] = (),
+        vectors: Tensors = (),
+        start: Tensors = (),
+        end: Tensors = (),
+        sums: Tensors = (),
+        trace: Tensors = (),
+    ) -> None:
+        """Launch it; `cell.cuh` describes the arguments. All tensors are contiguous and in float32."""
+        a, b, c = (*constants, 0.0, 0.0, 0.0)[:3]
+        packed = _PACKED.pack(
+            *_addresses((input, second, weight), 3),
+            *_addresses(vectors, 2),
+            *_addresses(start, 4),
+            *_addresses((output, saved), 2),
+            *_addresses(end, 4),
+            *_addresses(sums, 2),
+            *_addresses(trace, 3),
+            *(steps, batch, a, b, c),
+        )
+        self.launch(self.grid, packed)
+
+
+def _addresses(tensors: Tensors, count: int) -> list[int]:
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+    return addresses + [0] * (count - len(addresses))
+
+
+@functools.cache
+def find(direction: Direction, n: int, heads: int, batch: int, device: torch.device) -> Loaded | None:
+    """Return a direction's kernel for heads of n units, or None if no cluster of the device can hold their weights.
+
+    Raises:
+        RuntimeError: it does not compile or load.
+    """
+    chosen = plan(direction, n, heads, batch, device)
+    return None if chosen is None else Loaded(loaded(direction, chosen, device), chosen.grid(batch))
+
+
+@functools.cache
+def plan(direction: Direction, n: int, heads: int, batch: int, device: torch.device) -> Plan | None:
+    """Return a direction's plan for heads of n units, or None if no cluster of the device can hold their weights."""
+    return plans.plan(direction, n, heads, batch, nvrtc.describe(device))
+
+
+@functools.cache
+def loaded(direction: Direction, chosen: Plan, device: torch.device) -> nvrtc.Launch:
+    """Compile and load the kernel of a plan."""
+    program = plans.source(direction, chosen)
+    return nvrtc.load(program, "persistent", device, chosen.threads, chosen.shared, chosen.cluster)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The two directions of a cell, and its constants (`Constants` of `cell.cuh`)."""
+
+    forward: Direction
+    backward: Direction
+    constants: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, header: str, name: str, constants: tuple[float, ...] = (), options: str = "", **more: Any) -> Cells:
+        """Return the structs nameForward and nameBackward of a header, with template arguments for both."""
+        return cls(
+            Direction(header, f"{name}Forward{options}"),
+            Direction(header, f"{name}Backward{more.pop('backward', options)}", True, **more),
+            constants,
+        )
+
+
+class CompiledKernel(launch.TestedKernel):
+    """A kernel in CUDA C++.
+
+    Attributes:
+        other: the kernel in Triton where this one cannot run, or None.
+    """
+
+    other: ClassVar[type[launch.TritonKernel] | None] = None
+
+    @classmethod
+    def misfit(cls, call: Call) -> str | None:
+        """Return why this kernel does not run a call, or None."""
+        return problem(call.x.device) or cls.unsupported(call.parameters)
+
+
+class PersistentKernel(CompiledKernel):
+    """The kernel of an operation whose cell is declared in a header.
+
+    If it does not fit, `other` runs, and what is saved begins with None.
+
+    Attributes:
+        states: the number of states.
+        vectors: the names of the parameters that are vectors of the cell, in the order of its sums.
+    """
+
+    states: ClassVar[int] = 1
+    vectors: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def cells(parameters: Mapping[str, Any]) -> Cells:
+        """Return the cell for these parameters."""
+        raise NotImplementedError
+
+    @staticmethod
+    def saves(parameters: Mapping[str, Any]) -> bool:
+        """Return whether the backward kernel reads what the forward kernel saves, and not h."""
+        return True
+
+    @staticmethod
+    def weight_gradient(dx: Tensor, more: Tensor | None, h: Tensor, arguments: Arguments, extra: Tensor) -> Tensor:
+        """Return dL/dW from the outputs of the backward kernel, the states h and what the forward kernel saved."""
+        return launch.weight_gradient(dx, h, arguments.state[0])
+
+    @classmethod
+    def misfit(cls, call: Call) -> str | None:
+        """Return why this kernel does not run a call, or None."""
+        if reason := super().misfit(call):
+            return reason
+        n = call.x.shape[-1] // call.operation.gates
+        heads = call.parameters.get("heads", 1)
+        cells = cls.cells(call.parameters)
+        for direction in (cells.forward, cells.backward):
+            if plan(direction, n // heads, heads, call.x.shape[1], call.x.device) is None:
+                return f"the weights of {n} units do not fit into the registers of this GPU's largest cluster"
+        return None
+
+    @classmethod
+    def _kernels(cls, x: Tensor, arguments: Arguments) -> tuple[Cells, Loaded, Loaded] | None:
+        heads, (batch, n) = arguments.parameters.get("heads", 1), arguments.state[0].shape
+        if problem(x.device):
+            return None
+        cells = cls.cells(arguments.parameters)
+        pair = pair_of(cells.forward, cells.backward, n // heads, heads, batch, x.device)
+        return None if pair is None else (cells, *pair)
+
+    @classmethod
+    def forward(cls, x: Tensor, arguments: Arguments, keep: bool) -> Any:  # type: ignore[override]
+        """Run the kernel; h is complete, and of the other states only the last step is returned."""
+        kernels = cls._kernels(x, arguments)
+        if kernels is None:
+            assert cls.other is not None
+            states, saved = cls.other.forward(x, arguments, keep)
+            return states, (None, *saved)
+        cells, run, _ = kernels
+        steps, (batch, n) = len(x), arguments.state[0].shape
+        h = x.new_empty(steps, batch, n)
+        numbers = cells.forward.constants["SAVED"]
+        needs_saved = keep and numbers and cls.saves(arguments.parameters)
+        saved = x.new_empty(steps, batch, numbers * n) if needs_saved else None
+        final = [x.new_empty(1, batch, n) for _ in range(1, cls.states)]
+        run(
+            *(steps, batch, x, arguments.weight, h),
+            saved=saved,
+            constants=cells.constants,
+            vectors=cls.vector_tensors(arguments.parameters),
+            start=arguments.state,
+            end=(None, *final),
+        )
+        return (h, *final), (h if saved is None else saved,)
+
+    @classmethod
+    def vector_tensors(cls, parameters: Mapping[str, Any]) -> Tensors:
+        """Return the vectors of the cell `[n]`, or None for those that are absent."""
+        return [parameters[name] for name in cls.vectors]
+
+    @classmethod
+    def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:  # type: ignore[override]
+        saved, *others = tape.saved
+        if saved is None:
+            assert cls.other is not None
+            tape.saved = tuple(others)
+            return cls.other.backward(arguments, tape)
+        h = tape.states[0]
+        kernels = cls._kernels(h, arguments)
+        assert kernels is not None
+        cells, _, run = kernels
+        numbers, (steps, batch, n) = cells.backward.constants, h.shape
+        dx = h.new_empty(steps, batch, numbers["OUTPUTS"] * n)
+        more = h.new_empty(steps, batch, numbers["SAVED"] * n) if numbers["SAVED"] else None
+        d_state = [torch.empty_like(state) for state in arguments.state]
+        vectors = cls.vector_tensors(arguments.parameters)
+        sums = [None if vector is None else h.new_empty(batch, n) for vector in vectors]
+        trace = [torch.empty_like(h) for _ in tape.norms]
+        run(
+            *(steps, batch, saved, arguments.weight, dx),
+            second=tape.gradient,
+            saved=more,
+            constants=cells.constants,
+            vectors=vectors,
+            start=tape.final,
+            end=d_state,
+            sums=sums,
+            trace=trace,
+        )
+        for norms, total in zip(tape.norms, trace, strict=True):
+            launch.record(norms, total)
+        d_weight = cls.weight_gradient(dx, more, h, arguments, saved) if tape.needs_weight else None
+        by_name = {
+            name: cls.total(arguments, each) for name, each in zip(cls.vectors, sums, strict=True) if each is not None
+        }
+        return Gradients(dx, d_weight, tuple(d_state), by_name)
+
+    @staticmethod
+    def total(arguments: Arguments, sums: Tensor) -> Tensor:
+        """Return a vector's gradient from the sums of its rows `[B, n]`."""
+        return sums.sum(0)
+
+
+@functools.cache
+def pair_of(
+    forward: Direction, backward: Direction, n: int, heads: int, batch: int, device: torch.device
+) -> tuple[Loaded, Loaded] | None:
+    """Return the kernels of both directions, or None if one of them does not fit.
+
+    Raises:
+        RuntimeError: one does not compile or load.
+    """
+    chosen = [plan(direction, n, heads, batch, device) for direction in (forward, backward)]
+    if None in chosen:
+        return None
+    with ThreadPoolExecutor(2) as pool:  # the compiler runs on two cores
+        both = pool.map(lambda each: find(each, n, heads, batch, device), (forward, backward))
+        first, second = both
+    assert first is not None
+    assert second is not None
+    return first, second

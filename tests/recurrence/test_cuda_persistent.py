@@ -1,0 +1,141 @@
+"""The CUDA C++ kernels on the CPU: values, gradients and gradient norms in the emulator, against float64.
+
+Each form runs with clusters or without, with several rows and groups of rows, and with sizes that are no multiples of a
+warp's. NVRTC compiles the plans of the sizes in use for a GPU that is not there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from support import emulation
+
+from orthobench.recurrence import comparison, kernels, reference
+from orthobench.recurrence.call import Form
+from orthobench.recurrence.cuda import nvrtc, plans, self_test
+from orthobench.recurrence.ops import operations
+
+TOLERANCE = 2e-6
+"""Ten times the rounding of these few steps in float32. A wrong term is orders above it."""
+
+
+def of_clusters(size: int, count: int) -> plans.Device:
+    """A GPU that runs only clusters of this size, and this many of them at the same time."""
+    return plans.Device(90, {size: count}, 232448)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A form of an operation by its place in the declaration, its sizes, and the GPU."""
+
+    op: str
+    form: int
+    n: int
+    batch: int
+    steps: int
+    device: plans.Device
+    traced: bool = True
+
+
+def parts(case: Case) -> tuple[Any, Form, dict[str, Any]]:
+    (operation,) = [each for each in operations() if each.name == case.op]
+    form = list(operation.forms(case.n))[case.form]  # type: ignore[misc]
+    vectors = {name: torch.empty(size) for name, size in form.vectors.items()}
+    return operation, form, operation.bind(None, **form.parameters, **vectors)
+
+
+def errors(case: Case, monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    operation, form, parameters = parts(case)
+    monkeypatch.setattr(self_test, "STEPS", case.steps)
+    arguments = self_test.problem(operation, parameters, case.n, case.batch)
+    options = (operation, form.parameters, tuple(form.vectors), arguments)
+    expected = comparison.evaluate(reference.run, *options, torch.float64, case.traced)
+    kernel = kernels.find(operation, "cuda")
+    assert kernel is not None
+    with emulation.emulated(case.device):
+        actual = comparison.evaluate(kernel.run, *options, torch.float32, case.traced)
+    return {name: comparison.distance(actual[name], value) for name, value in expected.items()}
+
+
+ALONE, PAIRS, FOURS = of_clusters(1, 4), of_clusters(2, 2), of_clusters(4, 1)
+QUICK = [
+    Case("lstm", 0, 20, 3, 3, PAIRS),
+    Case("gru", 0, 20, 2, 3, ALONE),
+    Case("recurrence", 17, 20, 5, 3, of_clusters(2, 1)),
+]
+SLOW = [
+    *(Case("recurrence", form, 30, 3, 3, ALONE if form % 3 else PAIRS, form % 2 == 0) for form in range(28)),
+    *(Case("gru", form, 30, 3, 3, device) for form in range(4) for device in (ALONE, PAIRS)),
+    *(Case("lstm", 0, n, batch, 3, device) for n, batch, device in ((30, 1, ALONE), (60, 9, FOURS), (62, 5, PAIRS))),
+    *(Case("slstm", form, 60, 3, 4, device) for form in (0, 1) for device in (ALONE, PAIRS)),
+    *(
+        Case(op, 0, 30, 3, 3, device)
+        for op in ("lem", "cornn", "lipschitz", "gated_recurrence")
+        for device in (ALONE, PAIRS)
+    ),
+    *(Case(op, 0, 60, 9, 2, FOURS, traced=False) for op in ("lem", "cornn", "lipschitz", "gated_recurrence")),
+    *(Case("independent_recurrence", form, 30, 3, 11, ALONE) for form in range(3)),
+    *(Case(op, 0, 20, 1, 1, PAIRS, traced=False) for op in ("lstm", "gru", "lem", "slstm", "recurrence")),
+    Case("lstm", 0, 20, 3, 3, emulation.WITHOUT_CLUSTERS),
+]
+
+
+def name_of(case: Case) -> str:
+    sizes = "-".join(str(size) for size in case.device.clusters)
+    return f"{case.op}-{case.form}-n{case.n}-B{case.batch}-T{case.steps}-cluster{sizes}"
+
+
+@pytest.mark.parametrize(
+    "problem", [*QUICK, *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW)], ids=name_of
+)
+def test_kernels_agree_with_float64(problem: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {name: error for name, error in errors(problem, monkeypatch).items() if not error < TOLERANCE}
+    assert not wrong, wrong
+
+
+def report(direction: plans.Direction, plan: plans.Plan, capability: int) -> tuple[int, int]:
+    """Compile a plan; return the registers of a thread and the bytes that it spills."""
+    try:
+        _, text = nvrtc.compile_program(plans.source(direction, plan), capability)
+    except nvrtc.UnavailableError as error:
+        pytest.skip(f"no NVRTC: {error}")
+    registers, spilled = re.search(r"Used (\d+) registers", text), re.search(r"(\d+) bytes spill stores", text)
+    assert registers is not None
+    assert spilled is not None
+    return int(registers[1]), int(spilled[1])
+
+
+# The sizes of the timed layers and models, and the bytes that a thread may spill.
+SIZES = [
+    ("lstm", 0, 128, 128, 0),
+    ("gru", 1, 128, 128, 0),
+    ("recurrence", 17, 128, 50, 0),
+    ("recurrence", 17, 512, 50, 0),
+]
+MORE = [
+    *(("lstm", 0, n, batch, 0) for n, batch in ((64, 50), (128, 50), (170, 50), (256, 128))),
+    ("lstm", 0, 350, 128, 128),
+    *(("gru", form, n, batch, 0) for form in (0, 1) for n, batch in ((128, 50), (256, 128))),
+    *(("recurrence", 5, n, batch, 0) for n, batch in ((60, 50), (170, 50), (256, 128), (360, 50), (512, 128))),
+    *(("recurrence", form, 128, 50, 0) for form in range(0, 28, 3)),
+    *((op, 0, n, 50, 0) for op in ("lem", "cornn", "lipschitz", "slstm", "gated_recurrence") for n in (128, 256)),
+]
+
+
+@pytest.mark.parametrize(
+    ("op", "form", "n", "batch", "spilled"), [*SIZES, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE)]
+)
+def test_weights_fit_into_registers(op: str, form: int, n: int, batch: int, spilled: int) -> None:
+    operation, _, parameters = parts(Case(op, form, n, batch, 1, emulation.H100))
+    kernel: Any = kernels.find(operation, "cuda")
+    cells, heads = kernel.cells(parameters), parameters.get("heads", 1)
+    for direction in (cells.forward, cells.backward):
+        plan = plans.plan(direction, n // heads, heads, batch, emulation.H100)
+        assert plan is not None
+        registers, bytes_ = report(direction, plan, 90)
+        assert registers * plan.threads * plan.blocks <= plans.REGISTERS, plan
+        assert bytes_ <= spilled, plan
