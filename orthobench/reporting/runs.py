@@ -20,6 +20,7 @@ from orthobench.reporting.packed import digits, packed
 from orthobench.reporting.pages import full_title
 from orthobench.reporting.styles import Styles
 from orthobench.store import Run, Status
+from orthobench.store.result import CLOCK
 
 POINTS, FEWEST_POINTS, DIGITS = WHOLE, 24, 4
 """Points per curve on a run's page with few runs and with thousands, and digits of the numbers."""
@@ -153,7 +154,7 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
                     "started": run.created_at.isoformat(" ", "minutes"),
                 },
                 "solved": run.solved_at,
-                "phases": run.seconds,
+                "phases": {name: value for name, value in run.seconds.items() if name != CLOCK},
                 "memory": run.peak_memory,
                 "spec": run.spec,
                 "environment": run.environment.digest,

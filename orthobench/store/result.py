@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from orthobench.errors import DamagedError
 from orthobench.location import Location
@@ -65,12 +66,24 @@ CPU_SECONDS = "cpu"
 """The entry of a run's seconds that is not a phase: CPU seconds of its process, over all phases and threads."""
 
 
-def wall_seconds(seconds: Mapping[str, float]) -> float:
+CLOCK, EVENTS = "clock", "events"
+"""The entry of a run's seconds that names their clock: "events" if CUDA's events timed the phases of a run on a GPU.
+
+Without it, work that a GPU had queued was counted in the phase that waited for it, so only the sum of the phases holds.
+"""
+
+
+def phases(seconds: Mapping[str, Any]) -> dict[str, float]:
+    """Return the wall-clock seconds of each phase of a run."""
+    return {name: float(value) for name, value in seconds.items() if name not in (CPU_SECONDS, CLOCK)}
+
+
+def wall_seconds(seconds: Mapping[str, Any]) -> float:
     """Return the wall-clock seconds of all phases of a run."""
-    return float(sum(value for phase, value in seconds.items() if phase != CPU_SECONDS))
+    return sum(phases(seconds).values(), 0.0)
 
 
-def seconds_per_epoch(seconds: Mapping[str, float], iterations: int, iterations_per_epoch: int) -> float | None:
+def seconds_per_epoch(seconds: Mapping[str, Any], iterations: int, iterations_per_epoch: int) -> float | None:
     """Return the seconds of training per epoch, without tests, probes and logging."""
     training = seconds.get("train")
     return training / (iterations / iterations_per_epoch) if training and iterations else None
