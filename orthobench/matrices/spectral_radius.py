@@ -199,16 +199,23 @@ def _derivative(matrix: Tensor, power: Tensor) -> Tensor:
     left, _ = _basis(matrix.T, power.T)
     alone = matrix @ right[:, 0] @ right[:, 0], left[:, 0] @ right[:, 0]
     simple = torch.outer(left[:, 0], right[:, 0]) * (alone[0].sign() / alone[1])
-    inner = right.T @ matrix @ right
-    (a, b), (c, d) = inner
-    half = (a - d) / 2
-    root = torch.sqrt((half.square() + b * c).to(torch.complex128))
-    mean = (a + d) / 2
-    value = torch.where(mean < 0, mean - root, mean + root)
-    # Two multiples of the same eigenvector; the longer one has more digits. y is of the transpose.
-    x = _longer(torch.stack((b + 0 * value, value - a)), torch.stack((value - d, c + 0 * value)))
-    y = _longer(torch.stack((c + 0 * value, value - a)), torch.stack((value - d, b + 0 * value)))
-    core = (value.conj() / value.abs() * torch.outer(y, x) / (x * y).sum()).real
+    (a, b), (c, d) = right.T @ matrix @ right
+    mean, square = (a + d) / 2, ((a - d) / 2).square() + b * c
+    root = square.clamp(min=0).sqrt()
+    value = torch.where(mean < 0, mean - root, mean + root), (-square).clamp(min=0).sqrt()
+    # Two multiples of the same eigenvector; the longer one has more digits. y is of the transpose. Numbers are pairs of
+    # real and imaginary parts, because torch would compile its complex functions for the GPU at their first use.
+    x = _longer(((b, value[0] - a), (0 * b, value[1])), ((value[0] - d, c), (value[1], 0 * b)))
+    y = _longer(((c, value[0] - a), (0 * b, value[1])), ((value[0] - d, b), (value[1], 0 * b)))
+    product = x[0] @ y[0] - x[1] @ y[1], x[0] @ y[1] + x[1] @ y[0]
+    # conj(lambda) / (|lambda| x . y), by which y x^T is multiplied
+    size = torch.hypot(*value) * (product[0].square() + product[1].square())
+    real, imaginary = (
+        (value[0] * product[0] - value[1] * product[1]) / size,
+        -(value[0] * product[1] + value[1] * product[0]) / size,
+    )
+    core = real * (torch.outer(y[0], x[0]) - torch.outer(y[1], x[1]))
+    core = core - imaginary * (torch.outer(y[0], x[1]) + torch.outer(y[1], x[0]))
     # The vectors with which `right` is a basis and its dual one: left M, with M = (right^T left)^{-1}.
     (p, q), (r, s) = right.T @ left
     inverse = torch.stack((torch.stack((s, -q)), torch.stack((-r, p)))) / (p * s - q * r)
@@ -227,7 +234,9 @@ def _basis(matrix: Tensor, power: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack((first, second / size), dim=1), size <= SIMPLE * torch.linalg.vector_norm(image)
 
 
-def _longer(first: Tensor, second: Tensor) -> Tensor:
+def _longer(*vectors: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the longer one of two complex vectors, its real and its imaginary part `[2, 2]`."""
+    first, second = (torch.stack([torch.stack(part) for part in vector]) for vector in vectors)
     return torch.where(torch.linalg.vector_norm(first) >= torch.linalg.vector_norm(second), first, second)
 
 

@@ -140,12 +140,15 @@ def test_powers_tell_near_eigenvalues_apart(values, tolerance, n):
         assert np.linalg.norm(derivative.numpy() - expected) <= tolerance * np.linalg.norm(expected)
 
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
 @pytest.mark.parametrize("n", [1, 2, 7, 40, 150])
 @pytest.mark.parametrize("seed", range(6))
 def test_powers_match_the_full_decomposition(n, seed):
-    matrix = _matrix(n, seed).requires_grad_()
+    matrix = _matrix(n, seed).to(DEVICE).requires_grad_()
     radius, reference = (spectral_radius(matrix, on_device=on_device) for on_device in (True, False))
-    assert radius.item() == pytest.approx(np.abs(np.linalg.eigvals(matrix.detach().numpy())).max(), rel=1e-8)
+    assert radius.item() == pytest.approx(np.abs(np.linalg.eigvals(matrix.detach().cpu().numpy())).max(), rel=1e-8)
     by_powers, by_vectors = (torch.autograd.grad(each, matrix)[0] for each in (radius, reference))
     torch.testing.assert_close(by_powers, by_vectors, rtol=1e-8, atol=1e-9 * float(by_vectors.abs().max()))
 

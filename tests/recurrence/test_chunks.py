@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import comparison, decaying_memory, kernels, reference, rwkv7
+from orthobench.recurrence import GradientTrace, comparison, decaying_memory, kernels, reference, rwkv7
 from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.ops.memories.cuda import RWKV7, Memories
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 KERNELS = {decaying_memory: Memories, rwkv7: RWKV7}
 SIZES = [  # steps, batch, heads, keys, values: a part of a chunk, a whole one, several and a rest
     (1, 1, 1, 1, 1),
@@ -41,6 +42,7 @@ def problem(operation: Any, steps: int, batch: int, heads: int, keys: int, value
 def errors(operation: Any, problem: Problem, dtype: torch.dtype, traced: bool = False) -> dict[str, float]:
     """The relative distance of each result and gradient from the definition's in float64."""
     parameters, names, arguments = problem
+    arguments = [each.to(DEVICE) for each in arguments]
     expected = comparison.evaluate(reference.run, operation, parameters, names, arguments, torch.float64, traced)
     run = kernels.find(operation, "cuda").run
     actual = comparison.evaluate(run, operation, parameters, names, arguments, dtype, traced)
@@ -94,8 +96,6 @@ def test_memory_that_is_forgotten_at_once_keeps_what_follows():
 @pytest.mark.parametrize("operation", KERNELS)
 def test_trace_of_a_loss_of_the_final_memory_alone(operation):
     """The hooks wait neither for outputs that no loss reads nor for a final memory that none reads."""
-    from orthobench.recurrence import GradientTrace
-
     parameters, names, arguments = problem(operation, 70, 2, 2, 3, 4, True)
     for choose in (lambda y, end: end.square().sum(), lambda y, end: y[3].square().sum()):
         norms = []

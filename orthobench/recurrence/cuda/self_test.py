@@ -110,7 +110,9 @@ def _agreement(
     run: Run, operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int, device: torch.device
 ) -> Measured:
     kernel = kernels.find(operation, "cuda")
-    own = kernel.problem(parameters, n, batch, STEPS) if kernel is not None and issubclass(kernel, TritonKernel) else None
+    own = (
+        kernel.problem(parameters, n, batch, STEPS) if kernel is not None and issubclass(kernel, TritonKernel) else None
+    )
     arguments = [argument.to(device) for argument in own or problem(operation, parameters, n, batch)]
     names = tuple(name for name, value in parameters.items() if isinstance(value, Tensor))
     scalars = {name: value for name, value in parameters.items() if name not in names}

@@ -60,7 +60,7 @@ class OneHot(launch.TritonKernel):
         )
         kernels.one_hot_forward[(batch,)](
             x, arguments.weight, places, transitions, arguments.state[0], states, steps, batch, n, width,
-            K=sizes["K"], N=sizes["N"],
+            K=sizes["K"], N=sizes["N"], num_warps=1,  # a warp exchanges what the units read without a barrier
         )  # fmt: skip
         return (states,), (places,)
 
@@ -83,7 +83,7 @@ class OneHot(launch.TritonKernel):
         by_row = dx.new_empty(n, steps * batch, count)
         kernels.one_hot_transitions_backward[(_SHARES, n)](
             dx, before, weight, transitions, dictionary, by_share, by_row, steps * batch, share, n, width,
-            K=count, KP=_power_of_two(count), N=sizes["N"], BT=_STEPS,
+            K=count, KP=_power_of_two(count), N=sizes["N"], BT=_STEPS, num_warps=8,
         )  # fmt: skip
         # What a unit reads is multiplied by its factor.
         numbers = weight.flatten().long()
