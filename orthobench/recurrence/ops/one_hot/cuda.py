@@ -68,6 +68,7 @@ class OneHot(launch.TritonKernel):
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         dictionary, transitions, sizes = _parts(arguments)
         (states,), (places,), (start,), weight = tape.states, tape.saved, arguments.state, arguments.weight
+        assert places is not None
         final, gradient = launch.loss_gradient(tape)
         norms = tape.norms[0] if tape.norms else None
         (steps, batch, _), (count, n), width = states.shape, (sizes["K"], sizes["n"]), transitions.shape[1]
