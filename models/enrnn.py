@@ -133,7 +133,8 @@ class ENRNN(PlainRNN):
 
     def after_step(self) -> None:
         if is_on_gpu(self.normalised):
-            self.normalised |= self.radius() > 1
+            weight = self.short_weight.detach()  # without a derivative, which an autograd function would compute
+            self.normalised |= spectral_radius(weight, True) > 1 if weight.numel() else False
         elif not self.normalised and self.radius() > 1:
             self.normalised.fill_(True)
 
