@@ -10,6 +10,14 @@ from torch import Tensor, nn
 
 from orthobench.model import Model, ModelSettings, OptimizerName, ParameterGroup, Positive, Signature, State
 from orthobench.recurrence import Activation, GradientTrace, Multiply, Projection, recurrence
+from orthobench.recurrence.runtime import is_on_gpu
+
+FORMED_ON_GPU = 6144
+"""Up to this number of features W is always computed once per iteration on a GPU, whatever is faster on a CPU.
+
+There a step with W is a launch. Its factors would need about 50 launches for a step and its gradient, some 0.2 ms, in
+which the products of 50 rows with a W of 6144 features are computed.
+"""
 
 
 class MatrixSettings(ModelSettings):
@@ -30,7 +38,7 @@ class PlainRNN(Model):
     m]`, here U(-0.01, 0.01)) and `bias` (b, here 0).
 
     Attributes:
-        forms_weight: false if applying W in every step with `multiplier` is cheaper than computing W.
+        forms_weight: false if applying W in every step with `multiplier` is cheaper on a CPU than computing W.
         start: a parameter `[n]`, if h_0 is trained.
     """
 
@@ -71,7 +79,8 @@ class PlainRNN(Model):
         """Return W itself, or the function that multiplies the state by it."""
         if self.fixed_weight is not None:
             return self.fixed_weight
-        return self.weight() if self.forms_weight else self.multiplier()
+        is_formed = self.forms_weight or (self.features <= FORMED_ON_GPU and is_on_gpu(self.input_weight))
+        return self.weight() if is_formed else self.multiplier()
 
     def fix_weights(self) -> None:
         self.fixed_weight = self.weight().contiguous()

@@ -22,6 +22,7 @@ from orthobench.matrices.skew import block_rotation_entries, minus_ones_last, sc
 from orthobench.matrices.spectral_radius import spectral_radius
 from orthobench.model import Count, Learns, Positive, Signature
 from orthobench.recurrence import MODRELU, RELU
+from orthobench.recurrence.runtime import is_on_gpu
 
 from ._plain import MatrixSettings, PlainRNN
 
@@ -83,7 +84,6 @@ class ENRNN(PlainRNN):
     learns = Learns("copying", 0.2, gate={"recurrent_learning_rate": 2e-3})
     Settings = ENRNNSettings
     matrix_parameters = ("skew_entries",)
-    waits = "the eigenvalues of T, which decide when the normalisation begins, are computed on the host"
 
     signs: Tensor
     normalised: Tensor
@@ -112,13 +112,15 @@ class ENRNN(PlainRNN):
         """Return rho(T), a scalar."""
         if not self.short_weight.numel():
             return self.short_weight.new_zeros(())
-        return spectral_radius(self.short_weight)
+        return spectral_radius(self.short_weight, is_on_gpu(self.short_weight))
 
     def blocks(self) -> tuple[Tensor, Tensor]:
         """Return W_L `[q, q]` and W_S `[s, s]`."""
+        long = scaled_cayley(self.skew_entries, self.signs)
+        if is_on_gpu(self.normalised):  # the host need not know whether T is normalised
+            return long, self.short_weight / torch.where(self.normalised, self.radius() + self.epsilon, 1.0)
         is_normalised = not self.normalised.is_meta and self.normalised  # on the device meta there are only shapes
-        short = self.short_weight / (self.radius() + self.epsilon) if is_normalised else self.short_weight
-        return scaled_cayley(self.skew_entries, self.signs), short
+        return long, self.short_weight / (self.radius() + self.epsilon) if is_normalised else self.short_weight
 
     def weight(self) -> Tensor:
         long, short = self.blocks()
@@ -130,7 +132,10 @@ class ENRNN(PlainRNN):
         return {"long": slice(0, len(self.signs)), "short": slice(len(self.signs), self.features)}
 
     def after_step(self) -> None:
-        if not self.normalised and self.radius() > 1:
+        if is_on_gpu(self.normalised):
+            weight = self.short_weight.detach()  # without a derivative, which an autograd function would compute
+            self.normalised |= spectral_radius(weight, True) > 1 if weight.numel() else False
+        elif not self.normalised and self.radius() > 1:
             self.normalised.fill_(True)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from orthobench.matrices.householder import householder_product
 from orthobench.matrices.initial import half_circle_angles
 from orthobench.matrices.skew import block_rotation_entries, minus_ones_last, scaled_cayley
 from orthobench.matrices.spectral_radius import spectral_radius
+from orthobench.recurrence.runtime import is_on_gpu
 
 StartAndMap = tuple[Tensor, Callable[[Tensor], Tensor]]
 """The parameter's initial value, and the map from the parameter to W `[n, n]`."""
@@ -35,7 +36,7 @@ def matrix_exponential(n: int, generator: Generator, device: torch.device) -> St
 
 def unit_radius(n: int, generator: Generator, device: torch.device) -> StartAndMap:
     start, _ = free(n, generator, device)
-    return start, lambda weight: weight / spectral_radius(weight)
+    return start, lambda weight: weight / spectral_radius(weight, is_on_gpu(weight))
 
 
 def reflections(n: int, generator: Generator, device: torch.device) -> StartAndMap:

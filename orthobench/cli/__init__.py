@@ -21,6 +21,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from orthobench.arguments import DeviceName
+from orthobench.arguments import read as read_argument
 from orthobench.cli.options import is_assignment, spelled
 from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
 from orthobench.process import harmless_output, quiet_idle_threads, stop_while_torch_is_loaded
@@ -70,10 +72,10 @@ class Group(TyperGroup):
 
 
 def check_arguments(command: Any, ctx: Any, args: list[str]) -> None:
-    """Check that no path is empty, and that each option that takes at most one value is given at most once.
+    """Check that no path is empty, that each option with one value is given at most once, and that no GPU is named.
 
     Raises:
-        UsageError: an option is given twice or a path is empty; the message names it.
+        UsageError: an option is given twice, a path is empty, or a device is a single GPU; the message names it.
     """
     if ctx.resilient_parsing:  # shell completion
         return
@@ -88,6 +90,8 @@ def check_arguments(command: Any, ctx: Any, args: list[str]) -> None:
         ):
             shown = name if name.startswith("-") else parameter.metavar or parameter.name.upper()
             raise UsageError(f"{shown} is empty, as from a shell variable that is not set: give a path")
+        if parameter.name == "device" and str(value).startswith("cuda:"):
+            read_argument("device", value, DeviceName)  # which says how to choose a GPU
 
 
 @cache

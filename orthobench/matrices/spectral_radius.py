@@ -7,7 +7,12 @@ For a simple leading eigenvalue lambda = alpha + i beta with T u = lambda u and 
 ARPACK approximates a few of the largest eigenvalues, in float32. Inverse iteration in float64 then refines the
 candidates for the largest, with both eigenvectors, to rounding. It needs one factorisation in single precision, whose
 error Olsen's correction removes (Olsen, Jorgensen, Simons 1990). Small matrices, and those for which the iteration
-fails, are decomposed fully. Everything runs on the host, as in the authors' program.
+fails, are decomposed fully. This runs on the host, as in the authors' program.
+
+On a GPU the host would wait for it in every step. There T is squared a fixed number of times, in float64. The norm of
+T^m to the power 1 / m approaches rho, however close the eigenvalues are (Gelfand's formula). T^m also maps everything
+into the space of the leading eigenvalue, whose dimension is 1, or 2 for a complex pair or real eigenvalues +-rho. A
+basis of this space on both sides of T gives a matrix [2, 2], whose eigenvectors have a closed form.
 """
 
 from __future__ import annotations
@@ -30,6 +35,10 @@ NEAR = 1e-4  # relative distance within which another eigenvalue may be the larg
 SEPARATED = 3e-3  # relative distance of the smallest one found; if nearer, ARPACK may have missed larger ones
 STEPS = 12
 RESIDUAL = 1e-10
+
+SQUARINGS = 40  # moduli that differ by a share of 1e-10 are told apart, and rho is within 1e-11
+RESCALED = 2  # squarings after which the norm is set to 1 again
+SIMPLE = 1e-8  # relative size of T q - lambda q below which q alone spans the space
 
 Matrix = np.ndarray[Any, Any]
 
@@ -153,6 +162,89 @@ class _Radius(torch.autograd.Function):
         return gradient * derivative
 
 
-def spectral_radius(matrix: Tensor) -> Tensor:
-    """Return rho(T) of `[n, n]`, a scalar; differentiable where the leading eigenvalue is simple and not zero."""
-    return applied(_Radius, _plain, matrix)
+class _RadiusByPowers(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor) -> Tensor:
+        radius, power = _power(matrix.double())
+        derivative = _derivative(matrix.double(), power) if ctx.needs_input_grad[0] else power
+        # An undefined derivative is 0, because the radius may be computed and then not used.
+        derivative = torch.where(derivative.isfinite(), derivative, 0.0)
+        ctx.save_for_backward(matrix, derivative.to(matrix.dtype))
+        return radius.to(matrix.dtype)
+
+    @staticmethod
+    @derivative_of(_plain, tensors=1)
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        derivative: Tensor
+        _, derivative = ctx.saved_tensors
+        return gradient * derivative
+
+
+def _power(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rho(T) and T^m of norm 1, with m = 2^SQUARINGS, from T `[n, n]` in float64."""
+    power, logarithm, least = matrix, matrix.new_zeros(()), torch.finfo(matrix.dtype).tiny
+    for squared in range(SQUARINGS + 1):
+        if squared:
+            power = power @ power
+        if squared % RESCALED == 0:
+            norm = torch.linalg.vector_norm(power)
+            power = power / norm.clamp(min=least)
+            logarithm = logarithm + norm.log() / 2**squared
+    return logarithm.exp(), power
+
+
+def _derivative(matrix: Tensor, power: Tensor) -> Tensor:
+    """Return d rho / dT `[n, n]`, from T and T^m."""
+    right, is_simple = _basis(matrix, power)
+    left, _ = _basis(matrix.T, power.T)
+    alone = matrix @ right[:, 0] @ right[:, 0], left[:, 0] @ right[:, 0]
+    simple = torch.outer(left[:, 0], right[:, 0]) * (alone[0].sign() / alone[1])
+    (a, b), (c, d) = right.T @ matrix @ right
+    mean, square = (a + d) / 2, ((a - d) / 2).square() + b * c
+    root = square.clamp(min=0).sqrt()
+    value = torch.where(mean < 0, mean - root, mean + root), (-square).clamp(min=0).sqrt()
+    # Two multiples of the same eigenvector; the longer one has more digits. y is of the transpose. Numbers are pairs of
+    # real and imaginary parts, because torch would compile its complex functions for the GPU at their first use.
+    x = _longer(((b, value[0] - a), (0 * b, value[1])), ((value[0] - d, c), (value[1], 0 * b)))
+    y = _longer(((c, value[0] - a), (0 * b, value[1])), ((value[0] - d, b), (value[1], 0 * b)))
+    product = x[0] @ y[0] - x[1] @ y[1], x[0] @ y[1] + x[1] @ y[0]
+    # conj(lambda) / (|lambda| x . y), by which y x^T is multiplied
+    size = torch.hypot(*value) * (product[0].square() + product[1].square())
+    real, imaginary = (
+        (value[0] * product[0] - value[1] * product[1]) / size,
+        -(value[0] * product[1] + value[1] * product[0]) / size,
+    )
+    core = real * (torch.outer(y[0], x[0]) - torch.outer(y[1], x[1]))
+    core = core - imaginary * (torch.outer(y[0], x[1]) + torch.outer(y[1], x[0]))
+    # The vectors with which `right` is a basis and its dual one: left M, with M = (right^T left)^{-1}.
+    (p, q), (r, s) = right.T @ left
+    inverse = torch.stack((torch.stack((s, -q)), torch.stack((-r, p)))) / (p * s - q * r)
+    return torch.where(is_simple, simple, left @ inverse @ core @ right.T)
+
+
+def _basis(matrix: Tensor, power: Tensor) -> tuple[Tensor, Tensor]:
+    """Return an orthonormal basis `[n, 2]` of the space into which T^m maps, and whether the first vector spans it."""
+    first = power.index_select(1, torch.linalg.vector_norm(power, dim=0).argmax()[None])[:, 0]
+    first = first / torch.linalg.vector_norm(first)
+    image = matrix @ first
+    second = image
+    for _ in range(2):  # once more, because the first difference may be small
+        second = second - first * (first @ second)
+    size = torch.linalg.vector_norm(second)
+    return torch.stack((first, second / size), dim=1), size <= SIMPLE * torch.linalg.vector_norm(image)
+
+
+def _longer(*vectors: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the longer one of two complex vectors, its real and its imaginary part `[2, 2]`."""
+    first, second = (torch.stack([torch.stack(part) for part in vector]) for vector in vectors)
+    return torch.where(torch.linalg.vector_norm(first) >= torch.linalg.vector_norm(second), first, second)
+
+
+def spectral_radius(matrix: Tensor, on_device: bool = False) -> Tensor:
+    """Return rho(T) of `[n, n]`, a scalar; differentiable where the leading eigenvalue is simple and not zero.
+
+    Args:
+        matrix: T.
+        on_device: compute by powers of T, for which the host need not wait.
+    """
+    return applied(_RadiusByPowers if on_device else _Radius, _plain, matrix)

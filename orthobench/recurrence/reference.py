@@ -45,17 +45,18 @@ def run(call: Call) -> Result:
         call = replace(call, weight=call.operation.weights(x, call.weight, **call.parameters))
     is_small = isinstance(call.weight, Tensor) and (call.operation.output is None or len(x) < _LONG)
     if is_small or call.trace is not None or not torch.is_grad_enabled() or is_transformed():
-        return _loop(call, x, *call.state)
+        return loop(call, x, *call.state)
     outputs, state, length = [], call.state, math.isqrt(len(x))
     pieces = x.split(length)
     weights = call.weight.split(length) if isinstance(call.weight, Tensor) else [call.weight] * len(pieces)
     for piece, weight in zip(pieces, weights, strict=True):
-        states, state = checkpoint(_loop, replace(call, weight=weight), piece, *state, use_reentrant=False)
+        states, state = checkpoint(loop, replace(call, weight=weight), piece, *state, use_reentrant=False)
         outputs.append(states)
     return torch.cat(outputs), state
 
 
-def _loop(call: Call, x: Tensor, *state: Tensor) -> Result:
+def loop(call: Call, x: Tensor, *state: Tensor) -> Result:
+    """Run all steps on x from this state, one after another; the call's weight is what the steps take."""
     states = _all_states(call, x, *state)
     if call.trace is not None:
         for name, tensors in zip(call.operation.traced_states, zip(*states, strict=True), strict=False):

@@ -110,6 +110,11 @@ def in_torch() -> bool:
     return needs_torch() or chosen_backend() == REFERENCE
 
 
+def is_on_gpu(tensor: Tensor) -> bool:
+    """Whether a tensor is on a GPU, where launches and waits of the host cost more than most arithmetic."""
+    return tensor.is_cuda
+
+
 def last_used() -> set[str]:
     """Return the names of the back ends that ran this thread's calls since `forget_used`, for a run's record."""
     return set(_record.used)

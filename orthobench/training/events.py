@@ -68,13 +68,13 @@ class RunStart:
 
 @dataclass(frozen=True)
 class RunProgress:
-    """The columns of a run that change while it trains; `seconds` by phase, `peak_memory` in bytes."""
+    """The columns of a run that change while it trains; `seconds` by phase and their clock, `peak_memory` in bytes."""
 
     iterations: int
     backend: str | None
     best_value: float | None
     best_iteration: int | None
-    seconds: Mapping[str, float]
+    seconds: Mapping[str, float | str]
     peak_memory: int | None
 
 

@@ -183,7 +183,7 @@ class Evaluator:
             backend=backend_names(self.trainer.backends()),
             best_value=value,
             best_iteration=iteration,
-            seconds={phase: round(seconds, 4) for phase, seconds in self.trainer.timer.seconds.items()},
+            seconds=self.trainer.timer.rounded(),
             peak_memory=environment.peak_memory(),
         )
 

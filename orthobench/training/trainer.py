@@ -7,9 +7,7 @@ back-propagation through time), the state is part of the checkpoint.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,9 +24,9 @@ from orthobench.model import Model, ModelSettings, Signature, State
 from orthobench.recurrence.cpu.build import source_hash
 from orthobench.recurrence.runtime import last_used
 from orthobench.spec import RunConfig
-from orthobench.store.result import CPU_SECONDS
 from orthobench.task import Batches, Task, seeded_generator
 from orthobench.training.optimizers import build_optimizer, learning_rate, set_capturable, set_learning_rate
+from orthobench.training.timer import PhaseTimer, events_of
 
 if TYPE_CHECKING:
     from orthobench.training.graph import StepGraph
@@ -187,7 +185,7 @@ class Checkpoint:
     loss_sum: Tensor
     loss_count: int
     best: tuple[float, int] | None
-    seconds: dict[str, float]
+    seconds: dict[str, float | str]
     random: Tensor
     random_cuda: Tensor | None
     best_valid: float | None
@@ -218,7 +216,7 @@ class Trainer:
 
     Attributes:
         state: counters and sums, see `TrainingState`.
-        timer: seconds by phase.
+        timer: seconds by phase, see `training.timer`.
         keeps_best: whether the state holds the weights of the best test.
         total_iterations, iterations_per_epoch, evaluate_every: lengths and intervals of the run, in iterations.
 
@@ -248,7 +246,7 @@ class Trainer:
         self.total_iterations = min(total, self.training.max_iterations or total)
         self.evaluate_every = self.training.evaluate_every or self.iterations_per_epoch
         self.state = TrainingState(torch.zeros((), dtype=torch.float64, device=device))
-        self.timer = PhaseTimer()
+        self.timer = PhaseTimer(events_of(device))
         self.keeps_best = False
         self.graph: StepGraph | None = None
         self._rates: list[float] = []  # the optimisers' learning rates
@@ -363,7 +361,7 @@ class Trainer:
             best_weights=state.best_weights,
             plateaus=state.plateaus,
             solved=state.solved,
-            seconds=dict(self.timer.seconds),
+            seconds=self.timer.read(),
             threads=torch.get_num_threads(),
             random=torch.get_rng_state(),
             random_cuda=torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
@@ -396,7 +394,7 @@ class Trainer:
             carried=carried and tuple(part.to(self.device) for part in carried),
             earlier_backends=frozenset(checkpoint.kernels["backends"]),
         )
-        self.timer.seconds = dict(checkpoint.seconds)
+        self.timer.restore(checkpoint.seconds)
         torch.set_rng_state(checkpoint.random)
         if checkpoint.random_cuda is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(checkpoint.random_cuda, self.device)
@@ -468,29 +466,3 @@ class Trainer:
             torch.nn.utils.clip_grad_value_(self.model.parameters(), self.training.clip_value)
         if self.training.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
-
-
-class PhaseTimer:
-    """Seconds spent in each phase of a run, and the CPU seconds of all phases; `phase` names the latest phase.
-
-    CPU seconds count all threads of the process. Other load on the machine adds to the wall-clock seconds, but not to
-    the CPU seconds.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.phase = "train"
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        """Add the time spent in the block to the phase. Queued CUDA work counts in the phase that waits for it."""
-        start, cpu_start = time.perf_counter(), time.process_time()
-        self.phase = phase
-        try:
-            yield
-        finally:
-            self._add(phase, time.perf_counter() - start)
-            self._add(CPU_SECONDS, time.process_time() - cpu_start)
-
-    def _add(self, phase: str, seconds: float) -> None:
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds

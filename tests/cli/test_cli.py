@@ -321,6 +321,8 @@ BAD = [
     (("check", "none.toml"), "there is no baseline none.toml: run in a clone of orthobench, or name a baseline"),
     (("run", "adding", "lstm", "--seed", "-1"), "'--seed': should be greater than or equal to 0"),
     (("run", "adding", "lstm", "--device", "tpu"), "'tpu' is not one of"),
+    (("run", "adding", "lstm", "--device", "cuda:1"), "error: --device cuda:1: give --device cuda, and choose the GPU"),
+    (("bench", "--device=cuda:3"), "by the variable CUDA_VISIBLE_DEVICES=3"),
     (("run", "adding", "lstm", "--device", "cpu", "--backend", "cuda"), "the run is on the CPU; use --backend auto"),
     (("run", "adding", "lstm", "--db", "no/such/results.db"), "there is no folder"),
     (("run", "adding", "lstm", "--db", "what://x"), "is not a database"),

@@ -93,3 +93,76 @@ def test_matrices_without_a_simple_leading_eigenvalue_use_the_full_decomposition
 
 def test_nan_propagates():
     assert spectral_radius(torch.full((90, 90), float("nan"))).isnan()
+
+
+def _with_eigenvalues(values: list[complex | float], n: int) -> tuple[torch.Tensor, np.ndarray]:
+    """A matrix with these eigenvalues, conjugates of complex ones and smaller ones; d rho / dT of the first."""
+    generator, blocks, places = np.random.default_rng(1), np.diag(np.linspace(-0.5, 0.5, n)), []
+    place = 0
+    for value in values:
+        places.append(place)
+        if isinstance(value, complex):
+            blocks[place : place + 2, place : place + 2] = [[value.real, value.imag], [-value.imag, value.real]]
+        else:
+            blocks[place, place] = value
+        place += 2 if isinstance(value, complex) else 1
+    basis = np.eye(n) + 0.3 * generator.standard_normal((n, n)) / n**0.5  # of condition 2 to 4
+    dual, first = np.linalg.inv(basis), values[0]
+    right, left = basis[:, 0], dual[0]
+    if isinstance(first, complex):  # the block's eigenvectors are (1, i) and (1, -i)
+        right, left = basis[:, :2] @ [1, 1j], [1, -1j] @ dual[:2]
+    derivative = (np.conj(first) / abs(first) * np.outer(left, right) / (left @ right)).real
+    return torch.from_numpy(basis @ blocks @ dual), derivative
+
+
+@pytest.mark.parametrize(
+    ("values", "tolerance"),
+    [
+        ([0.9 * np.exp(1j)], 1e-11),
+        ([-0.9], 1e-11),
+        ([0.9 * np.exp(1e-6j)], 1e-7),  # nearly a double real eigenvalue
+        ([1.0, 1 - 1e-6], 1e-8),
+        ([1.0, -(1 - 1e-6)], 1e-8),
+        ([-1.0, 1.0], 1e-11),
+        ([np.exp(0.3j), (1 - 1e-6) * np.exp(1.2j)], 1e-8),
+        ([1.0, (1 - 1e-7) * np.exp(2j)], 1e-8),
+    ],
+)
+@pytest.mark.parametrize("n", [5, 64])
+def test_powers_tell_near_eigenvalues_apart(values, tolerance, n):
+    """The derivative's error is the rounding, 1e-16, over the distance of the eigenvalues."""
+    matrix, expected = _with_eigenvalues([complex(v) if np.iscomplex(v) else float(np.real(v)) for v in values], n)
+    radius = spectral_radius(matrix.requires_grad_(), on_device=True)
+    assert radius.item() == pytest.approx(np.abs(np.linalg.eigvals(matrix.detach().numpy())).max(), rel=1e-8)
+    assert radius.item() == pytest.approx(abs(values[0]), rel=1e-8)
+    (derivative,) = torch.autograd.grad(radius, matrix)
+    if values != [-1.0, 1.0]:  # which of the two is arbitrary
+        assert np.linalg.norm(derivative.numpy() - expected) <= tolerance * np.linalg.norm(expected)
+
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 40, 150])
+@pytest.mark.parametrize("seed", range(6))
+def test_powers_match_the_full_decomposition(n, seed):
+    matrix = _matrix(n, seed).to(DEVICE).requires_grad_()
+    radius, reference = (spectral_radius(matrix, on_device=on_device) for on_device in (True, False))
+    assert radius.item() == pytest.approx(np.abs(np.linalg.eigvals(matrix.detach().cpu().numpy())).max(), rel=1e-8)
+    by_powers, by_vectors = (torch.autograd.grad(each, matrix)[0] for each in (radius, reference))
+    torch.testing.assert_close(by_powers, by_vectors, rtol=1e-8, atol=1e-9 * float(by_vectors.abs().max()))
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [torch.eye(9), torch.zeros(9, 9), torch.ones(9, 9).triu(1), torch.eye(9).roll(1, 0), 1e-30 * torch.eye(3)],
+)
+def test_powers_without_a_simple_leading_eigenvalue_give_the_radius_and_finite_derivatives(matrix):
+    expected = np.abs(np.linalg.eigvals(matrix.double().numpy())).max()
+    radius = spectral_radius(matrix.requires_grad_(), on_device=True)
+    assert radius.item() == pytest.approx(expected, rel=1e-6)
+    assert torch.autograd.grad(radius, matrix)[0].isfinite().all()
+
+
+def test_powers_propagate_nan():
+    assert spectral_radius(torch.full((9, 9), float("nan")), on_device=True).isnan()

@@ -167,7 +167,7 @@ def test_last_of_n_ornn_reflections_is_a_sign(sign):
 
 @pytest.mark.parametrize("coupling", [True, False])
 @pytest.mark.parametrize("normalised", [True, False])
-def test_enrnn_matches_a_literal_transcription(coupling, normalised):
+def test_enrnn_matches_a_literal_transcription(coupling, normalised, on_gpu):
     model = make("enrnn", short_size=3, negative_ones=2, coupling=coupling, epsilon=0.1)
     model.normalised.fill_(normalised)
     x, outputs, p = run(model)
@@ -218,8 +218,16 @@ def test_dtriv_equals_exprnn_until_its_base_moves():
     torch.testing.assert_close(dtriv.weight(), before)
 
 
+@pytest.fixture(params=[False, True], ids=["host", "gpu"])
+def on_gpu(request, monkeypatch):
+    """Whether the model selects numbers instead of reading them, as on a GPU."""
+    for name in ("enrnn", "dtriv"):
+        monkeypatch.setattr(f"orthobench.models.{name}.is_on_gpu", lambda tensor: request.param)
+    return request.param
+
+
 @pytest.mark.parametrize("rebase_every", [1, 3, None])
-def test_dtriv_moves_as_its_program(rebase_every):
+def test_dtriv_moves_as_its_program(rebase_every, on_gpu):
     """orthogonal.py:25 of EXPRNN's program: states are rows, multiplied by base exp(A); RMSProp works on A."""
     model = make("dtriv", hidden_size=6, rebase_every=rebase_every, recurrent_learning_rate=0.05)
     model.double()
@@ -247,14 +255,14 @@ def test_dtriv_moves_as_its_program(rebase_every):
             torch.testing.assert_close(model.weight(), matrix.T, rtol=0, atol=1e-9)
 
 
-def test_dtriv_stays_orthogonal():
+def test_dtriv_stays_orthogonal(on_gpu):
     model = make("dtriv", rebase_every=1, project_every=10)
     steps(model, 200, 10)
     w = model.weight().double()
     assert torch.linalg.matrix_norm(w.T @ w - torch.eye(7)) < 10 * 7 * torch.finfo(torch.float32).eps
 
 
-def test_dtriv_projects_its_base_every_few_changes():
+def test_dtriv_projects_its_base_every_few_changes(on_gpu):
     """A base that rounding has taken away from the orthogonal matrices comes back with the third change."""
     model = make("dtriv", rebase_every=2, project_every=3)
     with torch.no_grad():
@@ -292,7 +300,7 @@ def test_ornn_vectors_keep_unit_length():
     torch.testing.assert_close(torch.linalg.vector_norm(model.vectors(), dim=0), torch.ones(4))
 
 
-def test_enrnn_is_normalised_permanently_when_the_radius_passes_one():
+def test_enrnn_is_normalised_permanently_when_the_radius_passes_one(on_gpu):
     model = make("enrnn", hidden_size=30, short_size=20, negative_ones=3)
     assert not model.normalised
     assert model.radius() <= 1

@@ -245,7 +245,15 @@ def test_every_example_has_another_form() -> None:
     calls = self_test.examples(torch.device("cpu"))
     forms = [self_test.forms(call)[0] for call in calls]
     assert len(set(forms)) == len(forms)
-    assert {form.operation for form in forms} >= {"recurrence", "gated_recurrence", "lstm", "gru", "lem", "slstm"}
+    assert {form.operation for form in forms} >= {
+        "recurrence",
+        "gated_recurrence",
+        "lstm",
+        "gru",
+        "lem",
+        "slstm",
+        "one_hot_recurrence",
+    }
     assert {form.size_class for form in forms if "modrelu" in form.details} == {64, 128, 192, 256, 512, None}
 
 

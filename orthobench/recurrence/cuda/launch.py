@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -85,6 +85,14 @@ class TestedKernel(Kernel):
         """Return a call for each class of sizes in the papers' models; `call` takes n and the parameters."""
         raise NotImplementedError
 
+    @staticmethod
+    def problem(parameters: Mapping[str, Any], n: int, batch: int, steps: int) -> list[Tensor] | None:
+        """Return the tensors of the self-test in float64: x, the weight, the state and the parameters that are tensors.
+
+        None stands for those of an operation with a matrix and vectors, `self_test.problem`.
+        """
+        return None
+
 
 class TritonKernel(TestedKernel):
     """A kernel that needs Triton."""
@@ -93,9 +101,9 @@ class TritonKernel(TestedKernel):
 @functools.cache
 def kernels() -> Any:
     """Import the kernels' modules, and with them Triton."""
-    from orthobench.recurrence.cuda import triton_row, triton_step
+    from orthobench.recurrence.cuda import triton_one_hot, triton_row, triton_step
 
-    return SimpleNamespace(row=triton_row, step=triton_step)
+    return SimpleNamespace(row=triton_row, step=triton_step, one_hot=triton_one_hot)
 
 
 @functools.cache

@@ -109,11 +109,16 @@ def measure(run: Run, call: Call, form: Form) -> Measured:
 def _agreement(
     run: Run, operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int, device: torch.device
 ) -> Measured:
-    arguments = [argument.to(device) for argument in problem(operation, parameters, n, batch)]
+    kernel = kernels.find(operation, "cuda")
+    own = (
+        kernel.problem(parameters, n, batch, STEPS) if kernel is not None and issubclass(kernel, TestedKernel) else None
+    )
+    arguments = [argument.to(device) for argument in own or problem(operation, parameters, n, batch)]
     names = tuple(name for name, value in parameters.items() if isinstance(value, Tensor))
     scalars = {name: value for name, value in parameters.items() if name not in names}
     expected = comparison.evaluate(reference.run, operation, scalars, names, arguments, torch.float64)
-    if not float((arguments[1] @ arguments[1].mT if arguments[1].dim() > 1 else arguments[1].square()).norm()) > 0:
+    rows = arguments[1].reshape(-1, arguments[1].shape[-1])
+    if not float((rows @ rows.T).norm()) > 0:
         return Measured({}, "the device computes nothing: a product of W is 0")
     actual = comparison.evaluate(run, operation, scalars, names, arguments, torch.float32)
     errors = {name: comparison.distance(actual[name], value) for name, value in expected.items()}
@@ -197,11 +202,14 @@ def examples(device: torch.device) -> list[Call]:
 
     def example(operation: Operation[...], n: int, *parameters: Any) -> Call:
         batch = 128
+        vectors = [value.to(device) if isinstance(value, Tensor) else value for value in parameters]
         x = empty(1, batch, operation.gates * n)
-        shape = operation.matrix_shape(n, operation.bind(None, *parameters))
+        shape = operation.matrix_shape(n, operation.bind(None, *vectors))
         weight = empty(operation.rows * n) if operation.diagonal else empty(*shape)
+        if operation.widths is not None:
+            width, weight_width = operation.widths(n, *vectors)
+            x, weight = empty(1, batch, width), empty(1, batch, weight_width)
         state = tuple(empty(batch, n) for _ in operation.states)
-        vectors = (value.to(device) if isinstance(value, Tensor) else value for value in parameters)
         return operation.call(x, weight, state, None, *vectors)
 
     calls = []

@@ -52,7 +52,7 @@ def _rates(
     return torch.cat((decays, linear(x[..., -low:], rate_weight, rate_bias).sigmoid()), dim=-1)
 
 
-def _parts(x: Tensor, heads: int, key_size: int, reads: bool) -> list[Tensor]:
+def parts(x: Tensor, heads: int, key_size: int, reads: bool) -> list[Tensor]:
     """Return the queries, or `[B, 0, k]`, the keys `[B, heads, k]` and the values `[B, heads, v]`."""
     keys = heads * key_size
     query, key, value = x.split((reads * keys, keys, x.shape[-1] - (1 + reads) * keys), dim=-1)
@@ -64,7 +64,7 @@ def _parts(x: Tensor, heads: int, key_size: int, reads: bool) -> list[Tensor]:
 
 
 def _read(x: Tensor, weight: Tensor, memory: Tensor, heads: int, key_size: int, reads: bool, **_: object) -> Tensor:
-    return read_memory(_parts(x, heads, key_size, reads)[0], memory) if reads else x[..., :0]
+    return read_memory(parts(x, heads, key_size, reads)[0], memory) if reads else x[..., :0]
 
 
 def _read_decaying(x: Tensor, weight: Tensor, memory: Tensor, heads: int, key_size: int, reads: bool) -> Tensor:
@@ -87,7 +87,7 @@ def decaying_memory(weight: Tensor, heads: int, key_size: int, reads: bool = Tru
     """
 
     def step(x: Tensor, memory: Tensor) -> State:
-        _, key, value = _parts(torch.cat((weight[..., heads:], x), dim=-1), heads, key_size, reads)
+        _, key, value = parts(torch.cat((weight[..., heads:], x), dim=-1), heads, key_size, reads)
         memory = memory.unflatten(-1, (heads, key_size, -1))
         decay = weight[..., :heads, None, None].exp()
         return ((decay * memory + key[..., None] * value[..., None, :]).flatten(1),)
@@ -98,6 +98,14 @@ def decaying_memory(weight: Tensor, heads: int, key_size: int, reads: bool = Tru
 def written_keys(keys: Tensor, rates: Tensor, key_rate: Tensor) -> Tensor:
     """Return k~ = k o (1 + (a - 1) o key_rate) of `rwkv7`, from k and a `[..., heads * key_size]`."""
     return keys * (1 + (rates - 1) * key_rate)
+
+
+def erased_and_written(
+    keys: Tensor, rates: Tensor, key_scale: Tensor, key_rate: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Return u and k~ of `rwkv7` `[..., heads, key_size]`, from k `[..., heads, key_size]` and a `[..., keys]`."""
+    erased = normalize(keys * key_scale.unflatten(0, (keys.shape[-2], -1)), dim=-1, eps=epsilon)
+    return erased, written_keys(keys.flatten(-2), rates, key_rate).unflatten(-1, (keys.shape[-2], -1))
 
 
 @operation(states=("S",), check=_check_rates, widths=_rate_widths, weights=_rates, output=_read_erased, forms=None)
@@ -128,10 +136,9 @@ def rwkv7(
     decay = log_decay.exp().unflatten(-1, (heads, key_size, 1))
 
     def step(x: Tensor, memory: Tensor) -> State:
-        _, key, value = _parts(x[..., : -2 * rate_weight.shape[-1]], heads, key_size, reads)
+        _, key, value = parts(x[..., : -2 * rate_weight.shape[-1]], heads, key_size, reads)
         memory = memory.unflatten(-1, (heads, key_size, -1))
-        erased = normalize(key * key_scale.unflatten(0, (heads, -1)), dim=-1, eps=epsilon)
-        written = written_keys(key.flatten(-2), rate, key_rate).unflatten(-1, (heads, -1))
+        erased, written = erased_and_written(key, rate, key_scale, key_rate, epsilon)
         found = torch.einsum("bhk,bhkv->bhv", erased, memory)
         removed = (rate.unflatten(-1, (heads, -1)) * erased)[..., None] * found[..., None, :]
         return ((decay * memory - removed + written[..., None] * value[..., None, :]).flatten(1),)
