@@ -70,7 +70,11 @@ class Job:
         Raises:
             UsageError: the plugins of this process differ from the plugins with which the job was created.
         """
-        return self.config or resolve_again(Catalog(self.plugins), self.spec, self.preset)
+        if self.config is not None:
+            return self.config
+        catalog = Catalog(self.plugins)
+        catalog.named(self.spec.model)  # as the user did in the process that made this job
+        return resolve_again(catalog, self.spec, self.preset)
 
 
 class Ending(StrEnum):

@@ -1,7 +1,7 @@
 """The files of a database's kept weights, and their place: a folder next to the database file, another one, or a URL.
 
 A file is safetensors, with the facts of its run as JSON in its metadata. Reading it executes no code, because it
-contains only numbers and text.
+contains only numbers and text. A layer's name among the facts is such a text: see `orthobench.plugins.catalog`.
 
 The database records a file in the folder next to it by name only, so the weights are still found after the database and
 this folder have been moved or renamed. It records other files by their absolute path or URL.
