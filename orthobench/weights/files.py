@@ -42,6 +42,8 @@ FACTS = "orthobench"
 """The metadata entry that holds the facts."""
 FORMAT = 1
 """Version of the facts."""
+ALIGNMENT = 8
+"""Bytes by whose multiples the numbers of a file start; spaces fill the header."""
 BROKEN = "restore the file, or train the run again with `force=True`"
 
 
@@ -58,12 +60,20 @@ class Content:
 
 
 def encode(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a file; the tensors may be on any device and may share memory."""
+    """Return the bytes of a file; the tensors may be on any device and may share memory.
+
+    Equal arguments give equal bytes, so that equal weights have equal hashes.
+    """
     from safetensors.torch import save
 
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     record = {"format": FORMAT, "version": __version__, **facts}
-    return save(own, {"format": "pt", FACTS: json.dumps(record, sort_keys=True)})
+    content = save(own, {"format": "pt", FACTS: json.dumps(record, sort_keys=True)})
+    start, header = _header(content)  # with the metadata in a random order, because safetensors keeps it in a hash map
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % ALIGNMENT)
+    return struct.pack("<Q", len(text)) + text + content[start:]
 
 
 def decode(content: bytes, name: str) -> Content:
@@ -85,13 +95,27 @@ def decode(content: bytes, name: str) -> Content:
         raise UsageError(f"{name} is cut off or damaged ({error}): {BROKEN}") from error
 
 
+def _header(content: bytes) -> tuple[int, dict[str, Any]]:
+    """Return where the numbers start, and the header before them: 8 bytes with its length, then JSON.
+
+    Raises:
+        ValueError, RecursionError, struct.error: there is no whole header.
+    """
+    (length,) = struct.unpack_from("<Q", content)
+    if length > len(content) - 8:
+        raise ValueError("it is shorter than its header")
+    header: dict[str, Any] = json.loads(content[8 : 8 + length])
+    return 8 + length, header
+
+
 def _facts(content: bytes, name: str) -> dict[str, Any]:
-    """Return the facts from the header, which is 8 bytes with its length, then JSON."""
+    """Return the facts from the header.
+
+    Raises:
+        UsageError: the file is cut off, or another program wrote it.
+    """
     try:
-        (length,) = struct.unpack_from("<Q", content)
-        if length > len(content) - 8:
-            raise UsageError(f"{name} is cut off or not a safetensors file: {BROKEN}")
-        metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        metadata = _header(content)[1].get("__metadata__", {})
     except (ValueError, AttributeError, RecursionError, struct.error) as error:
         raise UsageError(f"{name} is cut off or not a safetensors file: {BROKEN}") from error
     try:
