@@ -367,8 +367,11 @@ def _read(content: bytes) -> dict[str, Any] | None:
     import torch
 
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:  # torch does not check the checksums
-            if archive.testzip() is not None:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            # Torch compresses nothing. A compressed member is not its own, and may unpack to any size.
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                return None
+            if archive.testzip() is not None:  # torch does not check the checksums
                 return None
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception:  # a damaged file raises nearly any error; the previous checkpoint may be usable
