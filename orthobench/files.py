@@ -183,16 +183,27 @@ def load_json(text: str | bytes) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: the text is not JSON, or nested so deeply that a program may fail while it walks through the value.
+        ValueError: the text is not JSON, has a number that is not finite, or is nested so deeply that a program may
+            fail while it walks through the value.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_not_json, parse_float=_finite_float)
         opened = "[{" if isinstance(text, str) else b"[{"
         if sum(map(text.count, opened)) > DEEPEST and _depth(value) > DEEPEST:  # type: ignore[arg-type]
             raise ValueError(f"JSON of more than {DEEPEST} levels")
     except RecursionError as error:
         raise ValueError(f"JSON of more than {DEEPEST} levels") from error
     return value
+
+
+def _not_json(word: str) -> None:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _finite_float(digits: str) -> float:
+    if math.isfinite(value := float(digits)):
+        return value
+    raise ValueError(f"{digits:.40} is too large for a number")
 
 
 def _depth(value: Any) -> int:
