@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from orthobench.errors import DamagedError, UsageError, shell_command
 from orthobench.location import Location
 from orthobench.metric import Metric
-from orthobench.settings import merged_settings
+from orthobench.settings import merged_settings, run_names
 from orthobench.store.result import Status, check_key
 from orthobench.store.sqlite import (
     RESTORE,
@@ -414,6 +414,9 @@ def check_facts(facts: Any) -> None:
     for value in texts:
         if not isinstance(value, str | None):
             raise ValueError(f"its facts contain {value!r:.40} instead of a text")
+    for name, value in facts.items():
+        if isinstance(value, list) and name != "plugins" and not all(isinstance(part, str) for part in value):
+            raise ValueError(f"its facts contain {name:.40}={value!r:.40}")
 
 
 def _check_environment(environment: Mapping[str, Any]) -> None:
@@ -438,6 +441,11 @@ def _check_run(run: Mapping[str, Any]) -> None:
         check_key(run["key"])
         Status(run["status"])
         check_spec(run["spec"])
+        names = run_names(run["spec"])
+        if names["key"] == run["key"]:  # so the spec is right
+            for name, expected in names.items():
+                if run.get(name, expected) != expected:
+                    raise ValueError(f"its {name} {run[name]!r:.40} does not follow from its spec")
         check_numbers(run.get("seconds", {}))
         check_numbers(run.get("baselines", {}))
         check_metrics(run.get("metrics"))

@@ -80,6 +80,7 @@ UNDRAWABLE = {
     "no task": "UPDATE run SET spec = json_set(spec, '$.task', null)",
     "an object as model": "UPDATE run SET spec = json_set(spec, '$.model', json('{\"a\": []}'))",
     "a list of numbers as setting": "UPDATE run SET spec = json_set(spec, '$.task_settings.train_size', json('[1]'))",
+    "a condition of another spec": "UPDATE run SET condition = '0123456789abcdef'",
     "Infinity as setting": "UPDATE run SET spec = replace(spec, '\"hidden_size\": 8', '\"hidden_size\": Infinity')",
 }
 """Values of a run that can be read and not be drawn."""
