@@ -79,7 +79,6 @@ UNDRAWABLE = {
     "a number as unit": "UPDATE run SET metrics = json_set(metrics, '$.mse.unit', 7)",
     "no task": "UPDATE run SET spec = json_set(spec, '$.task', null)",
     "an object as model": "UPDATE run SET spec = json_set(spec, '$.model', json('{\"a\": []}'))",
-    "a list of numbers as setting": "UPDATE run SET spec = json_set(spec, '$.task_settings.train_size', json('[1]'))",
     "a condition of another spec": "UPDATE run SET condition = '0123456789abcdef'",
     "Infinity as setting": "UPDATE run SET spec = replace(spec, '\"hidden_size\": 8', '\"hidden_size\": Infinity')",
 }
@@ -416,3 +415,16 @@ def test_a_run_that_cannot_be_drawn_is_left_out_and_named(orthobench, sound, tmp
     assert orthobench("db", "repair").code == 0
     assert "Traceback" not in "".join(orthobench(*command).err for command in (("ls",), ("report",)))
     assert "integrity: ok" in orthobench("db", "info").out
+
+
+def test_lists_of_a_strange_record_are_shown(orthobench, sound, tmp_path):
+    """A plugin's setting may be a list of numbers, and facts may hold anything that JSON can."""
+    shutil.copy(sound, tmp_path / "results.db")
+    execute(tmp_path / "results.db", "UPDATE run SET spec = json_set(spec, '$.training.list', json('[1, [null, {}]]'))")
+    execute(tmp_path / "results.db", "UPDATE environment SET facts = json_set(facts, '$.dirty', json('{\"a\": [{}]}'))")
+    with closing(sqlite3.connect(tmp_path / "results.db")) as connection:
+        ((key,),) = connection.execute("SELECT key FROM run WHERE id = 1")
+    shown = orthobench("show", key)
+    assert (shown.code, shown.err) == (0, "")
+    assert "list=1,none,{}" in shown.out
+    assert orthobench("report", "--html").code == 0
