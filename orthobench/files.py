@@ -408,6 +408,16 @@ class RemoteFolder:
         """
         self.files.rm_file(f"{self.folder}/{name}")
 
+    def remove_parts(self, names: str) -> None:
+        """Remove what processes that were killed in `put` have left of files whose names match a pattern.
+
+        Raises:
+            OSError: a file cannot be removed.
+        """
+        self.files.invalidate_cache()
+        for path in self.files.glob(f"{self.folder}/{names}.{'[0-9a-f]' * 32}"):
+            self.files.rm_file(path)
+
     def clear(self) -> None:
         """Remove the folder with all its files."""
         with suppress(OSError):

@@ -18,6 +18,7 @@ import logging
 import os
 import struct
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -202,7 +203,8 @@ class WeightsFolder:
                 self._remote().put(name, content)
             else:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                write_bytes(self._folder / name, content)
+                # The run is locked, so only this process writes into the folder of its database.
+                write_bytes(self._folder / name, content, locked=self.is_adjacent)
         except OSError as error:
             raise storage_error(f"weights {self.root / name}", error) from error
         return self.recorded(name)
@@ -244,6 +246,18 @@ class WeightsFolder:
             return
         except OSError as error:
             raise storage_error(f"weights {self.root / name}", error) from error
+
+    def remove_parts(self, key: str) -> None:
+        """Remove what processes that were killed while they wrote files of a run have left; this process locks the run.
+
+        Files stay that cannot be removed, or if the place cannot be reached.
+        """
+        with suppress(OSError, UsageError):
+            if self.is_remote:
+                self._remote().remove_parts(f"{key}.*{SUFFIX}")
+            else:
+                for part in (*self._folder.glob(f".{key}.*.part"), *self._folder.glob(f"{key}.*.part")):
+                    part.unlink(missing_ok=True)
 
     def holds(self, other: WeightsFolder) -> bool:
         """Return whether another place is this one or inside it, following links."""
@@ -352,7 +366,8 @@ def remove(database: Location, key: str, records: Iterable[Weights], weights_at:
     """Remove recorded files of a run in the folder next to its database, or at the place given on the command line.
 
     Files elsewhere may belong to the database from which this one was copied, so they stay, and a line names each. The
-    same applies if the folder next to the database is a link. Missing files are ignored.
+    same applies if the folder next to the database is a link. Missing files are ignored. Parts of files that killed
+    processes have left are removed, too.
 
     Args:
         weights_at: the folder or URL of weights given on the command line.
@@ -363,6 +378,8 @@ def remove(database: Location, key: str, records: Iterable[Weights], weights_at:
     nearby = weights_folder(database)
     own = [] if Path(nearby.root.real).is_symlink() else [nearby]
     own += [] if weights_at is None else [weights_folder(database, weights_at)]
+    for each in own:
+        each.remove_parts(key)
     for record in records:
         try:
             folder, name = find(database, key, record)
