@@ -174,7 +174,9 @@ def attempt(
         return Outcome(job, Ending.BUSY, str(error))
     except OrthobenchError as error:
         return Outcome(job, Ending.REFUSED, str(error))
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the code of a layer may exit, or raise any error
         cause = str(error) if isinstance(error, OutOfMemory) else one_line(error)
         with suppress(Exception), open_store(job.database) as database:  # perhaps it is the database that failed
             record_failure(database, job, cause)
