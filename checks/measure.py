@@ -40,6 +40,8 @@ STOP_SECONDS = 12.0
 """Seconds that the runs have for their checkpoints before they are killed."""
 SUFFIX = ".pt.gz"
 """The end of a kept checkpoint's name."""
+LARGEST = 1 << 30
+"""The most bytes of an unpacked checkpoint."""
 LIMIT_MB = 20.0
 """Size that all kept checkpoints have together."""
 NEXT = 5
@@ -174,6 +176,7 @@ def running(files: Files) -> psutil.Process | None:
 
 def take_up(files: Files) -> int:
     """Bring results and kept checkpoints into the working folder; return the number of runs to train."""
+    from orthobench.data.limits import LimitedReader
     from orthobench.files import write_bytes
     from orthobench.store import Status, open_store
     from orthobench.store.merge import merge, reading
@@ -197,7 +200,8 @@ def take_up(files: Files) -> int:
             folder.mkdir(parents=True, exist_ok=True)
             for earlier in folder.iterdir():
                 earlier.unlink()
-            write_bytes(folder / NEWEST, gzip.decompress(shipped.read_bytes()))
+            with gzip.open(shipped) as packed:
+                write_bytes(folder / NEWEST, LimitedReader(packed, LARGEST, shipped).read())
     return len(set(keys) - final)
 
 

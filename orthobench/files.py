@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 from filelock import FileLock
@@ -35,6 +35,8 @@ FIXES = {
     errno.EACCES: MAKE_WRITABLE,
     errno.EPERM: MAKE_WRITABLE,
 }
+MOST_LINKS = 40
+"""Links that a path may follow, as in Linux."""
 FULL_BELOW = 64 * 1024
 """Free bytes below which a disk counts as full."""
 
@@ -66,7 +68,9 @@ def has_no_inodes(path: Path) -> bool:
 
 
 @contextmanager
-def replacing(file: Path, *, locked: bool = False, backup: Path | None = None, new: bool = False) -> Iterator[Path]:
+def replacing(
+    file: Path, *, locked: bool = False, backup: Path | None = None, new: bool = False, private: bool = False
+) -> Iterator[Path]:
     """Yield the path of a temporary file to write; at the end it replaces `file`, with its permissions.
 
     If the block or the replacement raises, `file` stays as it was and the temporary file is removed.
@@ -76,14 +80,17 @@ def replacing(file: Path, *, locked: bool = False, backup: Path | None = None, n
             what a killed process left.
         backup: the new path of the previous file.
         new: `file` must not exist; if several processes write it at once, only one succeeds.
+        private: only this user may read and write `file`, whatever the umask and the permissions that it had.
 
     Raises:
         OSError: the file cannot be written; FileExistsError if it must be new but exists.
     """
     part = file.with_name(f"{file.name}.part" if locked else f".{file.name}.{uuid4().hex}.part")
     try:
+        if private:
+            part.touch(0o600)
         yield part
-        if file.exists():
+        if file.exists() and not private:
             part.chmod(file.stat().st_mode)
         with part.open("rb+") as stream:
             os.fsync(stream.fileno())
@@ -94,13 +101,20 @@ def replacing(file: Path, *, locked: bool = False, backup: Path | None = None, n
         part.unlink(missing_ok=True)
 
 
-def write_bytes(file: Path, content: bytes | memoryview, *, locked: bool = False, backup: Path | None = None) -> None:
+def write_bytes(
+    file: Path,
+    content: bytes | memoryview,
+    *,
+    locked: bool = False,
+    backup: Path | None = None,
+    private: bool = False,
+) -> None:
     """Write or replace a file in one step, with the arguments of `replacing`.
 
     Raises:
         OSError: the file cannot be written; it stays as it was.
     """
-    with replacing(file, locked=locked, backup=backup) as part:
+    with replacing(file, locked=locked, backup=backup, private=private) as part:
         part.write_bytes(content)
 
 
@@ -147,7 +161,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     """
     new, old = (folder.with_name(f".{folder.name}.{state}") for state in ("new", "old"))
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
         with FileLock(folder.with_name(f".{folder.name}.lock")):
             if old.exists() and not folder.exists():  # a process was killed between the two renames
                 old.rename(folder)
@@ -183,16 +197,27 @@ def load_json(text: str | bytes) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: the text is not JSON, or nested so deeply that a program may fail while it walks through the value.
+        ValueError: the text is not JSON, has a number that is not finite, or is nested so deeply that a program may
+            fail while it walks through the value.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_not_json, parse_float=_finite_float)
         opened = "[{" if isinstance(text, str) else b"[{"
         if sum(map(text.count, opened)) > DEEPEST and _depth(value) > DEEPEST:  # type: ignore[arg-type]
             raise ValueError(f"JSON of more than {DEEPEST} levels")
     except RecursionError as error:
         raise ValueError(f"JSON of more than {DEEPEST} levels") from error
     return value
+
+
+def _not_json(word: str) -> None:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _finite_float(digits: str) -> float:
+    if math.isfinite(value := float(digits)):
+        return value
+    raise ValueError(f"{digits:.40} is too large for a number")
 
 
 def _depth(value: Any) -> int:
@@ -383,6 +408,16 @@ class RemoteFolder:
         """
         self.files.rm_file(f"{self.folder}/{name}")
 
+    def remove_parts(self, names: str) -> None:
+        """Remove what processes that were killed in `put` have left of files whose names match a pattern.
+
+        Raises:
+            OSError: a file cannot be removed.
+        """
+        self.files.invalidate_cache()
+        for path in self.files.glob(f"{self.folder}/{names}.{'[0-9a-f]' * 32}"):
+            self.files.rm_file(path)
+
     def clear(self) -> None:
         """Remove the folder with all its files."""
         with suppress(OSError):
@@ -411,25 +446,129 @@ def user_cache_folder() -> Path:
     return platformdirs.user_cache_path("orthobench")
 
 
-def written_by_others(cache: Path, content: Iterable[Path]) -> str | None:
-    """Return the reason why another user may have written content of a cache folder, or None.
+def private_folder(folder: Path) -> None:
+    """Make a folder of the user's cache, with those above it that are missing, so that no other user can enter it.
 
-    The content must belong to this user or to root, and nobody else may write to it. The cache folder that contains it
-    may be shared, as /tmp is, if only owners can rename its entries.
+    `mkdir(mode=0o700, parents=True)` would give the folders above it the mode that the umask leaves.
+
+    Raises:
+        OSError: a folder cannot be made.
+    """
+    for path in reversed([folder, *folder.parents]):
+        if not path.is_dir():
+            path.mkdir(mode=0o700, exist_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder of data, with those above it; if the user's cache folder is one of them, it becomes private.
+
+    Raises:
+        OSError: a folder cannot be made.
+    """
+    if (cache := user_cache_folder()) in folder.absolute().parents:
+        private_folder(cache)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+class UntrustedError(Exception):
+    """Another user could have written a file of the cache; the message says how."""
+
+
+@contextmanager
+def open_trusted(file: Path) -> Iterator[BinaryIO]:
+    """Open a file of the cache that no other user can have written.
+
+    What is checked is the file that is then read: it is opened once, after the folders above it. They are checked from
+    the root on, so nobody can exchange a folder or a file that has been checked.
+
+    Raises:
+        OSError: the file is missing or cannot be read.
+        UntrustedError: another user could have written it.
+    """
+    if reason := _exchangeable(file.parent):
+        raise UntrustedError(reason)
+    descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(descriptor, "rb") as stream:
+        if reason := _writable(file, os.fstat(descriptor)):
+            raise UntrustedError(reason)
+        yield stream
+
+
+def written_by_others(folder: Path, content: Iterable[Path] = ()) -> str | None:
+    """Return the reason why another user may have written content of a folder of the cache, or None.
 
     Args:
-        content: files and folders in the cache folder; those that are missing do not count.
+        folder: the folder, which may be missing.
+        content: files in it; those that are missing do not count.
+    """
+    if reason := _exchangeable(folder):
+        return reason
+    for file in content:
+        with suppress(OSError):
+            if reason := _writable(file, file.lstat()):
+                return reason
+    return None
+
+
+def _exchangeable(folder: Path) -> str | None:
+    """Return the reason why another user may exchange a folder or one above it, or None; links are followed.
+
+    Nobody else may write to the folder itself. Folders above it may be shared, as /tmp is, if only the owners of their
+    entries can rename them. All have to belong to this user or to root, as has each link on the way.
     """
     if os.name != "posix":
         return None
-    for path in (cache, *content):
+    waiting, at, links = list(reversed(folder.absolute().parts)), Path("/"), 0
+    while waiting:
+        part = waiting.pop()
+        at = at.parent if part == ".." else at / part
         try:
-            status = path.stat()
-        except OSError:  # the file is missing, or cannot be read
-            continue
-        if status.st_uid not in (0, os.geteuid()):
-            return f"{path} belongs to another user (uid {status.st_uid})"
-        is_shared = path == cache and (status.st_mode & stat.S_ISVTX or not status.st_mode & stat.S_IWOTH)
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_shared:
-            return f"other users can write to {path}"
+            status = at.lstat()
+        except OSError:  # it is missing, or cannot be read
+            return None
+        if stat.S_ISLNK(status.st_mode):
+            if reason := _foreign(at, status):
+                return reason
+            links += 1
+            if links > MOST_LINKS:
+                return f"{folder} has too many links"
+            waiting += reversed(at.readlink().parts)
+            at = at.parent
+        elif reason := _foreign(at, status) or (
+            None if waiting and status.st_mode & stat.S_ISVTX else _writable(at, status)
+        ):
+            return reason
     return None
+
+
+def _foreign(path: Path, status: os.stat_result) -> str | None:
+    """Return the reason why another user owns a path, or None; whoever owns / owns everything anyway."""
+    if status.st_uid in (0, os.geteuid()) or (path.is_dir() and status.st_uid == Path("/").stat().st_uid):
+        return None
+    return f"{path} belongs to another user (uid {status.st_uid})"
+
+
+def _writable(path: Path, status: os.stat_result) -> str | None:
+    """Return the reason why another user may write to a path, or None."""
+    if os.name != "posix":
+        return None
+    is_shared = status.st_mode & stat.S_IWGRP and not _is_private(path, status)
+    is_shared = is_shared or status.st_mode & stat.S_IWOTH
+    return _foreign(path, status) or (f"other users can write to {path}" if is_shared else None)
+
+
+def _is_private(path: Path, status: os.stat_result) -> bool:
+    """Return whether the group of a path is the private group that many systems give each user, without more members.
+
+    A list of further users (POSIX ACL) shows in the permissions of the group, and makes it count as others.
+    """
+    import grp
+    import pwd
+
+    try:
+        group, user = grp.getgrgid(status.st_gid), pwd.getpwuid(os.geteuid())
+        has_list = hasattr(os, "listxattr") and "system.posix_acl_access" in os.listxattr(path)
+    except (KeyError, OSError):
+        return False
+    is_own = group.gr_name == user.pw_name and group.gr_gid == user.pw_gid and set(group.gr_mem) <= {user.pw_name}
+    return is_own and not has_list

@@ -204,7 +204,7 @@ def run_names(spec: Mapping[str, Any]) -> dict[str, str]:
 def text(value: Any) -> str:
     """Return a setting's JSON value as written on the command line."""
     if isinstance(value, list):
-        return ",".join(value) or "none"
+        return ",".join(map(text, value)) or "none"
     if isinstance(value, bool):
         return str(value).lower()
     return "none" if value is None else str(value)

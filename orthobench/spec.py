@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orthobench.arguments import Preset
 from orthobench.assignments import given_twice
 from orthobench.errors import UsageError
-from orthobench.plugins import Catalog, Plugin
+from orthobench.plugins import Catalog, Plugin, PluginKind
 from orthobench.settings import SHORT_NAMES, Settings, merged_settings, run_names, same, unknown_setting
 
 if TYPE_CHECKING:
@@ -226,8 +226,13 @@ def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper") -> 
         preset: the preset of the command that asked for the run, which the canonical form does not have.
 
     Raises:
-        UsageError: the plugins differ from those of the spec.
+        UsageError: the plugins differ from those of the spec, or are missing; or its model is a layer that the user has
+            not named, whose code is not imported.
     """
+    plugins: tuple[tuple[PluginKind, str], ...] = (("task", spec.task), ("model", spec.model))
+    for kind, name in plugins:
+        if ":" not in name and name not in catalog.names(kind):
+            raise UsageError(f"its {kind} {name:.200} is neither built in nor installed: give its file with `plugins`")
     config = RunConfig(spec, catalog, preset)
     again = _spec(
         catalog, spec.task, spec.model, config.task_settings, config.model_settings, config.training, spec.seed

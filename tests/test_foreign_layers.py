@@ -136,8 +136,8 @@ def test_layers_of_one_package_keep_the_modules_that_they_import_later(write, tm
     write("lab4/late.py", "")
     write("lab4/b.py", text())
     catalog = Catalog()
-    first = catalog.load("model", "lab4.a:MyCell")
-    catalog.load("model", "lab4.b:MyCell")
+    first = catalog.load("model", catalog.named("lab4.a:MyCell"))
+    catalog.load("model", catalog.named("lab4.b:MyCell"))
     assert first.make(first.Settings(hidden_size=4), 2, 4).leak == 0.5
 
 
@@ -351,7 +351,8 @@ def test_a_given_plugin_file_may_define_layers_alone(orthobench, write, tmp_path
     write("far/cell.py", text())
     assert orthobench("run", "adding", "far/cell.py:MyCell", *tiny_options).code == 0
     (run,) = json.loads(orthobench("ls", "--json").out)
-    assert "give its path" in orthobench("evaluate", run["run"]).err
+    assert "add --model ./cell.py:MyCell" in orthobench("evaluate", run["run"]).err
+    assert "give its path" in orthobench("evaluate", run["run"], "--model", "./cell.py:MyCell").err
     assert orthobench("evaluate", run["run"], "--plugin", "far/cell.py").code == 0
     assert "--plugin far/cell.py" in orthobench("show", run["run"]).out
 

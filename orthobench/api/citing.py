@@ -41,10 +41,9 @@ def cite(*names: str, db: Place | None = None, plugins: Sequence[Path] = ()) -> 
     for name in names:
         kind, slash, own_name = name.partition("/")
         if slash and kind in KINDS:
-            catalog.find(kind, own_name)
-            entries += _of_plugin(catalog, kind, own_name)
+            entries += _of_plugin(catalog, kind, catalog.named(own_name) if kind == "model" else own_name)
         elif ":" in name:
-            entries += _of_plugin(catalog, "model", name)
+            entries += _of_plugin(catalog, "model", catalog.named(name))
         elif kinds := [kind for kind in KINDS if name in catalog.names(kind)]:
             entries += [entry for kind in kinds for entry in _of_plugin(catalog, kind, name)]
         elif re.fullmatch("[0-9a-f]+", name):

@@ -40,6 +40,7 @@ def load_model(
     weights_at: Place | None = None,
     device: DeviceName = "cpu",
     plugins: Sequence[Path] = (),
+    model: str | type | None = None,
 ) -> TrainedModel:
     """Load the model of a run with its kept weights, and the task of the run, whose splits preprocess the data.
 
@@ -51,12 +52,15 @@ def load_model(
             opened.
         device: the device of the model.
         plugins: Python files with the task and model of the run, if these are not built in.
+        model: the run's model if it is a layer of another program: its class, or a name such as "torch.nn:LSTM" or
+            "./cell.py:MyCell". Only this imports its code, because the record or file may be a stranger's. It is not
+            needed for a layer that this process has already named.
 
     Raises:
         UsageError: the run is unknown or keeps no such weights, or their file is missing, truncated, changed or from
-            another model.
+            another model; or its model is a layer that nobody has named.
     """
-    with _loaded(run, db, weights, weights_at, device, plugins) as (trained, _):
+    with _loaded(run, db, weights, weights_at, device, plugins, model) as (trained, _):
         return trained
 
 
@@ -73,6 +77,7 @@ def evaluate(
     device: DeviceName = "cpu",
     backend: BackendName = "auto",
     plugins: Sequence[Path] = (),
+    model: str | type | None = None,
     data_folder: Path | None = None,
 ) -> EvaluationResult:
     """Test the kept weights of a run again, if desired at other lengths or on other data of its task.
@@ -80,7 +85,7 @@ def evaluate(
     With the settings of the run, on the same machine and device, the values equal the stored ones.
 
     Args:
-        run: as for `load_model`; `db`, `weights`, `weights_at`, `device` and `plugins` likewise.
+        run: as for `load_model`; `db`, `weights`, `weights_at`, `device`, `plugins` and `model` likewise.
         settings: settings of the task that replace the settings of the run, such as {"sequence_length": 400}.
         seed: the seed of the data, which replaces the seed of the run.
         backend: the kernels of the recurrence.
@@ -92,7 +97,10 @@ def evaluate(
     from orthobench.trained.evaluate import evaluate as measure
     from orthobench.trained.evaluate import stored_metrics
 
-    with use_data_folder(data_folder), _loaded(run, db, weights, weights_at, device, plugins) as (trained, opened):
+    with (
+        use_data_folder(data_folder),
+        _loaded(run, db, weights, weights_at, device, plugins, model) as (trained, opened),
+    ):
         stored = {}
         if opened is not None:
             results, record = opened
@@ -113,12 +121,13 @@ def export(
     weights: WhichWeights | None = None,
     weights_at: Place | None = None,
     plugins: Sequence[Path] = (),
+    model: str | type | None = None,
     data_folder: Path | None = None,
 ) -> Exported:
     """Write the model of a run to a file for other programs.
 
     Args:
-        run: as for `load_model`; `db`, `weights`, `weights_at` and `plugins` likewise.
+        run: as for `load_model`; `db`, `weights`, `weights_at`, `plugins` and `model` likewise.
         file: the file; an existing file of the same kind is replaced.
         form: "safetensors" for the weights, "onnx" or "pt2" for the program.
         steps: the number of time steps of the program; by default the number in the task's test data.
@@ -132,7 +141,7 @@ def export(
     """
     from orthobench.trained.export import export as write
 
-    with use_data_folder(data_folder), _loaded(run, db, weights, weights_at, "cpu", plugins) as (trained, _):
+    with use_data_folder(data_folder), _loaded(run, db, weights, weights_at, "cpu", plugins, model) as (trained, _):
         return write(trained, form, Path(file), steps=steps, batch=batch)
 
 
@@ -144,12 +153,15 @@ def _loaded(
     weights_at: Place | None,
     device: DeviceName,
     plugins: Sequence[Path],
+    model: str | type | None,
 ) -> Iterator[tuple[TrainedModel, tuple[Results, Run] | None]]:
     """Yield a trained model, and, unless the model comes from a file, the open database with the record of its run."""
     from orthobench.plugins import Catalog
     from orthobench.trained.load import is_file, load_file, load_run
 
     catalog, chosen = Catalog(plugins), pick_device(device)
+    if model is not None:
+        catalog.named(model)
     if not isinstance(run, Run) and is_file(run):
         trained = load_file(Path(run), chosen, catalog)
         if weights not in (None, trained.kind):

@@ -220,7 +220,9 @@ def _run_command() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except Exception as error:
+    except BaseException as error:  # a layer may exit or raise anything, and Python would print its text as it is
+        if isinstance(error, SystemExit) and "_ORTHOBENCH_COMPLETE" in os.environ:  # the end of a completion
+            raise
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             name = max(Path(str(error.filename)).parts, key=len)
             _fail(f"the name of a file or folder is too long, {name:.20}...: choose a shorter one", verbose)

@@ -16,6 +16,7 @@ from orthobench.cli.options import (
     Device,
     Given,
     Json,
+    NamedModel,
     PluginFiles,
     TrainedRun,
     WeightsPlace,
@@ -36,6 +37,7 @@ def command(
     db: Database = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
+    model: NamedModel = None,
     json: Json = False,
 ) -> None:
     """Test the kept weights of a run again. The values are shown next to the stored ones.
@@ -57,6 +59,7 @@ def command(
         device=device,
         backend=backend,
         plugins=tuple(plugin or ()),
+        model=model,
     )
     if json:
         records.print_json(asdict(result))

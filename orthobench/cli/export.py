@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from orthobench.arguments import ExportFormat
-from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, PluginFiles, TrainedRun, WeightsPlace, Which
+from orthobench.cli.options import (
+    DEFAULT_DATABASE,
+    Database,
+    DataFolder,
+    NamedModel,
+    PluginFiles,
+    TrainedRun,
+    WeightsPlace,
+    Which,
+)
 
 
 def command(
@@ -30,6 +39,7 @@ def command(
     db: Database = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
+    model: NamedModel = None,
 ) -> None:
     """Export a run's model. The file has either the weights alone, or a program that includes them."""
     from orthobench import api
@@ -44,6 +54,7 @@ def command(
         weights=weights,
         weights_at=weights_at,
         plugins=tuple(plugin or ()),
+        model=model,
     )
     typer.echo(f"{'weights' if written.inputs is None else 'program'} written to {file}")
     if written.inputs is not None and written.outputs is not None:

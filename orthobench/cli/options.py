@@ -80,6 +80,15 @@ TrainedRun = Annotated[
         autocompletion=completion.runs,
     ),
 ]
+NamedModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="The run's layer, such as torch.nn:LSTM or ./cell.py:MyCell: imports its code. Not for built-in models.",
+        autocompletion=completion.models,
+    ),
+]
 Which = Annotated[
     WhichWeights | None,
     typer.Option("--weights", help="Which of the run's weights [the best ones, if they are kept]."),
@@ -299,4 +308,4 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
             raise UsageError(f"'{task}' is a model and '{models[0]}' a task: write the task first, {models[0]} {task}")
         catalog.find("task", task)
     for model in models:
-        catalog.find("model", model)
+        catalog.find("model", catalog.named(model))

@@ -14,7 +14,7 @@ from typing import Any
 from orthobench.arguments import is_none
 from orthobench.data.download import md5
 from orthobench.errors import UsageError
-from orthobench.files import write_bytes
+from orthobench.files import make_folder, write_bytes
 from orthobench.options import data_folder
 from orthobench.settings import CHECKSUM, whole_path
 
@@ -67,7 +67,7 @@ def files_md5(folder: Path, files: Sequence[Path]) -> str:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
     if settled != known:
         with suppress(OSError):  # without a cache, the files are read again next time
-            kept_in.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(kept_in.parent)
             write_bytes(kept_in, json.dumps(settled).encode())
     total = hashlib.md5(usedforsecurity=False)
     for name in sorted(entries):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orthobench.errors import UsageError
+from orthobench.files import make_folder
 
 CHUNK = 1 << 16
 TIMEOUT_SECONDS = 30
@@ -37,7 +38,7 @@ def fetch(download: Download, folder: Path, report: Callable[[str, int, int], No
     whole, part = folder / download.name, folder / f"{download.name}.part"
     reasons = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         if whole.exists() and md5(whole) == download.md5:
             return whole
         for url in download.urls:

@@ -35,7 +35,7 @@ from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.store.sqlite import named_or_default
-from orthobench.training.checkpoint import announced, checkpoint_root
+from orthobench.training.checkpoint import announced, checkpoint_root, checkpoints_at, remove_leftovers
 from orthobench.training.events import EventSink, Tee
 from orthobench.training.lifecycle import check_fit, pick_device, plain_torch
 from orthobench.training.profiling import RunProfile
@@ -188,6 +188,10 @@ class Session:
         self.display.on_plan(sweep_plan)
         if dry_run:
             return SweepResult(sweep_plan, runs=self._records(runs), sizes=sizes)
+        if self.store is not None and isinstance(self.checkpoints, Path):  # at a URL, each question is a request
+            for planned in sweep_plan.runs:
+                if planned.state == Status.FINISHED:
+                    remove_leftovers(self.store, checkpoints_at(self.checkpoints, planned.key))
         jobs = self.jobs(sweep_plan.selected)
         outcomes = self.train_jobs(jobs)
         return SweepResult(sweep_plan, outcomes, len(jobs) - len(outcomes), self._records(runs), sizes)

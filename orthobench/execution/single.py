@@ -20,7 +20,7 @@ from orthobench.spec import RunConfig
 from orthobench.store import Run, Store, open_store
 from orthobench.store.open import check_writable
 from orthobench.store.sqlite import named_or_default
-from orthobench.training.checkpoint import checkpoint_root, lock, places, settled_run
+from orthobench.training.checkpoint import checkpoint_root, lock, places, remove_leftovers, settled_run
 
 if TYPE_CHECKING:
     from orthobench.sinks.live import LiveSinks
@@ -60,6 +60,7 @@ def train_one(
             _forget(store, database, options, key)
         store.tag([key], options.tags)
         if run := settled_run(store, checkpoints, options.on_divergence):
+            remove_leftovers(store, checkpoints)
             for destination in options.log_to:
                 command = shell_command("db", "export", "--to", destination, "--where", f"key={key}", "--db", database)
                 log.warning("run %s is %s, so nothing is sent to %s: %s", key, run.status, destination, command)

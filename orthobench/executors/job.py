@@ -70,7 +70,11 @@ class Job:
         Raises:
             UsageError: the plugins of this process differ from the plugins with which the job was created.
         """
-        return self.config or resolve_again(Catalog(self.plugins), self.spec, self.preset)
+        if self.config is not None:
+            return self.config
+        catalog = Catalog(self.plugins)
+        catalog.named(self.spec.model)  # as the user did in the process that made this job
+        return resolve_again(catalog, self.spec, self.preset)
 
 
 class Ending(StrEnum):
@@ -170,7 +174,9 @@ def attempt(
         return Outcome(job, Ending.BUSY, str(error))
     except OrthobenchError as error:
         return Outcome(job, Ending.REFUSED, str(error))
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the code of a layer may exit, or raise any error
         cause = str(error) if isinstance(error, OutOfMemory) else one_line(error)
         with suppress(Exception), open_store(job.database) as database:  # perhaps it is the database that failed
             record_failure(database, job, cause)

@@ -31,7 +31,7 @@ from orthobench.executors.fork_server import ForkServer
 from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, record_failure
 from orthobench.process import IDLE_THREADS, REQUESTS
 from orthobench.store import Status, Store
-from orthobench.training.checkpoint import is_locked, is_settled
+from orthobench.training.checkpoint import is_locked, is_settled, remove_leftovers
 from orthobench.training.events import EventSink, replay
 
 POLL_SECONDS = 0.1
@@ -189,6 +189,7 @@ class ProcessExecutor:
             return Outcome(worker.job, Ending.INTERRUPTED)
         run = self.store.find(worker.job.spec.key)
         if run is not None and Status(run.status).is_final:
+            remove_leftovers(self.store, worker.job.checkpoints)
             return Outcome(worker.job, Ending(run.status), run.message or "")
         return self._failed(worker.job, describe_exit(code))
 

@@ -27,7 +27,7 @@ from typing import Any
 from orthobench import files
 from orthobench.arguments import Preset
 from orthobench.errors import StorageError, UsageError
-from orthobench.files import cache_folder, written_by_others
+from orthobench.files import UntrustedError, cache_folder, open_trusted, private_folder
 from orthobench.plugins import Catalog, Plugin, PluginError
 from orthobench.settings import CHECKSUM, describe_settings, text
 from orthobench.spec import RunConfig, RunSpec, resolve
@@ -181,11 +181,9 @@ def _seal(name: str, content: bytes) -> bytes:
 def _read(name: str) -> Any:
     """Return a value that an earlier process has kept; None if there is none, or if its file cannot be trusted."""
     try:
-        file = _file(name)
-        content = file.read_bytes()
-        if written_by_others(cache_folder(), (file.parents[1], file.parent, file)):
-            return None
-    except (OSError, RuntimeError):  # RuntimeError: no home folder
+        with open_trusted(_file(name)) as stream:
+            content = stream.read()
+    except (OSError, RuntimeError, UntrustedError):  # RuntimeError: no home folder
         return None
     seal, _, value = content.partition(b"\n")
     return json.loads(value) if seal + b"\n" == _seal(name, value) else None
@@ -198,8 +196,8 @@ def _keep(name: str, value: Any) -> None:
         file = _file(name)
         if not file.parent.is_dir():
             _remove_unused(file.parents[1])
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.write_bytes(file, _seal(name, content) + content)
+            private_folder(file.parent)
+        files.write_bytes(file, _seal(name, content) + content, private=True)
 
 
 def _remove_unused(folder: Path) -> None:

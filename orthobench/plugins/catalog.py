@@ -2,6 +2,9 @@
 
 Listing names does not import any plugin. A plugin that cannot be loaded is listed with the reason, and does not affect
 other plugins.
+
+A layer's name says which code to import, so only the user's words may do so: `Catalog.named` takes them. A name in a
+database or in a file of weights may be a stranger's. `Catalog.find` therefore looks names up and imports no new layer.
 """
 
 from __future__ import annotations
@@ -34,6 +37,10 @@ REQUIRED: dict[PluginKind, tuple[str, ...]] = {
 }
 """The class attributes that a plugin has to define, by kind."""
 BUILT_IN = "built in"
+
+
+_NAMED: dict[str, Layer] = {}
+"""The layers that the user has named in this process, by name."""
 
 
 class PluginError(Exception):
@@ -85,9 +92,11 @@ class Catalog:
         files = tuple(files)
         self.files = _each_once(files) if files else ()
         _serve_imports(self.files)
+        if any(sources.layer for sources in self.files):
+            from orthobench.plugins.layers import carried_layer
         for sources in self.files:
             if sources.layer:
-                self._add_layer(sources.layer, carried=sources)
+                self._add(carried_layer(sources), is_carried=True)
                 continue
             for plugin in _from_file(sources):
                 first = self._plugins.setdefault((plugin.kind, plugin.name), plugin)
@@ -98,20 +107,24 @@ class Catalog:
                     )
 
     def named(self, model: Any) -> str:
-        """Return the name of a model, which may be given as a class; a layer of another program becomes known by it.
+        """Return the name of a model that the user has named; a layer of another program becomes known by it.
+
+        Args:
+            model: a name or a class. It must come from the user, because the code of a layer is imported.
 
         Raises:
             UsageError: the layer cannot be found, or another one has its name.
         """
         if isinstance(model, str) and (":" not in model or ("model", model) in self._plugins):
             return model
-        return self._add_layer(model)
+        from orthobench.plugins.layers import find_layer
 
-    def _add_layer(self, named: Any, carried: Sources | None = None) -> str:
+        layer = _NAMED[layer.name] = find_layer(model, self.files)
+        self._add(layer)
+        return layer.name
+
+    def _add(self, layer: Layer, is_carried: bool = False) -> None:
         """Add a layer of another program; its code becomes one of the files unless it is installed."""
-        from orthobench.plugins.layers import carried_layer, find_layer
-
-        layer = carried_layer(carried) if carried else find_layer(named, self.files)
         first = self._plugins.get(("model", layer.name))
         if first is not None and first.sources() != layer.sources:
             raise UsageError(f"two different layers have the name '{layer.name}': rename one of them")
@@ -119,21 +132,45 @@ class Catalog:
             self._plugins["model", layer.name] = Plugin(
                 "model", layer.name, layer.sources.origin, lambda: _load_layer(layer), lambda: layer.sources
             )
-            if not layer.is_installed and not carried:
+            if not layer.is_installed and not is_carried:
                 self.files = (*self.files, layer.sources)
-        return layer.name
+
+    def _recall(self, name: str) -> None:
+        """Add a layer of this name if the user has named it in this process, or has given the file with its class.
+
+        Raises:
+            UsageError: the user has done neither; the message says how to name it.
+        """
+        from orthobench.plugins.layers import NOTEBOOK, find_layer
+
+        where, _, _ = name.rpartition(":")
+        if name in _NAMED:
+            self._add(_NAMED[name])
+        elif any(Path(each.path).name == where and not each.layer for each in self.files):
+            self._add(find_layer(name, self.files))
+        elif where == NOTEBOOK:
+            raise UsageError(
+                f"{name:.200} was a class of a notebook or script: load the run there and pass the class as `model`"
+            )
+        else:
+            given = f"./{name}" if where.endswith(".py") and "/" not in where else name
+            raise UsageError(
+                f"the layer {name:.200} is named only in stored data, which may be a stranger's, so its code is not "
+                f"imported: if you trust it, add `model={given[:200]!r}`"
+            )
 
     def names(self, kind: PluginKind) -> list[str]:
         return sorted(name for plugin_kind, name in self._plugins if plugin_kind == kind)
 
     def find(self, kind: PluginKind, name: str) -> Plugin:
-        """Return the plugin of this kind and name.
+        """Return the plugin of this kind and name. The name may come from stored data.
 
         Raises:
-            UsageError: no plugin has this name, in which case the message lists the nearest names, or several have it.
+            UsageError: no plugin has this name, in which case the message lists the nearest names, or several have it;
+                or it names a layer that the user has not named.
         """
-        if kind == "model":
-            name = self.named(name)
+        if kind == "model" and ":" in name and (kind, name) not in self._plugins:
+            self._recall(name)
         for other, _ in self.broken:
             if (other.kind, other.name) == (kind, name):
                 raise UsageError(
@@ -146,16 +183,16 @@ class Catalog:
             raise unknown(kind, name, self.names(kind)) from None
 
     def find_any(self, name: str) -> Plugin:
-        """Return the plugin or layer of this name, whatever its kind; "model/lstm" also names the kind.
+        """Return the plugin or layer that the user has named, whatever its kind; "model/lstm" also names the kind.
 
         Raises:
             UsageError: no plugin has this name, or several have it.
         """
         kind, slash, own_name = name.partition("/")
         if slash and kind in KINDS:
-            return self.find(kind, own_name)
+            return self.find(kind, self.named(own_name) if kind == "model" else own_name)
         if ":" in name:
-            return self.find("model", name)
+            return self.find("model", self.named(name))
         plugins = [plugin for plugin in self if plugin.name == name]
         if not plugins:
             raise unknown("task, model or probe", name, {plugin.name for plugin in self})

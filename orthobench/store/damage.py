@@ -1,18 +1,19 @@
 """Checks for damage of a database.
 
 SQLite notices damaged pages, but neither a changed text or number nor a value of the wrong type. The types of the
-columns refuse such values (see `orthobench.store.tables`), and a run's record is checked when it is loaded. A row that
-fails is a `Fault`: readers leave it out with a warning (`orthobench.store.reader`), and `orthobench db repair` repairs
-or removes it (`orthobench.store.repair`). `problems_of` reads every row.
+columns refuse such values (see `orthobench.store.tables`), and the records of a run and of its environment are checked
+when they are loaded. A row that fails is a `Fault`: readers leave it out with a warning (`orthobench.store.reader`),
+and `orthobench db repair` repairs or removes it (`orthobench.store.repair`). `problems_of` reads every row.
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from orthobench.errors import DamagedError, UsageError, shell_command
 from orthobench.location import Location
 from orthobench.metric import Metric
-from orthobench.settings import merged_settings
-from orthobench.store.result import CLOCK, Status, check_key
+from orthobench.settings import merged_settings, run_names
+from orthobench.store.result import CLOCK, EVENTS, Status, check_key
 from orthobench.store.sqlite import (
     RESTORE,
     SHOWN_PROBLEMS,
@@ -199,9 +200,9 @@ def _read_rows(connection: Connection, table: Table, columns: Sequence[Column[An
         Exception: any of `UNEXPECTED`, or DamagedError; a row cannot be read.
     """
     range_ = text(f"{number_column(connection)} BETWEEN {first} AND {last}")
+    check = _CHECKS.get(table.name, lambda row: None)
     for row in connection.execute(select(*columns).where(range_)).mappings():
-        if table is Run.__table__:
-            _read(dict(row))
+        check(dict(row))
 
 
 def _searched(read: Callable[[int, int], None], rows: Sequence[int]) -> Iterator[tuple[int, str]]:
@@ -362,7 +363,80 @@ def _problem(error: DamagedError) -> str:
     return str(error).partition(" is damaged: ")[2].removesuffix(f"; {RESTORE}") or str(error)
 
 
-def _read(run: Mapping[str, Any]) -> None:
+def check_spec(spec: Any) -> None:
+    """Refuse a value that is not the canonical form of a run.
+
+    Raises:
+        ValueError, TypeError, LookupError, AttributeError: it is not.
+    """
+    for name in ("task", "model", "task_version", "model_version", "seed"):
+        if type(spec[name]) is not (int if name == "seed" else str):
+            raise ValueError(f"the {name} of its spec is {spec[name]!r:.40}")
+    merged_settings(spec)
+
+
+def check_numbers(values: Any) -> None:
+    """Refuse a value that is not an object of finite numbers, such as the baselines of a run and its seconds.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(values, dict):
+        raise ValueError(f"{values!r:.40} is not an object of numbers")
+    for name, value in values.items():
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise ValueError(f"{name:.40} is {value!r:.40}, not a number")
+
+
+def check_seconds(values: Any) -> None:
+    """Refuse a value that is not an object of finite numbers and, for a run on a GPU, the name of its clock.
+
+    Raises:
+        ValueError: it is none.
+    """
+    check_numbers(
+        {name: value for name, value in values.items() if name != CLOCK} if isinstance(values, dict) else values
+    )
+    if isinstance(values, dict) and values.get(CLOCK, EVENTS) != EVENTS:
+        raise ValueError(f"{CLOCK} is {values[CLOCK]!r:.40}, not {EVENTS!r}")
+
+
+def check_metrics(records: Any) -> None:
+    """Refuse a value that does not declare metrics; null declares none.
+
+    Raises:
+        ValueError, TypeError, AttributeError: it does not.
+    """
+    for name, record in ({} if records is None else records).items():
+        for field, value in asdict(Metric.read(name, record)).items():
+            if type(value) is not (bool if field == "is_fraction" else str):
+                raise ValueError(f"the {field} of {name:.40} is {value!r:.40}")
+
+
+def check_facts(facts: Any) -> None:
+    """Refuse the facts of an environment that are not as `orthobench.environment.describe` writes them.
+
+    Raises:
+        ValueError, TypeError, LookupError, AttributeError: they are not.
+    """
+    texts = [facts.get("commit"), *facts.get("packages", {}).values()]
+    for plugin in facts.get("plugins", ()):
+        texts += [plugin.get("layer"), plugin.get("path"), plugin["revision"], *plugin["files"].values()]
+    for value in texts:
+        if not isinstance(value, str | None):
+            raise ValueError(f"its facts contain {value!r:.40} instead of a text")
+
+
+def _check_environment(environment: Mapping[str, Any]) -> None:
+    try:
+        check_facts(environment.get("facts", {}))
+    except KeyError as error:
+        raise ValueError(f"its facts have no {error}") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"its facts cannot be read: {error}") from error
+
+
+def _check_run(run: Mapping[str, Any]) -> None:
     """Read all those values of a run that other values depend on.
 
     Args:
@@ -374,21 +448,32 @@ def _read(run: Mapping[str, Any]) -> None:
     try:
         check_key(run["key"])
         Status(run["status"])
-        merged_settings(run["spec"])
-        sum(value for name, value in run.get("seconds", {}).items() if name != CLOCK)
-        for name in ("task", "model", "task_version", "model_version", "seed"):
-            run["spec"][name]
-        for name, record in (run.get("metrics") or {}).items():
-            Metric.read(name, record)
+        check_spec(run["spec"])
+        names = run_names(run["spec"])
+        if names["key"] == run["key"]:  # so the spec is right
+            for name, expected in names.items():
+                if run.get(name, expected) != expected:
+                    raise ValueError(f"its {name} {run[name]!r:.40} does not follow from its spec")
+        check_seconds(run.get("seconds", {}))
+        check_numbers(run.get("baselines", {}))
+        check_metrics(run.get("metrics"))
     except KeyError as error:
         raise ValueError(f"it has no {error}") from error
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         raise ValueError(str(error)) from error
     if run["iterations_per_epoch"] < 1:
         raise ValueError(f"{run['iterations_per_epoch']} iterations per epoch")
 
 
+_CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
+    Run.__tablename__: _check_run,
+    Environment.__tablename__: _check_environment,
+}
+"""Checks of rows whose columns can each be read, by table; they raise ValueError."""
+
+
 @event.listens_for(Run, "load")
-def _check_loaded(run: Run, _: object) -> None:
-    """Refuse a broken run whenever it is loaded, so that no command works with half a run."""
-    _read(vars(run))
+@event.listens_for(Environment, "load")
+def _check_loaded(row: Run | Environment, _: object) -> None:
+    """Refuse a broken row whenever it is loaded, so that no command works with half a run."""
+    _CHECKS[row.__tablename__](vars(row))

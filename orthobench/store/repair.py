@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,9 +26,19 @@ from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.settings import run_names
 from orthobench.store.backup import back_up_alongside
-from orthobench.store.damage import UNEXPECTED, faults_in, integrity_problems, number_column, row_problem
+from orthobench.store.damage import (
+    UNEXPECTED,
+    check_facts,
+    check_metrics,
+    check_numbers,
+    check_seconds,
+    faults_in,
+    integrity_problems,
+    number_column,
+    row_problem,
+)
 from orthobench.store.open import HEAD, open_engine, open_store, reach, schema
-from orthobench.store.result import CLOCK, is_key
+from orthobench.store.result import is_key
 from orthobench.store.sqlite import damaged
 from orthobench.store.tables import Base, Environment, Run, Series, StoredMetric, utc_now
 
@@ -171,8 +181,8 @@ def _changes(connection: Connection, table: Table, row: int) -> dict[str, Any]:
         column.name: None for column in broken if column.nullable and column.name not in (*RESULTS, "value", "kind")
     }
     if table is Environment.__table__:
-        facts = {} if "facts" not in {column.name for column in broken} else {"facts": UNKNOWN}
-        return changes | {"digest": f"unknown-{row}"} | facts
+        is_lost = "facts" in {column.name for column in broken} or not _passes(check_facts, stored["facts"])
+        return changes | {"digest": f"unknown-{row}"} | ({"facts": UNKNOWN} if is_lost else {})
     if "run_id" in table.columns and _is_orphan(connection, Run, stored["run_id"]):
         return {}
     if "series_id" in table.columns and _is_orphan(connection, Series, stored["series_id"]):
@@ -184,8 +194,10 @@ def _changes(connection: Connection, table: Table, row: int) -> dict[str, Any]:
     if table is Run.__table__:
         names = {column.name for column in broken}
         changes |= _from_spec(stored) | _times(stored, names)
-        changes |= {name: {} for name in ("seconds", "baselines") if name in names or not _holds_numbers(stored[name])}
-        if not _holds_metrics(stored["metrics"]):
+        for name, check in (("seconds", check_seconds), ("baselines", check_numbers)):
+            if name in names or not _passes(check, stored[name]):
+                changes[name] = {}
+        if not _passes(check_metrics, stored["metrics"]):
             changes["metrics"] = None
         if names.intersection(RESULTS):
             changes |= _results(connection, row, stored)
@@ -269,21 +281,10 @@ def _times(stored: Mapping[str, Any], broken: Collection[str]) -> dict[str, Any]
     return dict.fromkeys(sorted(names.intersection(broken)), now)
 
 
-def _holds_numbers(value: Any) -> bool:
-    """Return whether a stored JSON value is an object of numbers."""
+def _passes(check: Callable[[Any], None], value: Any) -> bool:
+    """Return whether a stored JSON value passes a check."""
     try:
-        numbers = load_json(value) if isinstance(value, (str, bytes)) else value
-        sum(number for name, number in numbers.items() if name != CLOCK)
-    except UNEXPECTED:
-        return False
-    return True
-
-
-def _holds_metrics(value: Any) -> bool:
-    """Return whether a stored JSON value declares metrics, or is null."""
-    try:
-        for name, record in ((load_json(value) if isinstance(value, (str, bytes)) else value) or {}).items():
-            Metric.read(name, record)
+        check(load_json(value) if isinstance(value, (str, bytes)) else value)
     except UNEXPECTED:
         return False
     return True

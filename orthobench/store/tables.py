@@ -27,6 +27,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.types import TypeDecorator
 
+from orthobench.files import load_json
 from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.store.result import Status, is_timed, times_of_phases, wall_seconds
@@ -40,15 +41,24 @@ NAMES = (
     b'"gradient_norm_per_sample/h":10}\n'
 )
 """Frequent first lines. A block cannot be read with another dictionary, so a change needs a migration."""
+LONGEST_HEAD, MOST_NUMBERS = 1 << 16, 1 << 23
+"""The most bytes of a block's first line, and the most numbers of a block, so that no block unpacks to gigabytes."""
 
 
 def pack(vectors: Mapping[str, Sequence[float]]) -> bytes:
-    """Round vectors to float32, and return the block that holds them."""
+    """Round vectors to float32, and return the block that holds them.
+
+    Raises:
+        ValueError: they have too many numbers, or too long names.
+    """
     lengths = {name: len(values) for name, values in vectors.items()}
+    head = f"{json.dumps(lengths, separators=(',', ':'))}\n".encode()
+    if sum(lengths.values()) > MOST_NUMBERS or len(head) > LONGEST_HEAD:
+        raise ValueError(f"the vectors of an evaluation have more than {MOST_NUMBERS} numbers, or too long names")
     bits = array("i", array("f", chain.from_iterable(vectors.values())).tobytes())
     steps = array("i", ((bit - before + HALF) % (2 * HALF) - HALF for before, bit in pairwise([0, *bits])))
     content, stream = steps.tobytes(), zlib.compressobj(9, zdict=NAMES)
-    parts = [stream.compress(f"{json.dumps(lengths, separators=(',', ':'))}\n".encode())]
+    parts = [stream.compress(head)]
     for byte in reversed(range(WIDTH)):  # the numbers are little-endian
         parts.append(stream.flush(zlib.Z_BLOCK))  # because the bytes of each position have their own frequencies
         parts.append(stream.compress(content[byte::WIDTH]))
@@ -58,14 +68,21 @@ def pack(vectors: Mapping[str, Sequence[float]]) -> bytes:
 def unpack(block: bytes) -> dict[str, list[float]]:
     """Return the vectors of a block by name.
 
+    The first line says how many bytes follow, and no more are decompressed, because a few bytes may stand for any
+    number of them.
+
     Raises:
         ValueError: the block is damaged.
     """
     try:
         stream = zlib.decompressobj(zdict=NAMES)
-        head, _, content = stream.decompress(block).partition(b"\n")
-        lengths: dict[str, int] = json.loads(head)
+        head, newline, content = stream.decompress(block, LONGEST_HEAD).partition(b"\n")
+        lengths: dict[str, int] = load_json(head)
         count = sum(lengths.values())
+        if not newline or min(lengths.values(), default=0) < 0 or not 0 <= count <= MOST_NUMBERS:
+            raise ValueError(f"it is said to have {count} numbers")
+        if len(content) <= WIDTH * count:
+            content += stream.decompress(stream.unconsumed_tail, WIDTH * count - len(content) + 1)
     except (zlib.error, ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"its vectors cannot be read: {error}") from error
     if not stream.eof or stream.unused_data or len(content) != WIDTH * count:

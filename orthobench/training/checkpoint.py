@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from orthobench.arguments import OnDivergence
-from orthobench.errors import RunLockedError, UsageError
+from orthobench.errors import RunLockedError, StorageError, UsageError
 from orthobench.files import dump_json, storage_error, write_bytes
 from orthobench.location import SERVER_FILES, Location, Place
 from orthobench.store import Run, Status, Store
@@ -367,8 +367,11 @@ def _read(content: bytes) -> dict[str, Any] | None:
     import torch
 
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:  # torch does not check the checksums
-            if archive.testzip() is not None:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            # Torch compresses nothing. A compressed member is not its own, and may unpack to any size.
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                return None
+            if archive.testzip() is not None:  # torch does not check the checksums
                 return None
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception:  # a damaged file raises nearly any error; the previous checkpoint may be usable
@@ -408,6 +411,19 @@ def settled_run(store: Store, checkpoints: Checkpoints, on_divergence: OnDiverge
     """Return the record of the run of these checkpoints if the run is settled."""
     run = store.find(checkpoints.key)
     return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
+
+
+def remove_leftovers(store: Store, checkpoints: Checkpoints) -> None:
+    """Remove the checkpoints of a finished run, which stay if its process dies after its last commit.
+
+    Nothing happens if another process has locked the run, or if the folder cannot be written.
+    """
+    if not checkpoints.exists():
+        return
+    with suppress(RunLockedError, StorageError, UsageError), lock(store, checkpoints):
+        run = store.find(checkpoints.key)
+        if run is not None and run.status == Status.FINISHED:
+            checkpoints.clear()
 
 
 def current_status(store: Store, checkpoint_root: Path | Location, key: str, status: str) -> str:

@@ -197,7 +197,10 @@ def train(
     keeper = WeightsKeeper(options.keep_weights, folder)
     with store.waiting(should_stop), lock(store, checkpoints):
         if settled := settled_run(store, checkpoints, options.on_divergence):
+            if settled.status == Status.FINISHED:  # its process may have died before it removed them
+                checkpoints.clear()
             return settled
+        folder.remove_parts(key)
         forget_used()
         trainer, checkpoint = resume(config, store, checkpoints, device, trainer)
         trainer.use_graph(options.cuda_graph)

@@ -1,7 +1,7 @@
 """The files of a database's kept weights, and their place: a folder next to the database file, another one, or a URL.
 
 A file is safetensors, with the facts of its run as JSON in its metadata. Reading it executes no code, because it
-contains only numbers and text.
+contains only numbers and text. A layer's name among the facts is such a text: see `orthobench.plugins.catalog`.
 
 The database records a file in the folder next to it by name only, so the weights are still found after the database and
 this folder have been moved or renamed. It records other files by their absolute path or URL.
@@ -18,6 +18,7 @@ import logging
 import os
 import struct
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -42,6 +43,8 @@ FACTS = "orthobench"
 """The metadata entry that holds the facts."""
 FORMAT = 1
 """Version of the facts."""
+ALIGNMENT = 8
+"""Bytes by whose multiples the numbers of a file start; spaces fill the header."""
 BROKEN = "restore the file, or train the run again with `force=True`"
 
 
@@ -58,12 +61,20 @@ class Content:
 
 
 def encode(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a file; the tensors may be on any device and may share memory."""
+    """Return the bytes of a file; the tensors may be on any device and may share memory.
+
+    Equal arguments give equal bytes, so that equal weights have equal hashes.
+    """
     from safetensors.torch import save
 
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     record = {"format": FORMAT, "version": __version__, **facts}
-    return save(own, {"format": "pt", FACTS: json.dumps(record, sort_keys=True)})
+    content = save(own, {"format": "pt", FACTS: json.dumps(record, sort_keys=True)})
+    start, header = _header(content)  # with the metadata in a random order, because safetensors keeps it in a hash map
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % ALIGNMENT)
+    return struct.pack("<Q", len(text)) + text + content[start:]
 
 
 def decode(content: bytes, name: str) -> Content:
@@ -85,13 +96,27 @@ def decode(content: bytes, name: str) -> Content:
         raise UsageError(f"{name} is cut off or damaged ({error}): {BROKEN}") from error
 
 
+def _header(content: bytes) -> tuple[int, dict[str, Any]]:
+    """Return where the numbers start, and the header before them: 8 bytes with its length, then JSON.
+
+    Raises:
+        ValueError, RecursionError, struct.error: there is no whole header.
+    """
+    (length,) = struct.unpack_from("<Q", content)
+    if length > len(content) - 8:
+        raise ValueError("it is shorter than its header")
+    header: dict[str, Any] = json.loads(content[8 : 8 + length])
+    return 8 + length, header
+
+
 def _facts(content: bytes, name: str) -> dict[str, Any]:
-    """Return the facts from the header, which is 8 bytes with its length, then JSON."""
+    """Return the facts from the header.
+
+    Raises:
+        UsageError: the file is cut off, or another program wrote it.
+    """
     try:
-        (length,) = struct.unpack_from("<Q", content)
-        if length > len(content) - 8:
-            raise UsageError(f"{name} is cut off or not a safetensors file: {BROKEN}")
-        metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        metadata = _header(content)[1].get("__metadata__", {})
     except (ValueError, AttributeError, RecursionError, struct.error) as error:
         raise UsageError(f"{name} is cut off or not a safetensors file: {BROKEN}") from error
     try:
@@ -178,7 +203,8 @@ class WeightsFolder:
                 self._remote().put(name, content)
             else:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                write_bytes(self._folder / name, content)
+                # The run is locked, so only this process writes into the folder of its database.
+                write_bytes(self._folder / name, content, locked=self.is_adjacent)
         except OSError as error:
             raise storage_error(f"weights {self.root / name}", error) from error
         return self.recorded(name)
@@ -220,6 +246,18 @@ class WeightsFolder:
             return
         except OSError as error:
             raise storage_error(f"weights {self.root / name}", error) from error
+
+    def remove_parts(self, key: str) -> None:
+        """Remove what processes that were killed while they wrote files of a run have left; this process locks the run.
+
+        Files stay that cannot be removed, or if the place cannot be reached.
+        """
+        with suppress(OSError, UsageError):
+            if self.is_remote:
+                self._remote().remove_parts(f"{key}.*{SUFFIX}")
+            else:
+                for part in (*self._folder.glob(f".{key}.*.part"), *self._folder.glob(f"{key}.*.part")):
+                    part.unlink(missing_ok=True)
 
     def holds(self, other: WeightsFolder) -> bool:
         """Return whether another place is this one or inside it, following links."""
@@ -328,7 +366,8 @@ def remove(database: Location, key: str, records: Iterable[Weights], weights_at:
     """Remove recorded files of a run in the folder next to its database, or at the place given on the command line.
 
     Files elsewhere may belong to the database from which this one was copied, so they stay, and a line names each. The
-    same applies if the folder next to the database is a link. Missing files are ignored.
+    same applies if the folder next to the database is a link. Missing files are ignored. Parts of files that killed
+    processes have left are removed, too.
 
     Args:
         weights_at: the folder or URL of weights given on the command line.
@@ -339,6 +378,8 @@ def remove(database: Location, key: str, records: Iterable[Weights], weights_at:
     nearby = weights_folder(database)
     own = [] if Path(nearby.root.real).is_symlink() else [nearby]
     own += [] if weights_at is None else [weights_folder(database, weights_at)]
+    for each in own:
+        each.remove_parts(key)
     for record in records:
         try:
             folder, name = find(database, key, record)

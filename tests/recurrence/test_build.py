@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support.scripts import script
 
+from orthobench import files
 from orthobench.diagnosis import Level
 from orthobench.diagnosis import kernels as diagnosis
 from orthobench.files import cache_folder
@@ -359,6 +360,17 @@ def open_parent(cache: Path) -> str:
     return f"other users can write to {cache} "
 
 
+def open_folder_above(cache: Path) -> str:
+    cache.parent.chmod(0o777)
+    return f"other users can write to {cache.parent} "
+
+
+def foreign_folder_above(cache: Path) -> str:
+    os.chown(cache.parent, 1000, 1000)
+    cache.parent.chmod(0o1777)  # its owner can rename everything in it
+    return f"{cache.parent} belongs to another user (uid 1000) "
+
+
 def open_object(cache: Path) -> str:
     only_object(cache).chmod(0o777)
     return f"other users can write to {only_object(cache)} "
@@ -384,7 +396,10 @@ def foreign_folder(cache: Path) -> str:
 @pytest.mark.skipif(os.name != "posix", reason="owners and modes are POSIX's")
 @pytest.mark.parametrize(
     "harm",
-    [open_folder, open_to_the_group, open_parent, open_object, open_record, foreign_object, foreign_folder],
+    [
+        *(open_folder, open_to_the_group, open_parent, open_folder_above, open_object, open_record),
+        *(foreign_object, foreign_folder, foreign_folder_above),
+    ],
 )
 def test_code_writable_by_others_is_not_loaded(
     harm: Callable[[Path], str],
@@ -397,6 +412,7 @@ def test_code_writable_by_others_is_not_loaded(
         pytest.skip("only root gives files away")
     shutil.copytree(filled[0], cache)
     before = only_object(cache).stat()
+    monkeypatch.setattr(files, "_is_private", lambda path, status: False)  # the group has other members
     reason = harm(cache).strip()
     monkeypatch.setattr(build, "_compile", lambda *arguments: shutil.copy(only_object(filled[0]), arguments[-1]))
     loaded: list[str] = []
@@ -405,7 +421,7 @@ def test_code_writable_by_others_is_not_loaded(
     with caplog.at_level(logging.WARNING, "orthobench.recurrence"):
         fresh = build.build()
     assert fresh.entry is None
-    assert [Path(path).parent.parent for path in loaded] != [cache]
+    assert not [path for path in loaded if path.startswith(("/proc", str(cache)))]
     assert fresh.library.vector_length() > 0
     assert only_object(cache).stat().st_mtime_ns == before.st_mtime_ns
     (warning,) = [record.message for record in caplog.records]
@@ -434,6 +450,24 @@ def test_new_folder_is_private_under_any_umask(
         os.umask(umask)
     assert build.distrust(cache) is None
     assert {path.stat().st_mode & 0o777 for path in (cache, cache / "recurrence")} == {0o700}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux loads an opened file")
+def test_the_object_that_was_checked_is_the_one_that_is_loaded(
+    cache: Path, filled: tuple[Path, Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program puts another object in its place just before it is loaded."""
+    shutil.copytree(filled[0], cache)
+    target, original = only_object(cache), build.Library
+
+    def exchange(path: str) -> build.Library:
+        target.with_suffix(".other").write_bytes(b"another program's code")
+        target.with_suffix(".other").replace(target)
+        return original(path)
+
+    monkeypatch.setattr(build, "Library", exchange)
+    monkeypatch.setattr(build, "_compile", lambda *arguments: pytest.fail("it was compiled again"))
+    assert build.build().library.vector_length() > 0
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")

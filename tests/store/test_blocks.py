@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import random
 import struct
+import tracemalloc
+import zlib
 
 import pytest
 
-from orthobench.store.tables import pack, unpack
+from orthobench.store.tables import LONGEST_HEAD, MOST_NUMBERS, NAMES, pack, unpack
 
 SMALLEST, LARGEST = 2.0**-149, 3.4028234663852886e38
 
@@ -63,3 +65,39 @@ def test_damage_is_detected():
     assert unnoticed <= 1
     with pytest.raises(ValueError, match="its vectors"):
         unpack(block + b"x")
+
+
+def compressed(head: bytes, zeros: int) -> bytes:
+    stream = zlib.compressobj(9, zdict=NAMES)
+    return stream.compress(head + bytes(zeros)) + stream.flush()
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        compressed(b'{"a":2}\n', 1 << 26),
+        compressed(b"", 1 << 26),
+        compressed(b'{"a":%d}\n' % (MOST_NUMBERS + 1), 1 << 26),
+        compressed(b'{"a":9,"b":-7}\n', 1 << 26),
+        compressed(b'{"a":1e9}\n', 1 << 26),
+        compressed(b'{"a":NaN}\n', 1 << 26),
+        compressed(b'{"a":' + b"[" * 30_000 + b"]" * 30_000 + b"}\n", 8),
+    ],
+    ids=["more than it says", "no first line", "too many", "fewer than none", "no whole number", "no number", "nested"],
+)
+def test_a_block_unpacks_to_what_its_first_line_says_and_no_further(block):
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="its vectors"):
+            unpack(block)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * LONGEST_HEAD < 1 << 26
+
+
+def test_what_cannot_be_read_back_is_not_packed():
+    for vectors in ({"a": [0.0] * (MOST_NUMBERS // 2), "b": [0.0] * (MOST_NUMBERS // 2 + 1)}, {"a" * LONGEST_HEAD: []}):
+        with pytest.raises(ValueError, match="numbers, or too long names"):
+            pack(vectors)
+    assert unpack(pack({"a" * (LONGEST_HEAD - 7): [1.0]}))["a" * (LONGEST_HEAD - 7)] == [1.0]

@@ -69,6 +69,21 @@ WRONG = [
     "ALTER TABLE metric DROP COLUMN kind",
 ]
 
+UNDRAWABLE = {
+    "a text as baseline": 'UPDATE run SET baselines = \'{"mse": "x"}\'',
+    "NaN as baseline": "UPDATE run SET baselines = '{\"mse\": NaN}'",
+    "a number beyond float64": "UPDATE run SET baselines = '{\"mse\": 1e999}'",
+    "an integer beyond float64": f"UPDATE run SET baselines = '{{\"mse\": 1{'0' * 400}}}'",
+    "null as baselines": "UPDATE run SET baselines = 'null'",
+    "seconds that are a list": "UPDATE run SET seconds = '{\"train\": [1]}'",
+    "a number as unit": "UPDATE run SET metrics = json_set(metrics, '$.mse.unit', 7)",
+    "no task": "UPDATE run SET spec = json_set(spec, '$.task', null)",
+    "an object as model": "UPDATE run SET spec = json_set(spec, '$.model', json('{\"a\": []}'))",
+    "a condition of another spec": "UPDATE run SET condition = '0123456789abcdef'",
+    "Infinity as setting": "UPDATE run SET spec = replace(spec, '\"hidden_size\": 8', '\"hidden_size\": Infinity')",
+}
+"""Values of a run that can be read and not be drawn."""
+
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory) -> Path:
@@ -383,3 +398,33 @@ def test_inflicted_damage_is_detectable(sound, tmp_path):
         except Exception:
             problem_count += 1
     assert problem_count > 2 * len(DAMAGES)
+
+
+@pytest.mark.parametrize("statement", UNDRAWABLE.values(), ids=UNDRAWABLE)
+def test_a_run_that_cannot_be_drawn_is_left_out_and_named(orthobench, sound, tmp_path, caplog, statement):
+    shutil.copy(sound, tmp_path / "results.db")
+    execute(tmp_path / "results.db", f"{statement} WHERE id = 1")
+    with closing(sqlite3.connect(tmp_path / "results.db")) as connection:
+        ((key,),) = connection.execute("SELECT key FROM run WHERE id = 1")
+    assert orthobench("report", "--html").code == 0
+    assert LEFT_OUT.fullmatch(caplog.messages[0])
+    assert f"run {key}: " in caplog.messages[0]
+    shown = orthobench("show", key)
+    assert (shown.code, shown.err.count("\n")) == (2, 1)
+    assert key in orthobench("db", "info").out
+    assert orthobench("db", "repair").code == 0
+    assert "Traceback" not in "".join(orthobench(*command).err for command in (("ls",), ("report",)))
+    assert "integrity: ok" in orthobench("db", "info").out
+
+
+def test_lists_of_a_strange_record_are_shown(orthobench, sound, tmp_path):
+    """A plugin's setting may be a list of numbers, and facts may hold anything that JSON can."""
+    shutil.copy(sound, tmp_path / "results.db")
+    execute(tmp_path / "results.db", "UPDATE run SET spec = json_set(spec, '$.training.list', json('[1, [null, {}]]'))")
+    execute(tmp_path / "results.db", "UPDATE environment SET facts = json_set(facts, '$.dirty', json('{\"a\": [{}]}'))")
+    with closing(sqlite3.connect(tmp_path / "results.db")) as connection:
+        ((key,),) = connection.execute("SELECT key FROM run WHERE id = 1")
+    shown = orthobench("show", key)
+    assert (shown.code, shown.err) == (0, "")
+    assert "list=1,none,{}" in shown.out
+    assert orthobench("report", "--html").code == 0

@@ -254,3 +254,28 @@ def test_passwords_are_hidden_in_one_place():
         if "without_passwords(" in file.read_text()
     }
     assert callers == {"errors.py", "location.py", "cli/__init__.py"}
+
+
+ODD = """from torch import nn
+
+class Odd(nn.GRU):
+    def forward(self, *inputs):
+        if self.training:
+            secret = "SECRET"[::-1]
+            raise ERROR(f"odd http://u:{secret}@h/\\nsecond http://u:{secret}@h/")
+        return super().forward(*inputs)
+"""
+
+
+@pytest.mark.parametrize("error", ["BaseException", "SystemExit", "GeneratorExit", "ValueError"])
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_no_error_of_a_layer_shows_a_password(orthobench, tmp_path, tiny_options, error, command):
+    (tmp_path / "odd.py").write_text(ODD.replace("ERROR", error).replace("SECRET", SECRET[::-1]))
+    words = ("run", "adding", "./odd.py:Odd") if command == "run" else ("sweep", "adding", "--models", "./odd.py:Odd")
+    for verbose in ((), ("-v",)):
+        done = orthobench(*verbose, *words, *tiny_options)
+        assert done.code == 1
+        assert SECRET not in done.out + done.err
+        assert f"{error}: odd http://u:***@h/" in done.out + done.err
+        assert ("Traceback" in done.err) == (command == "run" and bool(verbose))
+    assert SECRET.encode() not in (tmp_path / "results.db").read_bytes()

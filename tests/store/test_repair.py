@@ -35,6 +35,13 @@ LOST = {
     "time": ("UPDATE run SET created_at = 'yesterday' WHERE id = 2", {"run": 1}),
     "seconds": ('UPDATE run SET seconds = \'{"train": "long"}\' WHERE id = 2', {"run": 1}),
     "declaration": ("UPDATE run SET metrics = '{\"mse\": 3}' WHERE id = 2", {"run": 1}),
+    "baseline": ('UPDATE run SET baselines = \'{"mse": "low"}\' WHERE id = 2', {"run": 1}),
+    "unit": ("UPDATE run SET metrics = json_set(metrics, '$.mse.unit', 7) WHERE id = 2", {"run": 1}),
+    "packages": ("UPDATE environment SET facts = json_set(facts, '$.packages', json('[]'))", {"environment": 1}),
+    "commit": (
+        "UPDATE environment SET facts = json_set(facts, '$.commit', json('{}'))",
+        {"environment": 1},
+    ),
     "environment": ("UPDATE environment SET facts = '7' WHERE id = 1", {"environment": 1}),
     "NaN": ("UPDATE metric SET value = 'nan' WHERE id = 3", {"metric": 1}),
     "missing environment": ("UPDATE run SET environment_id = 99 WHERE id = 2", {"run": 1}),
@@ -62,7 +69,7 @@ REMOVED = {
 }
 """Damage after which the row is gone, and the number of rows that are gone, by table."""
 NOT_LISTED = {
-    *("seconds", "declaration", "environment", "missing environment"),
+    *("seconds", "declaration", "environment", "missing environment", "baseline", "unit", "packages", "commit"),
     *("kind", "NaN", "metric", "trace", "cut trace", "series", "missing series", "missing run"),
 }
 """Damage to what `ls` does not read: columns of a run that it does not show, and rows of other tables."""

@@ -16,7 +16,9 @@ command_line = functools.cache(typer.main.get_command)
 def call_here(patch: pytest.MonkeyPatch, arguments: Sequence[str]) -> int:
     """Run the command line in this process and return its exit code."""
     from orthobench.cli import main
+    from orthobench.plugins import catalog
 
+    patch.setattr(catalog, "_NAMED", {})  # a command is a process of its own, and knows no layers of earlier ones
     patch.setattr(typer.main, "get_command", command_line)
     patch.setattr(sys, "argv", ["orthobench", *arguments])
     with pytest.raises(SystemExit) as stop:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -49,7 +50,17 @@ class Attack:
         return Path.touch, (self.path,)
 
 
+def compress(path: Path) -> None:
+    """Pack the members as a bomb does; torch itself would read them."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
 DAMAGE = {
+    "compressed": compress,
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-500]),
     "empty": lambda path: path.write_bytes(b""),
     "garbage": lambda path: path.write_bytes(os.urandom(5000)),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from support import lengths
 
@@ -384,3 +385,19 @@ def test_program_of_a_symbol_task_reads_token_numbers(tmp_path, batch, orthobenc
     evaluated = ob.evaluate(run, db=db, plugins=[plugin])
     stored = ob.open_results(db).by_length(run).loc[run.iterations].dropna()
     assert evaluated.by_length == pytest.approx(stored.to_dict())
+
+
+def test_equal_weights_have_equal_bytes(tmp_path):
+    """Safetensors itself writes metadata in a random order; it reads the sorted one back."""
+    tensors = {"zeta": torch.arange(6.0).reshape(2, 3), "alpha": torch.ones(3, dtype=torch.float64)}
+    facts = {"key": "0" * 16, "spec": {"model": "caf\u00e9"}, "iteration": 3}
+    (content,) = {encode(tensors, facts) for _ in range(12)}
+    assert encode(dict(reversed(tensors.items())), dict(reversed(facts.items()))) == content
+    (tmp_path / "w.safetensors").write_bytes(content)
+    with safe_open(tmp_path / "w.safetensors", "pt") as file:
+        assert file.metadata()["format"] == "pt"
+        assert json.loads(file.metadata()["orthobench"])["spec"] == facts["spec"]
+        assert {name: file.get_tensor(name).tolist() for name in file.keys()} == {  # noqa: SIM118
+            name: tensor.tolist() for name, tensor in tensors.items()
+        }
+    assert int.from_bytes(content[:8], "little") % 8 == 0  # so that the numbers are aligned

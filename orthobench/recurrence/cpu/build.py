@@ -27,11 +27,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import filelock
 
-from orthobench.files import cache_folder, written_by_others
+from orthobench.files import UntrustedError, cache_folder, open_trusted, private_folder, written_by_others
 from orthobench.recurrence.cpu.signatures import HEADERS, SOURCES, signature
 
 _CODE = Path(__file__).parents[1]
@@ -55,10 +55,6 @@ class BuildError(Exception):
 
 class AbsentError(BuildError):
     """A function is missing because its file does not compile; the message gives the reason."""
-
-
-class UntrustedError(Exception):
-    """Another user could have written the code in the cache folder; the message says how."""
 
 
 class Library(ctypes.CDLL):
@@ -120,7 +116,7 @@ class Library(ctypes.CDLL):
 def distrust(cache: Path) -> str | None:
     """Return the reason why another user may have written the compiled kernels in a cache folder, or None."""
     folder = cache / _FOLDER
-    return written_by_others(cache, (folder, *folder.glob("*.so"), *folder.glob("*.sha256")))
+    return written_by_others(folder, (*folder.glob("*.so"), *folder.glob("*.sha256")))
 
 
 @dataclass(frozen=True)
@@ -144,11 +140,41 @@ class CacheEntry:
             OSError: a file cannot be read.
         """
         try:
-            digest, _, verdict = self.record.read_bytes().partition(b"\n")
-            content = self.shared_object.read_bytes()
+            with open_trusted(self.shared_object) as code:
+                return self._verdict(code)
         except FileNotFoundError:
             return None
-        return verdict.decode() if digest == _digest(content, verdict) else None
+
+    def _verdict(self, code: BinaryIO) -> str | None:
+        """Return the recorded verdict on an opened object, or None if this is not the object of the record."""
+        with open_trusted(self.record) as stream:
+            digest, _, verdict = stream.read().partition(b"\n")
+        return verdict.decode() if digest == _digest(code.read(), verdict) else None
+
+    def load(self) -> Library | None:
+        """Load the object that its record confirms; return None if there is none.
+
+        The loader gets the opened file, so it loads the very bytes that were checked.
+
+        Raises:
+            OSError: a file cannot be read, or the object cannot be loaded.
+            UntrustedError: another user could have written a file.
+        """
+        try:
+            with open_trusted(self.shared_object) as code:
+                if self._verdict(code) is None:
+                    return None
+                opened = Path(f"/proc/self/fd/{code.fileno()}")
+                if not opened.exists():  # systems other than Linux
+                    return Library(str(self.shared_object))
+                kept = os.dup(code.fileno())
+                try:  # The loader knows what it has loaded by its name, so this number stays in use.
+                    return Library(f"/proc/self/fd/{kept}")
+                except OSError:
+                    os.close(kept)
+                    raise
+        except FileNotFoundError:
+            return None
 
     def write(self, verdict: str) -> None:
         """Write the record. The caller holds the lock, and has built or checked the object.
@@ -185,7 +211,7 @@ class Build:
         if self.entry is not None:
             try:
                 return self._recorded_failures(self.entry, comparisons)
-            except OSError as error:
+            except (OSError, UntrustedError) as error:
                 _logger.debug("the verdict of the comparison is not recorded: %s", error)
         return _failures(comparisons)
 
@@ -259,16 +285,17 @@ def _cached_library(compiler: list[str], extra_flags: tuple[str, ...], entry: Ca
         OSError: the folder cannot be read or written.
         UntrustedError: another user may have written the files.
     """
-    is_loadable = True
-    if reason := distrust(entry.shared_object.parents[1]):
+    is_loadable, folder = True, entry.shared_object.parent
+    if reason := distrust(folder.parent):
         raise UntrustedError(reason)
-    if entry.verdict() is not None:
-        try:
-            return Library(str(entry.shared_object))
-        except OSError:
-            is_loadable = False
-    for folder in reversed(entry.shared_object.parents[:2]):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        if (library := entry.load()) is not None:
+            return library
+    except OSError:
+        is_loadable = False
+    private_folder(folder)
+    if reason := distrust(folder.parent):  # in a shared folder such as /tmp, somebody may have been faster
+        raise UntrustedError(reason)
     with entry.lock():
         if not is_loadable or entry.verdict() is None:
             partial = entry.shared_object.with_suffix(".partial")
@@ -279,9 +306,12 @@ def _cached_library(compiler: list[str], extra_flags: tuple[str, ...], entry: Ca
                 partial.unlink(missing_ok=True)
             entry.write("")
         try:
-            return Library(str(entry.shared_object))
+            library = entry.load()
         except OSError as error:
             raise BuildError(str(error)) from error
+        if library is None:
+            raise BuildError(f"{entry.shared_object} has changed since it was compiled")
+        return library
 
 
 def _digest(content: bytes, verdict: bytes) -> bytes:

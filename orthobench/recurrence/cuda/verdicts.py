@@ -23,7 +23,7 @@ from typing import Any
 import filelock
 import torch
 
-from orthobench.files import cache_folder
+from orthobench.files import UntrustedError, cache_folder, open_trusted, private_folder, write_bytes
 from orthobench.recurrence import runtime
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cpu import build
@@ -102,7 +102,7 @@ class Cache:
     def lock(self) -> Iterator[None]:
         """Hold the file's lock if the folder can be written, so that processes do not test at the same time."""
         try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self.file.parent)
             lock = filelock.FileLock(self.file.with_suffix(".lock"))
             lock.acquire()
         except (OSError, RuntimeError) as error:
@@ -115,11 +115,12 @@ class Cache:
             lock.release()
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """Return the records by variant, which are empty if the file is missing or damaged."""
+        """Return the records by variant, which are empty if the file is missing, damaged or perhaps another user's."""
         try:
-            content = json.loads(self.file.read_text("utf-8"))
+            with open_trusted(self.file) as stream:
+                content = json.loads(stream.read())
             return {str(name): dict(record) for name, record in content["tests"].items()}
-        except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        except (OSError, UntrustedError, ValueError, TypeError, LookupError, AttributeError):
             return {}
 
     def write(self, form: str, record: Mapping[str, Any] | None) -> None:
@@ -128,10 +129,9 @@ class Cache:
         tests.pop(form, None)
         if record is not None:
             tests[form] = dict(record)
-        partial = self.file.with_suffix(".partial")
+        content = json.dumps({"machine": self.facts, "tests": tests}, indent=1) + "\n"
         try:
-            partial.write_text(json.dumps({"machine": self.facts, "tests": tests}, indent=1) + "\n", "utf-8")
-            partial.replace(self.file)
+            write_bytes(self.file, content.encode(), private=True)
         except OSError as error:
             _logger.debug("the verdict of a self-test is not kept: %s", error)
 
