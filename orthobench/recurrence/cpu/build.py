@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -37,6 +38,8 @@ from orthobench.recurrence.cpu.signatures import HEADERS, SOURCES, signature
 _CODE = Path(__file__).parents[1]
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 _NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler accepts is used
+INSTRUCTIONS = "ORTHOBENCH_MARCH"
+"""The environment variable that names the instruction set of the kernels, as in gcc's -march; else it is the machine's."""
 _TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).vector_length()"
 _PENDING, _COMPARED = "comparing", "compared"  # the words of a verdict
 _COMPILERS = 4  # at a time; more do not help, because the longest file alone determines the time
@@ -342,11 +345,18 @@ def _key(compiler: list[str], extra_flags: tuple[str, ...]) -> str:
         *compiler,
         _compiler_version(*compiler),
         *_FLAGS,
+        *itertools.chain(*_instruction_sets()),
         *extra_flags,
         _processor(),
     ):
         digest.update(text.encode("utf-8", "surrogateescape") + b"\0")
     return digest.hexdigest()[:32]
+
+
+def _instruction_sets() -> tuple[tuple[str, ...], ...]:
+    """Return the flags that choose the instruction set; the first that the compiler accepts are used."""
+    name = os.environ.get(INSTRUCTIONS)
+    return ((f"-march={name}",),) if name else _NATIVE
 
 
 @functools.cache
@@ -384,8 +394,8 @@ def _compile(compiler: list[str], extra_flags: tuple[str, ...], target: Path) ->
     _logger.info("compiling the CPU kernels with %s (about ten seconds)", compiler[0])
     with tempfile.TemporaryDirectory(dir=target.parent, ignore_cleanup_errors=True) as folder:
         builds: list[_Objects] = []
-        for native in _NATIVE:
-            builds.append(_compile_all([*compiler, *_FLAGS, *native, *extra_flags], Path(folder, str(len(builds)))))
+        for chosen in _instruction_sets():
+            builds.append(_compile_all([*compiler, *_FLAGS, *chosen, *extra_flags], Path(folder, str(len(builds)))))
             if not builds[-1].failed:
                 break
         failed = _link(min(builds, key=lambda each: len(each.failed)), target)
