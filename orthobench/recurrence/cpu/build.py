@@ -39,7 +39,7 @@ _CODE = Path(__file__).parents[1]
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 _NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler accepts is used
 INSTRUCTIONS = "ORTHOBENCH_MARCH"
-"""The environment variable that names the instruction set of the kernels, as in gcc's -march; else it is the machine's."""
+"""The environment variable that chooses another instruction set than the machine's, by its name for gcc's -march."""
 _TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).vector_length()"
 _PENDING, _COMPARED = "comparing", "compared"  # the words of a verdict
 _COMPILERS = 4  # at a time; more do not help, because the longest file alone determines the time
@@ -447,7 +447,7 @@ def _link(objects: _Objects, target: Path) -> dict[str, str]:
     """
     command, linked = objects.command, list(objects.compiled)
     if not linked:
-        raise BuildError(f"{command[0]} failed: {next(iter(objects.failed.values())).strip()[-500:]}")
+        raise BuildError(f"{command[0]} failed: {_first_error(next(iter(objects.failed.values())))}")
     failed = {name: f"{_first_error(text)} ({command[0]})" for name, text in objects.failed.items()}
     while linked:
         files = [str(objects.folder / f"{Path(name).stem}.o") for name in linked]
