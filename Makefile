@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: demo docs install layers readme test test-all mutants faults reproduce-quick reproduce measure measure-stop \
-    measure-status gpu gpu-prepare gpu-fold report check lint bench clean
+.PHONY: demo docs install layers readme test test-all test-instructions mutants faults reproduce-quick reproduce measure \
+    measure-stop measure-status gpu gpu-prepare gpu-fold report check lint bench clean
 
 install: $(INSTALLED)
 
@@ -39,6 +39,14 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -m '' --whole-grids $(OPTIONS)
+
+# Compile the C kernels for another processor than this one, and test them: for AVX2 by the tests of kernels and models,
+# for arm64 and for x86-64 without AVX by a sample under qemu. Tests that compile for themselves or for GPUs are left out.
+INSTRUCTIONS := x86-64-v3
+test-instructions: $(INSTALLED)
+	ORTHOBENCH_MARCH=$(INSTRUCTIONS) $(BIN)/python -m pytest -n auto --dist worksteal $(OPTIONS) tests/recurrence \
+	  tests/models --ignore-glob='*/test_build.py' --ignore-glob='*/test_cuda*.py' --ignore-glob='*/test_self_test.py'
+	$(BIN)/python -m pytest -n auto -m slow $(OPTIONS) tests/recurrence/test_other_processors.py
 
 # Break the code in small ways and list the breaks that no test notices: at most twenty minutes on two cores.
 mutants: $(INSTALLED)

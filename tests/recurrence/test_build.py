@@ -106,6 +106,34 @@ def only_object(cache: Path) -> Path:
     return shared_object
 
 
+# ---------------------------------------------------------------------- the instruction set
+
+
+def test_instruction_set_is_the_chosen_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def noting(command: list[str], folder: Path) -> None:
+        commands.append(command)
+        raise build.BuildError("noted")
+
+    monkeypatch.setattr(build, "_compile_all", noting)
+    keys = set()
+    for chosen, flag in (("", "-march=native"), ("x86-64-v3", "-march=x86-64-v3"), ("x86-64", "-march=x86-64")):
+        monkeypatch.setenv("ORTHOBENCH_MARCH", chosen)
+        keys.add(build._key(["cc"], ()))
+        with pytest.raises(build.BuildError, match="noted"):
+            build._compile(["cc"], (), tmp_path / "kernels.so")
+        assert [part for part in commands[-1] if part.startswith("-m")] == [flag]
+    assert len(keys) == 3
+
+
+def test_unknown_instruction_set_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTHOBENCH_MARCH", "x86-64-v99")
+    with pytest.raises(build.BuildError, match=r"failed: .*x86-64-v99"):
+        build.build()
+    assert not list(cache.rglob("*.so"))
+
+
 # ---------------------------------------------------------------------- one build
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -37,6 +38,8 @@ from orthobench.recurrence.cpu.signatures import HEADERS, SOURCES, signature
 _CODE = Path(__file__).parents[1]
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 _NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler accepts is used
+INSTRUCTIONS = "ORTHOBENCH_MARCH"
+"""The environment variable that chooses another instruction set than the machine's, by its name for gcc's -march."""
 _TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).vector_length()"
 _PENDING, _COMPARED = "comparing", "compared"  # the words of a verdict
 _COMPILERS = 4  # at a time; more do not help, because the longest file alone determines the time
@@ -372,11 +375,18 @@ def _key(compiler: list[str], extra_flags: tuple[str, ...]) -> str:
         *compiler,
         _compiler_version(*compiler),
         *_FLAGS,
+        *itertools.chain(*_instruction_sets()),
         *extra_flags,
         _processor(),
     ):
         digest.update(text.encode("utf-8", "surrogateescape") + b"\0")
     return digest.hexdigest()[:32]
+
+
+def _instruction_sets() -> tuple[tuple[str, ...], ...]:
+    """Return the flags that choose the instruction set; the first that the compiler accepts are used."""
+    name = os.environ.get(INSTRUCTIONS)
+    return ((f"-march={name}",),) if name else _NATIVE
 
 
 @functools.cache
@@ -414,8 +424,8 @@ def _compile(compiler: list[str], extra_flags: tuple[str, ...], target: Path) ->
     _logger.info("compiling the CPU kernels with %s (about ten seconds)", compiler[0])
     with tempfile.TemporaryDirectory(dir=target.parent, ignore_cleanup_errors=True) as folder:
         builds: list[_Objects] = []
-        for native in _NATIVE:
-            builds.append(_compile_all([*compiler, *_FLAGS, *native, *extra_flags], Path(folder, str(len(builds)))))
+        for chosen in _instruction_sets():
+            builds.append(_compile_all([*compiler, *_FLAGS, *chosen, *extra_flags], Path(folder, str(len(builds)))))
             if not builds[-1].failed:
                 break
         failed = _link(min(builds, key=lambda each: len(each.failed)), target)
@@ -467,7 +477,7 @@ def _link(objects: _Objects, target: Path) -> dict[str, str]:
     """
     command, linked = objects.command, list(objects.compiled)
     if not linked:
-        raise BuildError(f"{command[0]} failed: {next(iter(objects.failed.values())).strip()[-500:]}")
+        raise BuildError(f"{command[0]} failed: {_first_error(next(iter(objects.failed.values())))}")
     failed = {name: f"{_first_error(text)} ({command[0]})" for name, text in objects.failed.items()}
     while linked:
         files = [str(objects.folder / f"{Path(name).stem}.o") for name in linked]

@@ -3,6 +3,7 @@
  * A row has the features of all heads of a step and batch row; each range of rows belongs to one thread. The gate is
  * absent, or read, or computed from a few inputs of the row, so that it does not pass through memory. */
 #include "convolution.h"
+#include "row_sums.h"
 #include "tiles.h"
 
 /* What is absent is NULL. */
@@ -18,8 +19,8 @@ struct head_norm {
     const float *dh;          /* as h */
     float *dy;                /* as y */
     float *dgate;             /* as gate; NULL with `inputs` */
-    float *dweight;           /* as weight: the sum of this range, zeroed */
-    float *dgate_weight;      /* as gate_weight, likewise */
+    float *dweight;           /* as weight: sums of this range (row_sums.h); NULL forward */
+    float *dgate_weight;      /* as gate_weight, likewise; NULL without `inputs` */
 };
 
 enum { WITHOUT, READ, MADE };
@@ -50,10 +51,9 @@ INLINE void forward(const int gate, const struct head_norm *p, int64_t row, int6
 
 /* Adds the contribution of dg to the gradient of the weights that compute g. */
 INLINE void add_gate_weights(const struct head_norm *p, int64_t row, int64_t col, vf dgate, int count) {
-    for (int64_t i = 0; i < p->inputs; i++) {
-        float *const to = p->dgate_weight + i * p->heads * p->size + col;
-        store(to, load(to, count) + dgate * p->gate[row * p->inputs + i], count);
-    }
+    const int64_t n = p->heads * p->size;
+    for (int64_t i = 0; i < p->inputs; i++)
+        add_to_sums(p->dgate_weight, p->inputs * n, i * n + col, dgate * p->gate[row * p->inputs + i], count);
 }
 
 /* With the unit vector n = y scale, the gradient by n is d = dh o silu(g) o w, and by y scale (d - n mean(d n)). */
@@ -72,7 +72,7 @@ INLINE void backward(const int gate, const struct head_norm *p, int64_t row, int
             else add_gate_weights(p, row, col + c, dgate, count);
             dh *= g * s;
         }
-        store(p->dweight + c, load(p->dweight + c, count) + dh * normal, count);
+        add_to_sums(p->dweight, p->size, c, dh * normal, count);
         store(p->dy + at + c, dh * w, count);
         along += dh * w * normal;
     }
@@ -84,8 +84,13 @@ INLINE void backward(const int gate, const struct head_norm *p, int64_t row, int
     }
 }
 
-#define EACH_HEAD(PASS, GATE)                          \
-    for (int64_t row = first; row < last; row++)       \
+INLINE void end_row_of_heads(const struct head_norm *p, int64_t row, int64_t last) {
+    if (p->dweight) end_row(p->dweight, p->size, row, last);
+    if (p->dgate_weight) end_row(p->dgate_weight, p->inputs * p->heads * p->size, row, last);
+}
+
+#define EACH_HEAD(PASS, GATE)                                                            \
+    for (int64_t row = first; row < last; end_row_of_heads(p, row, last), row++)         \
         for (int64_t head = 0; head < p->heads; head++) PASS(GATE, p, row, head * p->size)
 
 #define RUN(PASS)                                      \

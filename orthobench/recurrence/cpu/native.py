@@ -234,12 +234,13 @@ def run_rows(
         function: its name in C, for `bind`.
         rows: the number of rows.
         width: the numbers in a row, which decide how many parts pay off.
-        sums: the shapes of the sums.
+        sums: the shapes of the sums; each has its memory twice, see row_sums.h.
         arguments: its other numbers and contiguous tensors.
     """
     parts = runtime.ranges(rows, min(_MOST_PARTS, max(1, rows * width // _PART)))
     memory = {
-        name: torch.zeros(len(parts), *shape, dtype=torch.float32, device="cpu") for name, shape in (sums or {}).items()
+        name: torch.zeros(len(parts), 2, *shape, dtype=torch.float32, device="cpu")
+        for name, shape in (sums or {}).items()
     }
     kernel = bind(function, **arguments)
     tasks = [
@@ -247,7 +248,7 @@ def run_rows(
         for index, part in enumerate(parts)
     ]
     runtime.run_all(tasks)
-    return {name: each[0] if len(parts) == 1 else total(each) for name, each in memory.items()}
+    return {name: each[0, 0] if len(parts) == 1 else total(each[:, 0].contiguous()) for name, each in memory.items()}
 
 
 def _passed(function: str, known: Mapping[str, torch.dtype | None], given: Mapping[str, Any]) -> dict[str, Any]:

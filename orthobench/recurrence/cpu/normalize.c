@@ -2,7 +2,7 @@
  * `total` rows and start at a cache line. */
 #include <math.h>
 
-#include "vectors.h"
+#include "row_sums.h"
 
 /* out[r] = (x[r] - mean) / sqrt(variance + epsilon) * weight + bias for the rows r in [first, last), of `width` floats.
  * `scales` gets each row's mean and 1 / sqrt(variance + epsilon), [rows, 2]. */
@@ -38,7 +38,7 @@ void normalize_forward(int64_t first, int64_t last, int64_t total, int64_t width
     restore_denormals(denormals);
 }
 
-/* dL/dx from dout, and this range's sums of dL/dweight and dL/dbias, [width] each, zeroed. */
+/* dL/dx from dout, and dL/dweight and dL/dbias of this range, each the sums of `width` columns (row_sums.h). */
 void normalize_backward(int64_t first, int64_t last, int64_t total, int64_t width, const float *x, const float *weight,
                         const float *scales, const float *dout, float *dx, float *dweight, float *dbias) {
     const uint64_t denormals = flush_denormals();
@@ -52,8 +52,8 @@ void normalize_backward(int64_t first, int64_t last, int64_t total, int64_t widt
             __builtin_prefetch(from + 4 * width + col, 0, 2);
             __builtin_prefetch(arriving + 4 * width + col, 0, 2);
             const vf d = load(arriving + col, count), normal = (load(from + col, count) - mean) * scale;
-            store(dweight + col, load(dweight + col, count) + d * normal, count);
-            store(dbias + col, load(dbias + col, count) + d, count);
+            add_to_sums(dweight, width, col, d * normal, count);
+            add_to_sums(dbias, width, col, d, count);
             const vf scaled = d * load(weight + col, count); /* 0 behind the last column */
             sum += scaled;
             along += scaled * normal;
@@ -65,6 +65,8 @@ void normalize_backward(int64_t first, int64_t last, int64_t total, int64_t widt
             const vf scaled = load(arriving + col, count) * load(weight + col, count);
             store_result(around, dx + row * width + col, (scaled - level - normal * slope) * scale, count);
         }
+        end_row(dweight, width, row, last);
+        end_row(dbias, width, row, last);
     }
     end_streams();
     restore_denormals(denormals);

@@ -18,18 +18,6 @@ INLINE vf rounded(vf x) {
     return x;
 }
 
-/* a b + c, rounded once. The compiler joins them only if it needs the product for nothing else. */
-INLINE vf fused(vf a, vf b, vf c) {
-#if defined(__AVX512F__)
-    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif VL == 8
-    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#else
-    for (int lane = 0; lane < VL; lane++) c[lane] = fmaf(a[lane], b[lane], c[lane]);
-    return c;
-#endif
-}
-
 /* torch.lerp: from the end that is closer. */
 INLINE vf between(vf start, vf end, float weight) {
     const int from_start = weight < 0.5f;

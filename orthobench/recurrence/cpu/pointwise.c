@@ -1,7 +1,7 @@
 /* Functions of each feature between two products, in float32: GELU of a sum with a skip, and a gated sum.
  *
  * Each pass reads and writes every number once. The caller gives each thread a range of rows. */
-#include "vectors.h"
+#include "row_sums.h"
 
 /* P(X <= x) of a normal X, and its density. Below 0 the first is e^(-x^2 / 2) P(1 / (1 + c |x|)), of relative error
  * 5e-8, and with the rounding below 1e-6. */
@@ -44,7 +44,7 @@ void skip_gelu_forward(int64_t first, int64_t last, int64_t total, int64_t width
     })
 }
 
-/* dx, dv, and dskip [width], the sum over these rows, zeroed. */
+/* dx, dv, and dskip, the sums of `width` columns (row_sums.h). */
 void skip_gelu_backward(int64_t first, int64_t last, int64_t total, int64_t width, const float *x, const float *skip,
                         const float *v, const float *dout, float *dx, float *dv, float *dskip) {
     EACH_VECTOR({
@@ -55,7 +55,8 @@ void skip_gelu_backward(int64_t first, int64_t last, int64_t total, int64_t widt
         const vf below = normal_distribution(z, &density), dz = load(dout + at, count) * (below + z * density);
         store_result(around, dx + at, dz, count);
         store_result(around, dv + at, dz * factor, count);
-        store(dskip + col, load(dskip + col, count) + dz * added, count);
+        add_to_sums(dskip, width, col, dz * added, count);
+        if (col + VL >= width) end_row(dskip, width, row, last);
     })
 }
 

@@ -2,7 +2,7 @@
  * features. In float32, with the gradients.
  *
  * A row is a step of a row of the batch; each range of rows belongs to one thread. A vector has whole pairs. */
-#include "vectors.h"
+#include "row_sums.h"
 
 struct turned_heads {
     int64_t heads, size, pairs; /* the heads, the features, and the pairs of them that turn */
@@ -15,7 +15,7 @@ struct turned_heads {
     const float *dout;          /* as out */
     float *dfeatures;           /* as features */
     float *dcosine, *dsine;     /* as cosine */
-    float *dweight;             /* as weight: the sum of this range, zeroed */
+    float *dweight;             /* as weight: sums of this range (row_sums.h) */
     float *dbias;               /* as bias, likewise */
 };
 
@@ -83,7 +83,6 @@ int turned_heads_backward(const struct turned_heads *p, int64_t first, int64_t l
             vf total = {0};
             for (int64_t head = 0; head < p->heads; head++) {
                 const int64_t at = row * p->heads + head, angle = at * p->pairs + c / 2;
-                float *const dbias = p->dbias + head * p->size + c;
                 const vf x = normal * weight + load(p->bias + head * p->size + c, count);
                 const vf cosine = spread(p->cosine + angle, pairs, 1), sine = spread(p->sine + angle, pairs, 0);
                 const vf d = load(p->dout + at * p->size + c, count);
@@ -92,10 +91,10 @@ int turned_heads_backward(const struct turned_heads *p, int64_t first, int64_t l
                     store(p->dcosine + angle, joined(d * x), pairs);
                     store(p->dsine + angle, joined(d * swap_pairs(x) * signs()), pairs);
                 }
-                store(dbias, load(dbias, count) + dx, count);
+                add_to_sums(p->dbias, p->heads * p->size, head * p->size + c, dx, count);
                 total += dx;
             }
-            store(p->dweight + c, load(p->dweight + c, count) + total * normal, count);
+            add_to_sums(p->dweight, p->size, c, total * normal, count);
             store(to + c, total * weight, count);
             along += total * weight * normal;
         }
@@ -104,6 +103,8 @@ int turned_heads_backward(const struct turned_heads *p, int64_t first, int64_t l
             const int count = lanes(p->size - c);
             store(to + c, unit * (load(to + c, count) - load(features + c, count) * unit * mean), count);
         }
+        end_row(p->dweight, p->size, row, last);
+        end_row(p->dbias, p->heads * p->size, row, last);
     }
     restore_denormals(denormals);
     return 0;

@@ -9,9 +9,10 @@
 #include <string.h>
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
-#else
-#include <math.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
+#include <math.h>
 
 /* VL floats in a vector; ROWS x 2 vectors of accumulators fill the register file. */
 #if defined(__AVX512F__)
@@ -136,6 +137,26 @@ INLINE vf shuffle(vf a, vf b, vi from) {
     return __builtin_shuffle(a, b, from);
 #endif
 }
+
+/* a b + c, rounded once. The compiler joins a product and a sum too, but of two products the one that it likes, and none
+ * where it needs the product again. */
+INLINE vf fused(vf a, vf b, vf c) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif VL == 8
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    for (int lane = 0; lane < VL; lane++) c[lane] = fmaf(a[lane], b[lane], c[lane]);
+    return c;
+#endif
+}
+
+/* kept state + written input: what a step leaves of a state, and adds to it. The product with the state is not rounded.
+ * Else an input that stays the same would be rounded to the same side in every step, because it is added to numbers of
+ * one size, and a slow state would drift. */
+INLINE vf mixture(vf kept, vf state, vf written, vf input) { return fused(kept, state, written * input); }
 
 INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
 

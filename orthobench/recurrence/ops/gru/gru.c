@@ -69,7 +69,7 @@ INLINE void gru_candidate(const int kind, const struct step *shared, int64_t row
             const vf g = activate(kind, with_input(p, mixed, here + 2 * n, count, 3 * next), bias, &own->activation);
             const vf z = load(s->gate + local, count);
             keep(s, parts, kept + 2 * padded(n), g);
-            store(p->h + out, z * load(s->prev + local, count) + (1.0f - z) * g, count);
+            store(p->h + out, mixture(z, load(s->prev + local, count), 1.0f - z, g), count);
         }
 }
 

@@ -19,7 +19,7 @@ struct lem {
 /* The next state, as in the definition: the difference of candidate and state would turn infinity into NaN. */
 INLINE vf lem_step(float step_size, vf state, vf gate, vf candidate) {
     const vf length = step_size * gate;
-    return (1.0f - length) * state + length * candidate;
+    return mixture(1.0f - length, state, length, candidate);
 }
 
 static void lem_finish_z(const struct step *shared, int64_t row, int rows, int64_t col, int vecs, const float *block) {

@@ -26,7 +26,7 @@ static void lstm_finish_forward(const struct step *shared, int64_t row, int rows
             keep(s, 4, saved_at(s, row + i, 4, col) + gate * padded(n), gates[gate]);
         }
         const int64_t out = offset(s, row + i, n) + col;
-        const vf c = gates[1] * load(s->prev_cell + (row + i) * n + col, count) + gates[0] * gates[2];
+        const vf c = mixture(gates[1], load(s->prev_cell + (row + i) * n + col, count), gates[0], gates[2]);
         prefetch(own->second.c + out, p->batch * n);
         prefetch(p->h + out, p->batch * n);
         store(own->second.c + out, c, count);

@@ -51,7 +51,7 @@ INLINE void forward(const int gates, const int positive, int64_t first, int64_t 
             for (int gate = 0; gate < gates; gate++) prefetch(x_t + wide + gate * width, gates * size);
             const unit u = gates_of(gates, positive, x_t + wide, bias + col, width, count);
             /* The difference of the two would turn infinity into NaN. */
-            store(h_t + at, u.keep * load(before + at, count) + (1.0f - u.keep) * u.value, count);
+            store(h_t + at, mixture(u.keep, load(before + at, count), 1.0f - u.keep, u.value), count);
         })
     }
 }

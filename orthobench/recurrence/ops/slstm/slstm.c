@@ -82,7 +82,7 @@ INLINE struct gates advance(const int exponential_forget, const vf *raw, vf *c, 
     const vf one = 1.0f + (*m - *m); /* exp(m - m), which is NaN of an infinite m */
     const vf keep = select_lanes(input_wins, other, one), write = select_lanes(input_wins, one, other);
     gate.decay = select_lanes(input_wins, other, -other);
-    *c = keep * *c + write * gate.z;
+    *c = mixture(keep, *c, write, gate.z);
     *n = keep * *n + write;
     *h = gate.o * *c * inverse_of(*n);
     return gate;
