@@ -391,8 +391,16 @@ def _base(kind: PluginKind) -> type:
 
 
 def _guarded(load: Callable[[], Any]) -> Any:
+    """Run a plugin's code, which may import anything, so torch is imported here at the latest.
+
+    Raises:
+        PluginError: it raises an error, or exits.
+    """
+    from orthobench.isolation import isolated
+
     try:
-        return load()
+        with isolated():
+            return load()
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a script may call sys.exit, or raise any error

@@ -136,9 +136,11 @@ def quietly(load: Callable[[], Any], what: str) -> Any:
     Raises:
         UsageError: it raises an error, or exits; one line.
     """
+    from orthobench.isolation import isolated  # with torch, which the names of layers do not need
+
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        with isolated(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             value = load()
     except (KeyboardInterrupt, UsageError):
         raise

@@ -16,7 +16,7 @@ from orthobench.files import cache_folder
 PACKAGE = Path(orthobench.__file__).parent
 LISTED = Path(__file__).with_name("files_of_a_run.txt")
 """The files whose functions a run calls. A change that adds one is to say why the run needs it."""
-FILES, MODULES = 60, 85
+FILES, MODULES = 61, 86
 COUNT = """
 import json, sys
 from pathlib import Path
