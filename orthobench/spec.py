@@ -120,6 +120,12 @@ class RunConfig:
 
         return TrainingSettings.restore(self.spec.training)
 
+    @property
+    def purpose_of_weights(self) -> tuple[str, ...]:
+        """What distinguishes the seed of the weights from the other seeds of the run."""
+        plugin = self.catalog.find("model", self.spec.model)
+        return ("model", self.spec.model) if plugin.seeds_by_name else ("model",)
+
     @cached_property
     def probes(self) -> dict[str, type[Probe]]:
         """The classes of the default probes and of those that the settings add, by name."""
@@ -219,11 +225,12 @@ def _declares(settings: type[Settings], name: str) -> bool:
     return any(name in inspect.get_annotations(each) for each in own)
 
 
-def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper") -> RunConfig:
+def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper", *, is_trained: bool = False) -> RunConfig:
     """Resolve a run from its canonical form, in another process.
 
     Args:
         preset: the preset of the command that asked for the run, which the canonical form does not have.
+        is_trained: whether the weights exist already, so that it does not matter how they were seeded.
 
     Raises:
         UsageError: the plugins differ from those of the spec.
@@ -232,6 +239,8 @@ def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper") -> 
     again = _spec(
         catalog, spec.task, spec.model, config.task_settings, config.model_settings, config.training, spec.seed
     )
+    if is_trained and not spec.model_version.endswith(_SEEDED_ALIKE):
+        again = replace(again, model_version=again.model_version.removesuffix(_SEEDED_ALIKE))
     if again != spec:
         here, needed = _versions(again), _versions(spec)
         difference = f"this code has {here}, and the run needs {needed}"
@@ -270,10 +279,16 @@ def _spec(
     )
 
 
+_SEEDED_ALIKE = ".2"
+"""What ends the version of a model whose weights are seeded without its name. Earlier versions seeded them with it."""
+
+
 def _version(number: int, plugin: Plugin) -> str:
     """Return a plugin's version number, with the revision of its sources if it is not built in."""
     sources = plugin.sources()
-    return str(number) if sources is None else f"{number}+{sources.revision}"
+    if sources is None:
+        return str(number)
+    return f"{number}+{sources.revision}" + ("" if plugin.kind != "model" or plugin.seeds_by_name else _SEEDED_ALIKE)
 
 
 def _full_names(overrides: Mapping[str, Any], known: set[str]) -> dict[str, Any]:

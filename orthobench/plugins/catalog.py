@@ -58,6 +58,15 @@ class Plugin:
     def is_built_in(self) -> bool:
         return self.origin == BUILT_IN
 
+    @property
+    def seeds_by_name(self) -> bool:
+        """Whether the seed of a model's weights depends on its name, which is so where a name cannot change.
+
+        A file, a class of a notebook and an entry point may move or get another name, and keep their weights.
+        """
+        sources = self.sources()
+        return sources is None or (":" in self.name and not sources.path)
+
 
 class Catalog:
     """All plugins of one process, by kind and name.

@@ -158,7 +158,7 @@ def load_content(content: bytes, name: str, device: torch.device, catalog: Catal
     decoded = decode(content, name)
     facts = _described(decoded, name)
     try:
-        config = resolve_again(catalog, facts.spec)
+        config = resolve_again(catalog, facts.spec, is_trained=True)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
     try:
