@@ -74,6 +74,7 @@ def model_of(layer: Any, name: str, origin: str) -> type[Foreign]:
         "module_class": layer,
         "name": name,
         "constructor": constructor,
+        "data_files": getattr(layer, "data_files", ()),
         "__doc__": inspect.getdoc(layer),
         "__module__": __name__,
     }

@@ -84,12 +84,14 @@ def build_trainer(config: RunConfig, device: torch.device) -> Trainer:
     """Seed the random generators for a run, and return the run's trainer with its data; call it within `isolated`.
 
     Raises:
-        UsageError: the data is missing, the settings do not fit it, or data and model exceed the memory.
+        UsageError: the data is missing, the settings do not fit it, data and model exceed the memory, or a plugin reads
+            a file that the key does not cover.
     """
     seed_generators(derive_seed(config.spec.seed, "global"))
     try:
-        task = config.task_class(config.task_settings, config.spec.seed, device)
-        return Trainer(config, task, device)
+        with config.reads():
+            task = config.task_class(config.task_settings, config.spec.seed, device)
+            return Trainer(config, task, device)
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
@@ -180,7 +182,7 @@ def train(
         loop.start()
         kind, memory_error = "", None
         try:
-            with use_backend(resumed_backend(options.backend, checkpoint, device, key)):
+            with use_backend(resumed_backend(options.backend, checkpoint, device, key)), config.reads():
                 loop.run(resumed=checkpoint is not None)
         except Interrupted:
             loop.end(Status.INTERRUPTED)
