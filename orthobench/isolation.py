@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -177,8 +178,8 @@ def _write(values: list[tuple[_Part, Any]]) -> None:
 class _Generators:
     """The states of all random generators."""
 
-    torch: torch.Tensor
-    cuda: list[torch.Tensor] | None
+    cpu: Tensor
+    cuda: list[Tensor] | None
     numpy: Any
     python: Any
 
@@ -188,7 +189,7 @@ class _Generators:
         return cls(torch.get_rng_state(), cuda, np.random.get_state(), random.getstate())
 
     def write(self) -> None:
-        torch.set_rng_state(self.torch)
+        torch.set_rng_state(self.cpu)
         if self.cuda is not None:
             torch.cuda.set_rng_state_all(self.cuda)
         else:  # the GPU had no state yet, only the seed of the program

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import threading
 from pathlib import Path
@@ -19,6 +20,7 @@ from orthobench.plugins.layers import find_layer
 from orthobench.plugins.reads import Reads
 from orthobench.plugins.sources import Sources
 from orthobench.spec import resolve
+from orthobench.testing import problems
 
 TASK = """
 from pathlib import Path
@@ -164,6 +166,24 @@ def test_a_worker_process_checks_the_files_too(tmp_path):
     write("mine.py", TASK, read=READ, declared=DECLARED)
     sweep = ob.sweep("mine", "rnn", seeds=2, settings=SETTINGS, plugins=["mine.py"], jobs=1)
     assert [each.status for each in sweep.runs] == ["finished"] * 2
+
+
+def test_the_task_of_the_guide_meets_the_contract_and_follows_its_file():
+    guide = (Path(__file__).parents[1] / "docs" / "data.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", guide, re.S)
+    Path("series.py").write_text(code)
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(40, 7, 3)).astype(np.float32), generator.integers(0, 2, 40)
+    np.savez("series.npz", x=x, y=y)
+    assert problems("task", Catalog([Path("series.py")]).load("task", "series")) == []
+    options = ob.RunOptions(plugins=(Path("series.py"),))
+    first = ob.run("series", "gru", settings={**SETTINGS, "batch_size": 8}, options=options)
+    np.savez("series.npz", x=0 * x, y=y)
+    second = ob.run("series", "gru", settings={**SETTINGS, "batch_size": 8}, options=options)
+    assert first.key != second.key
+    Path("series.py").write_text(code.replace(", data_files = ", ", ignored = "))
+    with pytest.raises(UsageError, match=r"^series\.py:\d+ reads series\.npz, .*: write data_files"):
+        ob.run("series", "gru", settings={**SETTINGS, "batch_size": 8}, options=options)
 
 
 def test_a_copy_elsewhere_is_the_same_run(tmp_path):

@@ -1,9 +1,9 @@
 """The files that code from outside reads, on which its numbers depend as on its text.
 
 The key of a run is known before anything is built, so it covers the text of a plugin, the files that its class names as
-`data_files`, and those whose checksum is a setting. `Reads` notices a file that is none of them, because Python tells
-its audit hooks of each file that it opens, also for numpy, pandas and `torch.load`, and of databases of sqlite3 and
-libraries of ctypes. Libraries that open files in C escape, for example h5py, pyarrow, safetensors and `torch.jit.load`.
+`data_files`, and those whose checksum is a setting. `Reads` notices any other file. Python tells its audit hooks of
+each file that it opens, also for numpy, pandas and `torch.load`, and of databases of sqlite3 and libraries of ctypes.
+Libraries that open files in C escape, for example h5py, pyarrow, safetensors and `torch.jit.load`.
 """
 
 from __future__ import annotations
