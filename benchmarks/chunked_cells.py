@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from orthobench.bench.models import BATCH, CLASSES, PIXELS, STEPS, ModelStep, step_on_noise
+from orthobench.isolation import isolated
 from orthobench.model import Signature
 from orthobench.models import _plain
 from orthobench.plugins import Catalog
 from orthobench.recurrence.ops.memories import cuda as memories
 from orthobench.recurrence.runtime import last_self_tests, last_used
 from orthobench.task import Batch
-from orthobench.training.lifecycle import plain_torch
 
 MODELS = ("scornn", "rwkv7", "mamba3", "pd_ssm", "enrnn", "dtriv", "deltanet", "mamba")
 DEVICE = torch.device("cuda")
@@ -107,5 +107,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with plain_torch():
+    with isolated():
         main()

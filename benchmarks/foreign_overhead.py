@@ -17,9 +17,10 @@ import torch
 from torch import nn
 
 from orthobench.bench.measure import SystemClock, interleave, ratio, summarise
+from orthobench.isolation import isolated
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
-from orthobench.training.lifecycle import build_trainer, plain_torch
+from orthobench.training.lifecycle import build_trainer
 from orthobench.training.trainer import Trainer
 
 BATCH, STEPS, UNITS, ROWS = 50, 200, 128, 1000
@@ -74,9 +75,7 @@ def repeated(step: Callable[[], None]) -> Callable[[], None]:
 
 
 def main(rounds: int) -> None:
-    torch.set_flush_denormal(True)
-    torch.set_num_threads(1)
-    with plain_torch():
+    with isolated(threads=1):
         for cls in (nn.GRU, nn.LSTM):
             trainer = harness(f"torch.nn:{cls.__name__}")
             steps = {"harness": trainer.advance, "by hand": by_hand(cls(2, UNITS), trainer)}

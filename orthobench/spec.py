@@ -7,16 +7,19 @@ the plugins' defaults.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.arguments import Preset
 from orthobench.assignments import given_twice
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog, Plugin, PluginKind
-from orthobench.settings import SHORT_NAMES, Settings, merged_settings, run_names, same, unknown_setting
+from orthobench.settings import CHECKSUM, SHORT_NAMES, Settings, merged_settings, run_names, same, unknown_setting
 
 if TYPE_CHECKING:
     from orthobench.model import Model, ModelSettings
@@ -120,6 +123,12 @@ class RunConfig:
 
         return TrainingSettings.restore(self.spec.training)
 
+    @property
+    def purpose_of_weights(self) -> tuple[str, ...]:
+        """What distinguishes the seed of the weights from the other seeds of the run."""
+        plugin = self.catalog.find("model", self.spec.model)
+        return ("model", self.spec.model) if plugin.seeds_by_name else ("model",)
+
     @cached_property
     def probes(self) -> dict[str, type[Probe]]:
         """The classes of the default probes and of those that the settings add, by name."""
@@ -128,10 +137,29 @@ class RunConfig:
     @cached_property
     def sources(self) -> tuple[Sources, ...]:
         """The source code of the run's task, model and probes, of those that are not built in."""
-        plugins = [self.catalog.find("task", self.spec.task), self.catalog.find("model", self.spec.model)]
-        plugins += [self.catalog.find("probe", name) for name in self.probes]
-        own_code = [code for plugin in plugins if (code := plugin.sources()) is not None]
+        own_code = [code for plugin in self._plugins if (code := _sources(self.catalog, plugin)) is not None]
         return tuple({code.origin: code for code in own_code}.values())
+
+    @property
+    def _plugins(self) -> list[Plugin]:
+        plugins = [self.catalog.find("task", self.spec.task), self.catalog.find("model", self.spec.model)]
+        return plugins + [self.catalog.find("probe", name) for name in self.probes]
+
+    def reads(self) -> AbstractContextManager[object]:
+        """Return a block in which a task or model from outside can read only files whose content the key covers.
+
+        These are the files and folders of settings with a checksum, and those that the classes name.
+        """
+        code = {plugin: sources for plugin in self._plugins if (sources := plugin.sources()) is not None}
+        if all(plugin.kind == "probe" for plugin in code):  # whose code does not change a key either
+            return nullcontext()
+        from orthobench.plugins.reads import Reads, named_files  # a run of built-in plugins needs none of it
+
+        settings = self.spec.settings
+        covered = [Path(str(value)) for name, value in settings.items() if settings.get(name + CHECKSUM) is not None]
+        for plugin, sources in code.items():
+            covered += named_files(self.catalog.load(plugin.kind, plugin.name), sources)
+        return Reads(code.values(), covered)
 
     def with_seed(self, seed: int) -> RunConfig:
         return replace(self, spec=self.spec.with_seed(seed))
@@ -219,11 +247,12 @@ def _declares(settings: type[Settings], name: str) -> bool:
     return any(name in inspect.get_annotations(each) for each in own)
 
 
-def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper") -> RunConfig:
+def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper", *, is_trained: bool = False) -> RunConfig:
     """Resolve a run from its canonical form, in another process.
 
     Args:
         preset: the preset of the command that asked for the run, which the canonical form does not have.
+        is_trained: whether the weights exist already, so that it does not matter how they were seeded.
 
     Raises:
         UsageError: the plugins differ from those of the spec, or are missing; or its model is a layer that the user has
@@ -237,6 +266,8 @@ def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper") -> 
     again = _spec(
         catalog, spec.task, spec.model, config.task_settings, config.model_settings, config.training, spec.seed
     )
+    if is_trained and not spec.model_version.endswith(_SEEDED_ALIKE):
+        again = replace(again, model_version=again.model_version.removesuffix(_SEEDED_ALIKE))
     if again != spec:
         here, needed = _versions(again), _versions(spec)
         difference = f"this code has {here}, and the run needs {needed}"
@@ -269,16 +300,43 @@ def _spec(
         task_settings.canonical(),
         model_settings.canonical(),
         training.canonical(),
-        _version(catalog.load("task", task).version_of(task_settings), catalog.find("task", task)),
-        _version(catalog.load("model", model).version, catalog.find("model", model)),
+        _version(catalog, catalog.find("task", task), catalog.load("task", task).version_of(task_settings)),
+        _version(catalog, catalog.find("model", model), catalog.load("model", model).version),
         seed,
     )
 
 
-def _version(number: int, plugin: Plugin) -> str:
+def _sources(catalog: Catalog, plugin: Plugin) -> Sources | None:
+    """Return the source code of a plugin with the checksum of the files that its class names; None if it is built in.
+
+    Raises:
+        UsageError: there is no such file, or the plugin has read another one when it was imported.
+    """
+    if (sources := plugin.sources()) is None:
+        return None
+    from orthobench.plugins.reads import check_import, named_files  # built-in plugins need none of it
+
+    files = named_files(catalog.load(plugin.kind, plugin.name), sources)
+    if plugin.kind != "probe":  # whose code does not change a key either
+        check_import(sources, files)
+    if not files:
+        return sources
+    from orthobench.data.checksums import files_md5
+
+    folder = Path(os.path.commonpath([file.parent for file in files]))
+    return replace(sources, data=files_md5(folder, files))
+
+
+_SEEDED_ALIKE = ".2"
+"""What ends the version of a model whose weights are seeded without its name. Earlier versions seeded them with it."""
+
+
+def _version(catalog: Catalog, plugin: Plugin, number: int) -> str:
     """Return a plugin's version number, with the revision of its sources if it is not built in."""
-    sources = plugin.sources()
-    return str(number) if sources is None else f"{number}+{sources.revision}"
+    sources = _sources(catalog, plugin)
+    if sources is None:
+        return str(number)
+    return f"{number}+{sources.revision}" + ("" if plugin.kind != "model" or plugin.seeds_by_name else _SEEDED_ALIKE)
 
 
 def _full_names(overrides: Mapping[str, Any], known: set[str]) -> dict[str, Any]:

@@ -14,15 +14,20 @@ from typing import Any
 
 import pytest
 import torch
+from support.third_party import installed
 from torch import nn
 
 import orthobench as ob
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
+from orthobench.isolation import isolated
 from orthobench.location import Location
-from orthobench.plugins import Catalog
+from orthobench.plugins import Catalog, Plugin
 from orthobench.plugins.layers import notebook_module
 from orthobench.spec import resolve, resolve_again
+from orthobench.task import seeded_generator
+from orthobench.training.lifecycle import build_trainer
+from orthobench.training.trainer import build_model
 
 CELL = """
 import torch
@@ -105,6 +110,64 @@ def test_file_module_and_notebook_have_an_identity_that_follows_their_text(write
     write("cell.py", text(leak="0.25"))
     write("lab/parts/scales.py", "LEAK = 0.25\n")
     assert all(spec(name).model_version != each.model_version for name, each in before.items())
+
+
+def weights(name: Any, plugins: tuple[Path, ...] = (), seed: int = 0) -> dict[str, list[float]]:
+    """Return the weights with which a run on adding begins."""
+    config = resolve(Catalog(plugins), "adding", name, {"hidden_size": 4, "train_size": 50, "test_size": 10}, seed=seed)
+    with isolated():
+        model = build_trainer(config, torch.device("cpu")).model
+    return {each: tensor.flatten().tolist() for each, tensor in model.state_dict().items()}
+
+
+def test_class_begins_with_the_same_weights_wherever_it_is(write, tmp_path, monkeypatch, notebook):
+    monkeypatch.chdir(tmp_path)
+    for name in ("cell.py", "renamed.py", "deep/er/cell.py", "moved.py", "lab9/cells.py"):
+        write(name, text())
+    expected = weights("./cell.py:MyCell")
+    assert len(set(expected["layer.U.weight"])) == 8
+    places = ["./renamed.py:MyCell", "./deep/er/cell.py:MyCell", "moved:MyCell", "lab9.cells:MyCell"]
+    assert all(weights(place) == expected for place in places)
+    assert weights(notebook(text()).MyCell) == expected
+    write("other.py", text().replace("MyCell", "Renamed"))
+    assert weights("./other.py:Renamed") == expected
+    assert weights("./cell.py:MyCell", seed=1) != expected
+
+
+def test_model_begins_with_the_same_weights_as_a_file_and_as_an_entry_point(write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with installed(tmp_path / "site", monkeypatch):
+        expected = weights("leaky")
+        file = write("mine.py", "from newcomer.models import Leaky as Theirs\n\nclass Leaky(Theirs):\n    pass\n")
+        assert weights("mine", (file,)) == weights("./mine.py:Leaky") == expected
+        assert weights("yours", (write("yours.py", file.read_text()),)) == expected
+
+
+@pytest.mark.parametrize("name", ["torch.nn:GRU", "torch.nn:RNN", "lstm", "scornn"])
+def test_names_that_cannot_change_keep_the_seeds_of_stored_runs(name):
+    config = resolve(Catalog(), "adding", name, {"hidden_size": 4, "train_size": 50, "test_size": 10}, seed=5)
+    with isolated():
+        trainer = build_trainer(config, torch.device("cpu"))
+        generator = seeded_generator(5, "model", name)
+        expected = build_model(config.model_class, config.model_settings, trainer.task.signature, generator)
+    assert all(torch.equal(expected.state_dict()[each], tensor) for each, tensor in trainer.model.state_dict().items())
+    assert config.spec.model_version.endswith(".2") is False
+
+
+def test_weights_of_a_run_seeded_by_its_name_still_load(write, tmp_path, monkeypatch, tiny):
+    """An earlier version seeded a layer by its name, and its runs are stale; their weights are as good as ever."""
+    monkeypatch.chdir(tmp_path)
+    write("cell.py", text())
+    with monkeypatch.context() as earlier:
+        earlier.setattr("orthobench.spec._SEEDED_ALIKE", "")
+        earlier.setattr(Plugin, "seeds_by_name", True)
+        options = ob.RunOptions(keep_weights="last")
+        run = ob.run("adding", "./cell.py:MyCell", settings=tiny, db="x.db", options=options)
+    (planned,) = ob.sweep("adding", "./cell.py:MyCell", settings=tiny, db="x.db", dry_run=True, jobs=0).plan.runs
+    assert planned.state == "stale"
+    assert planned.change == f"version of cell.py:MyCell {run.spec['model_version']} -> {run.spec['model_version']}.2"
+    (metric,) = [each for each in ob.evaluate(run.key, db="x.db").metrics if each.split == "test"]
+    assert metric.value == pytest.approx(run.final_value, rel=1e-6)
 
 
 @pytest.mark.slow

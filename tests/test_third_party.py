@@ -80,7 +80,7 @@ def test_edited_installed_package_makes_its_results_stale(orthobench, newcomer, 
     assert (plugin["distribution"], plugin["version"]) == ("newcomer", "1.0")
     assert {*plugin["files"]} == {f"newcomer/{name}.py" for name in ("__init__", "models", "probes", "starts", "tasks")}
     assert {runs[model].spec["task_version"] for model in runs} == {f"1+{plugin['revision']}"}
-    assert runs["leaky"].spec["model_version"] == f"1+{plugin['revision']}"
+    assert runs["leaky"].spec["model_version"] == f"1+{plugin['revision']}.2"
     assert runs["rnn"].spec["model_version"] == "1"
 
     edit(newcomer / "starts.py", "0.1", "0.2")
@@ -146,7 +146,7 @@ def test_revision_of_a_file_without_own_imports_is_its_hash(tmp_path, tiny):
     """The first 8 digits of the file's SHA-256, by `sha256sum`."""
     file = tmp_path / "plain.py"
     file.write_text("from orthobench.models.rnn import RNN\nclass Plain(RNN):\n    title = 'plain'\n")
-    assert resolve(Catalog([file]), "adding", "plain", tiny).spec.model_version == "1+7f90fc37"
+    assert resolve(Catalog([file]), "adding", "plain", tiny).spec.model_version == "1+7f90fc37.2"
 
 
 def test_module_both_next_to_the_file_and_elsewhere_is_refused(plugin_file, tmp_path, monkeypatch):

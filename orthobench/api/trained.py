@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from orthobench.api.results import A_RUN, Results, one_run
 from orthobench.arguments import BackendName, DeviceName, ExportFormat, WhichWeights
 from orthobench.errors import UsageError
+from orthobench.isolation import isolated
 from orthobench.location import Place
 from orthobench.options import checked, use_data_folder
 from orthobench.store import Run
 from orthobench.store.sqlite import named_or_default
-from orthobench.training.lifecycle import pick_device, plain_torch
+from orthobench.training.lifecycle import pick_device
 
 if TYPE_CHECKING:
     from orthobench.trained.evaluate import EvaluationResult
@@ -31,7 +32,7 @@ A_TRAINED_RUN = (_run, f"{A_RUN[1]}, or a file of weights")
 
 
 @checked(run=A_TRAINED_RUN)
-@plain_torch()
+@isolated()
 def load_model(
     run: Run | str | Path,
     db: Place | None = None,
@@ -65,7 +66,7 @@ def load_model(
 
 
 @checked(run=A_TRAINED_RUN)
-@plain_torch()
+@isolated()
 def evaluate(
     run: Run | str | Path,
     settings: Mapping[str, Any] | None = None,
@@ -109,7 +110,7 @@ def evaluate(
 
 
 @checked(run=A_TRAINED_RUN, form=ExportFormat)
-@plain_torch()
+@isolated()
 def export(
     run: Run | str | Path,
     file: str | Path,

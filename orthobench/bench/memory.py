@@ -35,7 +35,6 @@ def _measure(shape: Shape, implementation: str) -> int | None:
     from orthobench.bench.implementations import implementations
 
     device = torch.device("cpu")
-    torch.set_flush_denormal(True)
     implementations(shape.small(), device)[implementation]()()  # loads libraries and starts threads
     step = implementations(shape, device)[implementation]()
     before = _kilobytes("VmRSS")
@@ -54,7 +53,7 @@ def _kilobytes(field: str) -> int:
 
 
 if __name__ == "__main__":
-    import torch
+    from orthobench.isolation import isolated
 
-    torch.set_num_threads(int(sys.argv[3]))
-    print(json.dumps(_measure(Shape(**json.loads(sys.argv[1])), sys.argv[2])))
+    with isolated(int(sys.argv[3])):
+        print(json.dumps(_measure(Shape(**json.loads(sys.argv[1])), sys.argv[2])))

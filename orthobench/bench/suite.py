@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from orthobench.bench.measure import SHORTEST, Clock, Sample, SystemClock, inter
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape
 from orthobench.errors import UsageError
+from orthobench.isolation import isolated
 from orthobench.recurrence import runtime
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.runtime import forget_used, last_self_tests
@@ -63,7 +63,7 @@ class Setup:
             "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
             "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         }
-        with flushed_denormals():
+        with isolated():
             shapes = measure()
         return {**facts, "self_tests": last_self_tests(), "shapes": shapes}
 
@@ -150,17 +150,6 @@ def measure_constraints(shapes: Sequence[Shape], setup: Setup) -> dict[str, Any]
         if shape.cell != "scornn":
             raise UsageError(f"{shape.name} has no constrained matrix: `constraints` needs scoRNN's shapes")
     return setup.results(lambda: [_constraints(setup.size(shape), setup) for shape in shapes])
-
-
-@contextmanager
-def flushed_denormals() -> Iterator[None]:
-    """Flush denormal numbers, as training does; otherwise vanishing states would slow PyTorch's modules tenfold."""
-    flushed = bool(torch.tensor(1e-40) * 1 == 0)  # torch has no function to query the mode
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(flushed)
 
 
 def _recurrences(shape: Shape, setup: Setup) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from orthobench.executors.job import Ending, Executor, Job, Outcome, SinkFactory
 from orthobench.executors.processes import ProcessExecutor, worker_slots
 from orthobench.executors.profile import profile_job
 from orthobench.executors.serial import SerialExecutor
+from orthobench.isolation import isolated
 from orthobench.location import Location, Place
 from orthobench.options import RunOptions, SweepOptions, data_folder, use_data_folder
 from orthobench.planning.budget import Budget, by_priority
@@ -37,7 +38,7 @@ from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.store.sqlite import named_or_default
 from orthobench.training.checkpoint import announced, checkpoint_root, checkpoints_at, remove_leftovers
 from orthobench.training.events import EventSink, Tee
-from orthobench.training.lifecycle import check_fit, pick_device, plain_torch
+from orthobench.training.lifecycle import check_fit, pick_device
 from orthobench.training.profiling import RunProfile
 
 if TYPE_CHECKING:
@@ -351,7 +352,7 @@ def open_session(
     """
     database, options = named_or_default(database, writes=True), SweepOptions.of(options)
     with ExitStack() as stack:
-        stack.enter_context(plain_torch())
+        stack.enter_context(isolated())
         stack.enter_context(use_data_folder(options.data_folder))
         check_places(database, options)
         cluster: RayCluster | SlurmCluster | None = None

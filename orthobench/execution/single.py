@@ -53,7 +53,12 @@ def train_one(
         check_places(database, options)
         check_device(options)
         check_writable(database)
-        trainer = _first_trainer(config, options) if is_new(database) else None
+        trainer = None
+        if is_new(database):
+            from orthobench.isolation import isolated
+
+            stack.enter_context(isolated())
+            trainer = _first_trainer(config, options)
         store = stack.enter_context(open_store(database, create=True))
         checkpoints, _ = places(database, options, key)
         if force:
@@ -70,10 +75,9 @@ def train_one(
 
 def _first_trainer(config: RunConfig, options: RunOptions) -> Trainer | None:
     """Build the trainer of the first run of a database, so that a run which cannot start leaves no file behind."""
-    from orthobench.training.lifecycle import check_fit, pick_device, plain_torch
+    from orthobench.training.lifecycle import check_fit, pick_device
 
-    with plain_torch():
-        return check_fit([config], pick_device(options.device))
+    return check_fit([config], pick_device(options.device))
 
 
 def _train(
@@ -86,11 +90,10 @@ def _train(
     trainer: Trainer | None,
 ) -> Run:
     """Train a run that has no result."""
-    from orthobench.training.lifecycle import plain_torch, train
+    from orthobench.training.lifecycle import train
     from orthobench.training.loop import Interrupted
 
     with ExitStack() as stack:
-        stack.enter_context(plain_torch())
         logs = stack.enter_context(open_logs(store, options.log_to)) if options.log_to else None
         if extend and store.find(config.spec.key) is None:
             display.print_line(_begin_longer(config, store, database, options))

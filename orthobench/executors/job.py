@@ -18,6 +18,7 @@ import torch
 from orthobench.arguments import Preset
 from orthobench.errors import OrthobenchError, RunLockedError, one_line
 from orthobench.executors.pruning import Pruned, PruningSink
+from orthobench.isolation import isolated
 from orthobench.location import Location
 from orthobench.options import RunOptions, use_data_folder
 from orthobench.planning.objective import Median
@@ -136,9 +137,7 @@ def train_job(
         OutOfMemory: the memory is too small.
         Interrupted: `should_stop` returned True, or, as its subclass Pruned, the rule of the job ended the run.
     """
-    if job.threads is not None:
-        torch.set_num_threads(job.threads)
-    with use_data_folder(job.options.data_folder):
+    with isolated(job.threads), use_data_folder(job.options.data_folder):
         config = job.resolve()
         opened = nullcontext(store) if store else open_store(job.database, create=True, stop_waiting=should_stop)
         with opened as database:

@@ -9,10 +9,9 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import cast
 
-import torch
-
 from orthobench.errors import OrthobenchError, UsageError, one_line
 from orthobench.executors.job import Job
+from orthobench.isolation import isolated
 from orthobench.options import use_data_folder
 from orthobench.spawn import Spawning
 from orthobench.training.lifecycle import pick_device
@@ -63,9 +62,7 @@ def _send_profile(job: Job, sender: Connection) -> None:
     """Profile a job and send the profile, or the error, to the parent."""
     message: RunProfile | Exception
     try:
-        if job.threads is not None:
-            torch.set_num_threads(job.threads)
-        with use_data_folder(job.options.data_folder):
+        with isolated(job.threads), use_data_folder(job.options.data_folder):
             config = job.resolve()
             message = profile_run(config, pick_device(job.options.device), job.options.backend, job.options.cuda_graph)
     except OrthobenchError as error:

@@ -17,6 +17,7 @@ import torch
 from orthobench import environment
 from orthobench.bench.measure import SystemClock, interleave
 from orthobench.bench.suite import SGEMM, MatrixProduct
+from orthobench.isolation import isolated
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
 
@@ -114,12 +115,8 @@ def calibrate(store: Store, device: torch.device, runs: Iterable[Run]) -> None:
 
 def _seconds(product: MatrixProduct) -> float:
     """Return the median seconds of a product on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with isolated(threads=1):
         samples = interleave({SGEMM: product}, ROUNDS, SystemClock(), shortest=0.0)[SGEMM]
-    finally:
-        torch.set_num_threads(threads)
     return statistics.median(sample.seconds for sample in samples)
 
 

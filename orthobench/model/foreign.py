@@ -17,19 +17,18 @@ import itertools
 import json
 import logging
 import math
-import random
 import re
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from orthobench.errors import UsageError, one_line
+from orthobench.isolation import isolated, seed_generators
 from orthobench.matrices.constrain import constrain
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model.base import Model, ModelSettings, Signature, State
@@ -75,6 +74,7 @@ def model_of(layer: Any, name: str, origin: str) -> type[Foreign]:
         "module_class": layer,
         "name": name,
         "constructor": constructor,
+        "data_files": getattr(layer, "data_files", ()),
         "__doc__": inspect.getdoc(layer),
         "__module__": __name__,
     }
@@ -83,17 +83,10 @@ def model_of(layer: Any, name: str, origin: str) -> type[Foreign]:
 
 @contextlib.contextmanager
 def _drawing(seed: int) -> Iterator[None]:
-    """Seed every global generator in the `with` block, and restore them afterwards; what is printed is dropped."""
-    python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(io.StringIO()):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPU too
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
+    """Seed the random generators in the `with` block; what is printed is dropped."""
+    with isolated(), contextlib.redirect_stdout(io.StringIO()):
+        seed_generators(seed)
+        yield
 
 
 def _drawn_seed(generator: torch.Generator) -> int:

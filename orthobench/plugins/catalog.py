@@ -65,6 +65,15 @@ class Plugin:
     def is_built_in(self) -> bool:
         return self.origin == BUILT_IN
 
+    @property
+    def seeds_by_name(self) -> bool:
+        """Whether the seed of a model's weights depends on its name, which is so where a name cannot change.
+
+        A file, a class of a notebook and an entry point may move or get another name, and keep their weights.
+        """
+        sources = self.sources()
+        return sources is None or (":" in self.name and not sources.path)
+
 
 class Catalog:
     """All plugins of one process, by kind and name.
@@ -293,8 +302,13 @@ def _load_layer(layer: Layer) -> Any:
 
 
 def _load_installed(kind: PluginKind, point: EntryPoint) -> Any:
-    plugin_class = _checked(kind, _guarded(point.load))
-    _guarded(lambda: _sources_of(point))  # read them now, at the import
+    from orthobench.plugins.reads import Reads, note_import
+    from orthobench.plugins.sources import Sources
+
+    with Reads([Sources({point.module.partition(".")[0]: b""})]) as reads:
+        plugin_class = _checked(kind, _guarded(point.load))
+    sources: Sources = _guarded(lambda: _sources_of(point))  # read them now, at the import
+    note_import(sources, reads)
     return plugin_class
 
 
@@ -342,13 +356,16 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
         UsageError: the file cannot be run, defines neither plugin nor layer, or two plugins of the same kind and name.
     """
     from orthobench.plugins.loading import run_file
+    from orthobench.plugins.reads import Reads, note_import
 
     file = Path(sources.path)
     if file.suffix != ".py":
         raise UsageError(f"plugin file {file} is not a Python file: its name should end in .py")
     _check_imports(file, sources.main)
     try:
-        module = _guarded(lambda: run_file(file, sources.main))
+        with Reads((sources,)) as reads:
+            module = _guarded(lambda: run_file(file, sources.main))
+        note_import(sources, reads)
     except PluginError as error:
         raise UsageError(f"plugin file {file}: {error}") from error
     classes = [(kind, cls) for kind in KINDS for cls in _defined(kind, module)]
@@ -428,8 +445,16 @@ def _base(kind: PluginKind) -> type:
 
 
 def _guarded(load: Callable[[], Any]) -> Any:
+    """Run a plugin's code, which may import anything, so torch is imported here at the latest.
+
+    Raises:
+        PluginError: it raises an error, or exits.
+    """
+    from orthobench.isolation import isolated
+
     try:
-        return load()
+        with isolated():
+            return load()
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a script may call sys.exit, or raise any error

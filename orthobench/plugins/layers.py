@@ -24,7 +24,7 @@ import logging
 import symtable
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
@@ -34,6 +34,7 @@ from typing import Any
 
 from orthobench.errors import UsageError, one_line, unknown
 from orthobench.plugins.loading import LOCAL, MemoryLoader, PluginFinder, run_file, serve
+from orthobench.plugins.reads import Reads, note_import
 from orthobench.plugins.sources import Sources, read_plugin_file
 
 NOTEBOOK = "notebook"
@@ -90,26 +91,35 @@ def carried_layer(sources: Sources) -> Layer:
     return Layer(sources.layer, sources, False, lambda: _run(sources))
 
 
-_LOADED: dict[tuple[str, str], Any] = {}
-"""The classes whose text has been run, by name and revision."""
+_LOADED: dict[tuple[str, str], tuple[Any, dict[Path, tuple[int, int] | None]]] = {}
+"""The classes whose text has been run, by name and revision, with the files that the text has read."""
 _SERVED: dict[Path, dict[str, bytes]] = {}
 """The modules of these classes by folder, because another layer of a package may import others of its modules."""
 
 
 def _run(sources: Sources) -> Any:
     """Run the text of a layer, and return its class; equal texts run once."""
-    if (known := _LOADED.get((sources.layer, sources.revision))) is not None:
-        return known
+    known = _LOADED.get((sources.layer, sources.revision))
+    if known is not None and known[1] == _times(known[1]):
+        return known[0]
     where, _, name = sources.layer.rpartition(":")
-    if where == NOTEBOOK or where.endswith(".py"):
-        serve(sources.folder, sources.imported)
-        module = run_file(Path(sources.path), sources.main)
-    else:
-        served = _SERVED[sources.folder] = {**_SERVED.get(sources.folder, {}), **sources.contents}
-        serve(sources.folder, served)
-        module = importlib.import_module(where)
-    cls = _LOADED[sources.layer, sources.revision] = _attribute(module, name, where)
+    with Reads((sources,)) as reads:
+        if where == NOTEBOOK or where.endswith(".py"):
+            serve(sources.folder, sources.imported)
+            module = run_file(Path(sources.path), sources.main)
+        else:
+            served = _SERVED[sources.folder] = {**_SERVED.get(sources.folder, {}), **sources.contents}
+            serve(sources.folder, served)
+            module = importlib.import_module(where)
+    note_import(sources, reads)
+    cls = _attribute(module, name, where)
+    _LOADED[sources.layer, sources.revision] = cls, _times(reads.files)
     return cls
+
+
+def _times(files: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
+    """Return the time of the last change and the size of each file; None for a file that is gone."""
+    return {file: (file.stat().st_mtime_ns, file.stat().st_size) if file.exists() else None for file in files}
 
 
 def _attribute(module: ModuleType, name: str, where: str) -> Any:
@@ -136,9 +146,11 @@ def quietly(load: Callable[[], Any], what: str) -> Any:
     Raises:
         UsageError: it raises an error, or exits; one line.
     """
+    from orthobench.isolation import isolated  # with torch, which the names of layers do not need
+
     printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        with isolated(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             value = load()
     except (KeyboardInterrupt, UsageError):
         raise

@@ -35,6 +35,7 @@ class Sources:
         distribution: the name of the installed distribution; empty for a plugin file.
         version: the version of the distribution.
         layer: the name of the layer that they define (see `plugins/layers.py`); empty for a plugin.
+        data: the checksum of the files that the class names as its `data_files`; empty without any.
     """
 
     contents: Mapping[str, bytes]
@@ -42,6 +43,7 @@ class Sources:
     distribution: str = ""
     version: str = ""
     layer: str = ""
+    data: str = ""
 
     @property
     def _first(self) -> str:
@@ -74,18 +76,19 @@ class Sources:
 
     @property
     def revision(self) -> str:
-        """The hash of the sources, which becomes part of the plugin's version: 8 hexadecimal digits."""
-        if self.path and len(self.contents) == 1:
+        """The hash of the sources and of the data, which becomes part of the plugin's version: 8 hexadecimal digits."""
+        if self.path and len(self.contents) == 1 and not self.data:
             (content,) = self.contents.values()
             return hash_of(content)[:8]
-        identity = [self.distribution, self.version, self._hashes()]
+        identity = [self.distribution, self.version, self._hashes(), *([self.data] if self.data else [])]
         return hash_of(json.dumps(identity, sort_keys=True).encode())[:8]
 
     def facts(self) -> dict[str, Any]:
-        """Return the entry for the environment of a run: the origin, the revision, and the hash of each file."""
+        """Return the entry for the environment of a run: origin, revision, the hashes of files and data."""
         installed = {"distribution": self.distribution, "version": self.version}
         place = {"path": self.path} if self.path else installed
         place |= {"layer": self.layer} if self.layer else {}
+        place |= {"data": self.data} if self.data else {}
         return {**place, "revision": self.revision, "files": self._hashes()}
 
     def by_hash(self) -> dict[str, bytes]:

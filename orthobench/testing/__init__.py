@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from orthobench.errors import MissingDataError
+from orthobench.isolation import isolated
 from orthobench.plugins import PluginKind
 from orthobench.testing import model, probe, task
 
@@ -34,7 +35,8 @@ def problems(kind: PluginKind, plugin: Any) -> list[str]:
     failures = []
     for check in CHECKS[kind]:
         try:
-            check(plugin)
+            with isolated():
+                check(plugin)
         except MissingDataError:
             raise
         except Exception as error:

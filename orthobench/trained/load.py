@@ -13,6 +13,7 @@ from torch import Tensor
 
 from orthobench.arguments import WhichWeights
 from orthobench.errors import UsageError
+from orthobench.isolation import isolated
 from orthobench.location import Location, Place
 from orthobench.model import Model, Signature
 from orthobench.plugins import Catalog
@@ -65,7 +66,8 @@ class TrainedModel:
         Raises:
             UsageError: the data set is missing.
         """
-        return self.config.task_class(self.config.task_settings, self.config.spec.seed, self.device)
+        with isolated():
+            return self.config.task_class(self.config.task_settings, self.config.spec.seed, self.device)
 
     @torch.no_grad()
     def __call__(self, inputs: Tensor, lengths: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
@@ -156,7 +158,7 @@ def load_content(content: bytes, name: str, device: torch.device, catalog: Catal
     decoded = decode(content, name)
     facts = _described(decoded, name)
     try:
-        config = resolve_again(catalog, facts.spec)
+        config = resolve_again(catalog, facts.spec, is_trained=True)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
     try:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from threading import Lock
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from orthobench.arguments import BackendName, DeviceName
 from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError, lacks_memory, one_line
+from orthobench.isolation import isolated, seed_generators
 from orthobench.options import RunOptions
 from orthobench.recurrence import BackendError, recurrence
 from orthobench.recurrence.runtime import forget_used, use_backend
@@ -80,46 +80,18 @@ def check_backend(name: BackendName, device: torch.device) -> None:
         raise UsageError(f"`backend={name!r}`: {problem}; use `backend='auto'`")
 
 
-_LOCK = Lock()
-_OUTER: list[torch.dtype] = []
-"""The program's default type, one entry for each open block of `plain_torch` in any thread."""
-
-
-@contextmanager
-def plain_torch() -> Iterator[None]:
-    """Give torch the default type, device and autocast of a new process; at the end restore the program's own.
-
-    With different defaults a run would produce different numbers under the same key.
-    """
-    with _LOCK:
-        _OUTER.append(_OUTER[0] if _OUTER else torch.get_default_dtype())
-        torch.set_default_dtype(torch.float32)
-    try:
-        with ExitStack() as stack:
-            if torch.get_default_device().type != "cpu":
-                stack.enter_context(torch.device("cpu"))
-            for device in ("cpu", "cuda"):
-                if torch.is_autocast_enabled(device):
-                    stack.enter_context(torch.autocast(device, enabled=False))
-            yield
-    finally:
-        with _LOCK:
-            outer = _OUTER.pop()
-            if not _OUTER:
-                torch.set_default_dtype(outer)
-
-
 def build_trainer(config: RunConfig, device: torch.device) -> Trainer:
-    """Set torch's global state for a run, and return the run's trainer with its data.
+    """Seed the random generators for a run, and return the run's trainer with its data; call it within `isolated`.
 
     Raises:
-        UsageError: the data is missing, the settings do not fit it, or data and model exceed the memory.
+        UsageError: the data is missing, the settings do not fit it, data and model exceed the memory, or a plugin reads
+            a file that the key does not cover.
     """
-    torch.set_flush_denormal(True)
-    torch.manual_seed(derive_seed(config.spec.seed, "global"))
+    seed_generators(derive_seed(config.spec.seed, "global"))
     try:
-        task = config.task_class(config.task_settings, config.spec.seed, device)
-        return Trainer(config, task, device)
+        with config.reads():
+            task = config.task_class(config.task_settings, config.spec.seed, device)
+            return Trainer(config, task, device)
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
@@ -133,8 +105,9 @@ CPU = torch.device("cpu")
 def check_fit(configs: Iterable[RunConfig], device: torch.device = CPU) -> Trainer | None:
     """Check that at least one of the runs can start; a single run that cannot start does not end a sweep.
 
-    The check builds the data and the model and trains nothing. Runs that differ only in the seed count as one. If a
-    plugin raises any other error, the run counts as able to start, and the database records the failure.
+    The check builds the data and the model and trains nothing; call it within `isolated`. Runs that differ only in the
+    seed count as one. If a plugin raises any other error, the run counts as able to start, and the database records the
+    failure.
 
     Returns:
         The trainer of the first run that can start, or None if a plugin raised an error.
@@ -183,7 +156,8 @@ def train(
         options: how the run is executed. The plugins come from `config` instead, and the events go to `sinks`.
         sinks: receive the run's events after the database.
         should_stop: called after every iteration; if true, a checkpoint is written and Interrupted raised.
-        trainer: the trainer of a run that is not yet in the database, if it has already been built.
+        trainer: the trainer of a run that is not yet in the database, if it has already been built in the same block of
+            `isolated`, whose generators are where building left them.
 
     Raises:
         RunLockedError: another process trains this run.
@@ -195,7 +169,7 @@ def train(
     key, device = config.spec.key, pick_device(options.device)
     checkpoints, folder = places(store.location, options, key)
     keeper = WeightsKeeper(options.keep_weights, folder)
-    with store.waiting(should_stop), lock(store, checkpoints):
+    with isolated(), store.waiting(should_stop), lock(store, checkpoints):
         if settled := settled_run(store, checkpoints, options.on_divergence):
             if settled.status == Status.FINISHED:  # its process may have died before it removed them
                 checkpoints.clear()
@@ -211,7 +185,7 @@ def train(
         loop.start()
         kind, memory_error = "", None
         try:
-            with use_backend(resumed_backend(options.backend, checkpoint, device, key)):
+            with use_backend(resumed_backend(options.backend, checkpoint, device, key)), config.reads():
                 loop.run(resumed=checkpoint is not None)
         except Interrupted:
             loop.end(Status.INTERRUPTED)

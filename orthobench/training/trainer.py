@@ -230,7 +230,7 @@ class Trainer:
             raise UsageError(f"{spec.task} has no validation data to judge a plateau by: leave plateau_decay at 1")
         self.config, self.task, self.device = config, task, device
         check_size(config.model_class, config.model_settings, task.signature)
-        generator = seeded_generator(spec.seed, "model", spec.model)
+        generator = seeded_generator(spec.seed, *config.purpose_of_weights)
         self.model = build_model(config.model_class, config.model_settings, task.signature, generator).to(device)
         if task.carries_state and not self.model.initial_state(1):
             raise UsageError(

@@ -17,8 +17,8 @@ from support.pages import table_of_runs
 
 import orthobench as ob
 from orthobench import api
+from orthobench.isolation import isolated
 from orthobench.store import open_store
-from orthobench.training.lifecycle import plain_torch
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"sequence_length": 10, "train_size": 40, "test_size": 20, "batch_size": 10, "epochs": 3, "hidden_size": 8}
@@ -142,7 +142,7 @@ def test_torch_defaults_of_the_caller_change_no_result(surroundings):
 
 def test_finished_run_keeps_torch_defaults_of_another_thread():
     with _default_type(torch.float64):
-        first, second = plain_torch(), plain_torch()
+        first, second = isolated(), isolated()
         first.__enter__()
         second.__enter__()
         first.__exit__(None, None, None)

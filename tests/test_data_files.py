@@ -1,0 +1,348 @@
+"""Files that code from outside reads are part of a run's key, or the run is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import orthobench as ob
+from orthobench.errors import UsageError
+from orthobench.plugins import Catalog
+from orthobench.plugins.layers import find_layer
+from orthobench.plugins.reads import Reads
+from orthobench.plugins.sources import Sources
+from orthobench.spec import resolve
+from orthobench.testing import problems
+
+TASK = """
+from pathlib import Path
+import numpy as np
+import torch
+from torch import nn
+from orthobench.model import Signature
+from orthobench.settings import Settings
+from orthobench.task import Batch, Metric, Task
+{before}
+
+class Series(Settings):
+    pass
+
+
+class Mine(Task):
+    title, Settings, name = "mine", Series, "mine"
+    metrics = (Metric("mse", "min"),)
+    protocol = {{"batch_size": 5}}
+    quick = {{}}
+    {declared}
+
+    def __init__(self, settings, seed, device):
+        x = {read}
+        self.signature = Signature(input_size=1, output_size=1, readout="last")
+        self.train = self.test = Split(torch.from_numpy(x).float())
+
+    def loss(self, outputs, targets):
+        return nn.functional.mse_loss(outputs, targets)
+
+    def measure(self, outputs, targets):
+        return {{"mse": (((outputs - targets) ** 2).sum(), len(targets))}}
+
+    @classmethod
+    def baselines(cls, settings):
+        return {{"mse": 1.0}}
+
+
+class Split:
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return len(self.x)
+
+    def batch(self, examples):
+        {lazily}
+        x = self.x[examples]
+        return Batch(x.T.unsqueeze(-1), x.sum(1, keepdim=True))
+"""
+LAYER = """
+import numpy as np
+import torch
+from torch import nn
+{before}
+
+class Cell(nn.Module):
+    {declared}
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.cell = nn.RNN(input_size, hidden_size)
+        self.start = float({read})
+
+    def forward(self, x, h=None):
+        return self.cell(x, h)
+"""
+HASHED = """
+    file: str = "d.npy"
+    file_md5: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def hashed(cls, values):
+        return with_checksum({{"file": "d.npy", **values}}, "file", md5)
+"""
+ATTEMPT = """
+def attempt():
+    try:
+        return np.load("d.npy")
+    except Exception:
+        return np.ones((10, 4))
+"""
+SETTINGS = {"hidden_size": 4, "epochs": 2}
+SMALL = {**SETTINGS, "train_size": 40, "test_size": 20, "sequence_length": 5, "batch_size": 10}
+"""A short run on adding."""
+READ = 'np.load(Path(__file__).with_name("d.npy"))'
+DECLARED = 'data_files = ("d.npy",)'
+
+
+@pytest.fixture(autouse=True)
+def _data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "sets"))
+    np.save("d.npy", np.linspace(0, 1, 40).reshape(10, 4))
+
+
+def write(name: str, text: str, **parts: str) -> Path:
+    Path(name).write_text(text.format(**{"before": "", "declared": "", "lazily": "pass", **parts}))
+    return Path(name)
+
+
+def run(**options: Any) -> Any:
+    return ob.run("mine", "rnn", settings=SETTINGS, options=ob.RunOptions(plugins=(Path("mine.py"),)), **options)
+
+
+def key(task: str, model: str, *plugins: Path) -> str:
+    return resolve(Catalog(plugins), task, model, {"hidden_size": 4}).spec.key
+
+
+def test_a_task_that_reads_a_file_without_naming_it_is_refused(orthobench):
+    write("mine.py", TASK, read=READ)
+    with pytest.raises(UsageError, match=r"^mine\.py:\d+ reads d\.npy, and .*: write data_files = \('d\.npy',\)"):
+        run()
+    assert not Path("results.db").exists()
+    ob.run("adding", "rnn", settings=SMALL)
+    outcome = orthobench("run", "mine", "rnn", "--plugin", "mine.py")
+    assert (outcome.code, "reads d.npy" in outcome.err) == (2, True)
+    assert "Traceback" not in outcome.err
+    with ob.open_results() as results:
+        assert list(results.runs()["task"]) == ["adding"]
+
+
+def test_a_changed_file_is_another_run_everywhere(orthobench):
+    write("mine.py", TASK, read=READ, declared=DECLARED)
+    before = run()
+    again = run()
+    assert (again.key, again.created_at) == (before.key, before.created_at)
+    np.save("d.npy", np.zeros((10, 4)))
+    planned = orthobench(
+        "sweep", "mine", "--models", "rnn", "--plugin", "mine.py", "-s", "hidden_size=4", "-s", "epochs=2", "--dry-run"
+    )
+    assert "1 stale" in planned.out
+    after = run()
+    assert after.key != before.key
+    assert after.final_value != before.final_value
+    assert before.environment.facts["plugins"][0]["data"] != after.environment.facts["plugins"][0]["data"]
+    with ob.open_results() as results:
+        assert set(results.runs()["run"]) == {before.key, after.key}
+
+
+@pytest.mark.slow
+def test_a_worker_process_checks_the_files_too(tmp_path):
+    write("mine.py", TASK, read=READ, declared=DECLARED)
+    sweep = ob.sweep("mine", "rnn", seeds=2, settings=SETTINGS, plugins=["mine.py"], jobs=1)
+    assert [each.status for each in sweep.runs] == ["finished"] * 2
+
+
+def test_the_task_of_the_guide_meets_the_contract_and_follows_its_file():
+    guide = (Path(__file__).parents[1] / "docs" / "data.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", guide, re.S)
+    Path("series.py").write_text(code)
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(40, 7, 3)).astype(np.float32), generator.integers(0, 2, 40)
+    np.savez("series.npz", x=x, y=y)
+    assert problems("task", Catalog([Path("series.py")]).load("task", "series")) == []
+    options = ob.RunOptions(plugins=(Path("series.py"),))
+    first = ob.run("series", "gru", settings={**SETTINGS, "batch_size": 8}, options=options)
+    np.savez("series.npz", x=0 * x, y=y)
+    second = ob.run("series", "gru", settings={**SETTINGS, "batch_size": 8}, options=options)
+    assert first.key != second.key
+    Path("series.py").write_text(code.replace(", data_files = ", ", ignored = "))
+    with pytest.raises(UsageError, match=r"^series\.py:\d+ reads series\.npz, .*: write data_files"):
+        ob.run("series", "gru", settings={**SETTINGS, "batch_size": 8}, options=options)
+
+
+def test_a_copy_elsewhere_is_the_same_run(tmp_path):
+    file = write("mine.py", TASK, read=READ, declared=DECLARED)
+    before = key("mine", "rnn", file)
+    (tmp_path / "copy").mkdir()
+    for name in ("mine.py", "d.npy"):
+        (tmp_path / "copy" / name).write_bytes(Path(name).read_bytes())
+    assert key("mine", "rnn", tmp_path / "copy" / "mine.py") == before
+
+
+@pytest.mark.parametrize(
+    "declared", ["data_files = 'd.npy'", "data_files = ('*.npy',)", "data_files = [Path(__file__).with_name('d.npy')]"]
+)
+def test_files_patterns_and_paths_are_names(declared):
+    file = write("mine.py", TASK, read=READ, declared=declared)
+    before = key("mine", "rnn", file)
+    np.save("d.npy", np.ones((10, 4)))
+    assert key("mine", "rnn", file) != before
+
+
+def test_a_folder_counts_with_the_files_that_it_gains():
+    file = write(
+        "mine.py", TASK, read='np.load(Path(__file__).parent / "sub" / "d.npy")', declared="data_files = ('sub',)"
+    )
+    Path("sub").mkdir()
+    Path("d.npy").rename("sub/d.npy")
+    before = key("mine", "rnn", file)
+    run()
+    Path("sub/new.txt").write_text("")
+    assert key("mine", "rnn", file) != before
+    Path("sub/d.npy").unlink()
+    Path("sub/new.txt").unlink()
+    with pytest.raises(UsageError, match="data_files of Mine names 'sub', and there is no such file in"):
+        key("mine", "rnn", file)
+
+
+def test_files_read_at_import_and_in_training_are_noticed():
+    write("mine.py", TASK, before='X = np.load("d.npy")', read="X")
+    with pytest.raises(UsageError, match=r"reads d\.npy"):
+        key("mine", "rnn", Path("mine.py"))
+    write("mine.py", TASK, before='X = np.load("d.npy")', read="X", declared=DECLARED)
+    assert run().status == "finished"
+    write("mine.py", TASK, read="np.ones((10, 4))", lazily='np.load("d.npy")')
+    with pytest.raises(UsageError, match=r"reads d\.npy"):
+        run()
+
+
+def test_a_plugin_that_catches_the_refusal_is_refused_all_the_same():
+    write(
+        "mine.py",
+        TASK,
+        read="attempt()",
+        before=ATTEMPT,
+    )
+    with pytest.raises(UsageError, match=r"reads d\.npy"):
+        run()
+
+
+@pytest.mark.parametrize("before", ["", "X = np.load('d.npy')"])
+def test_a_layer_names_its_files_too(before):
+    read = "X[0, 0]" if before else "np.load('d.npy')[0, 0]"
+    write("cell.py", LAYER, read=read, before=before)
+    with pytest.raises(UsageError, match=r"cell\.py:\d+ reads d\.npy"):
+        ob.run("adding", "./cell.py:Cell", settings=SMALL)
+    write("cell.py", LAYER, read=read, before=before, declared=DECLARED)
+    first = ob.run("adding", "./cell.py:Cell", settings=SMALL)
+    np.save("d.npy", np.full((10, 4), 2.0))
+    second = ob.run("adding", "./cell.py:Cell", settings=SMALL)
+    assert first.key != second.key
+    assert find_layer("./cell.py:Cell").load()(2, 3).start == 2.0  # the text has run again
+
+
+def test_settings_with_a_checksum_need_no_name():
+    text = TASK.replace("    pass\n", HASHED, 1)
+    before = "from pydantic import model_validator\nfrom orthobench.data.checksums import md5, with_checksum"
+    write("mine.py", text, read="np.load(settings.file)", before=before)
+    first = run()
+    np.save("d.npy", np.zeros((10, 4)))
+    assert run().key != first.key
+
+
+OPENS = {
+    "numpy": "np.load(path)",
+    "numpy text": "np.loadtxt(path)",
+    "numpy raw": "np.fromfile(path)",
+    "numpy mapped": "np.memmap(path)",
+    "torch": "torch.load(path)",
+    "torch mapped": "torch.load(path, mmap=True)",
+    "os": "os.close(os.open(path, os.O_RDONLY))",
+    "path": "Path(path).read_bytes()",
+    "sqlite": "sqlite3.connect(path).close()",
+    "thread": "in_thread(lambda: Path(path).read_bytes())",
+}
+
+
+@pytest.mark.parametrize("how", OPENS)
+def test_ways_to_open_a_file_are_heard(how, tmp_path):
+    path = tmp_path / "some.bin"
+    if how.startswith("torch"):
+        torch.save(torch.ones(3), path)
+    elif how == "numpy":
+        with path.open("wb") as file:
+            np.save(file, np.ones(3))
+    elif how == "sqlite":
+        sqlite3.connect(path).close()
+        path.write_bytes(path.read_bytes())
+    else:
+        path.write_text("1 2 3")
+
+    def in_thread(work: Any) -> None:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    names = {
+        "np": np,
+        "torch": torch,
+        "os": os,
+        "Path": Path,
+        "sqlite3": sqlite3,
+        "in_thread": in_thread,
+        "path": str(path),
+    }
+    outside = compile(f"def reads():\n    {OPENS[how]}", str(tmp_path / "outside.py"), "exec")
+    exec(outside, names)
+    with Reads([Sources({"outside.py": b""}, path=str(tmp_path / "outside.py"))]) as reads:
+        names["reads"]()
+    assert list(reads.files) == [path]
+
+
+def test_other_files_are_not_heard(tmp_path):
+    """Imports, the text of the code, the system, files that the code has written, and other threads do not count."""
+    code = (
+        "def reads():\n"
+        "    import colorsys, inspect, tempfile\n"
+        "    inspect.getsource(reads)\n"
+        "    open('/proc/self/stat').close()\n"
+        "    with tempfile.NamedTemporaryFile(delete=False) as file:\n"
+        "        file.write(b'1')\n"
+        "    open(file.name).close()\n"
+        "    open(np.__file__).close()\n"
+        "    work()\n"
+    )
+    (tmp_path / "outside.py").write_text(code)
+    stop, names = threading.Event(), {"np": np, "work": lambda: (began.set(), stop.wait(5))}
+    began = threading.Event()
+
+    def other() -> None:
+        began.wait(5)
+        (tmp_path / "d.npy").read_bytes()
+        stop.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    exec(compile(code, str(tmp_path / "outside.py"), "exec"), names)
+    with Reads([Sources({"outside.py": b""}, path=str(tmp_path / "outside.py"))], allowed=[]) as reads:
+        names["reads"]()
+    thread.join()
+    assert reads.files == {}
+    Path("d.npy").read_bytes()  # after the block
+    assert reads.files == {}
