@@ -35,6 +35,8 @@ FIXES = {
     errno.EACCES: MAKE_WRITABLE,
     errno.EPERM: MAKE_WRITABLE,
 }
+SHARED = stat.S_IWGRP | stat.S_IWOTH
+"""The permissions of others than the owner to write."""
 MOST_LINKS = 40
 """Links that a path may follow, as in Linux."""
 FULL_BELOW = 64 * 1024
@@ -552,9 +554,8 @@ def _writable(path: Path, status: os.stat_result) -> str | None:
     """Return the reason why another user may write to a path, or None."""
     if os.name != "posix":
         return None
-    is_shared = status.st_mode & stat.S_IWGRP and not _is_private(path, status)
-    is_shared = is_shared or status.st_mode & stat.S_IWOTH
-    return _foreign(path, status) or (f"other users can write to {path}" if is_shared else None)
+    by_others = stat.S_IWOTH if status.st_mode & stat.S_IWGRP and _is_private(path, status) else SHARED
+    return _foreign(path, status) or (f"other users can write to {path}" if status.st_mode & by_others else None)
 
 
 def _is_private(path: Path, status: os.stat_result) -> bool:

@@ -44,7 +44,8 @@ def stranger(orthobench, tmp_path, tiny_options):
         for copy in (Path("x.safetensors"), Path("results.db.weights", name)):
             copy.write_bytes(content)
         with sqlite3.connect("results.db") as connection:
-            connection.execute("UPDATE run SET model = ?, spec = ?, key = ?", (model, json.dumps(spec), key))
+            names = (model, json.dumps(spec), key, RunSpec(**spec).variant)
+            connection.execute("UPDATE run SET model = ?, spec = ?, key = ?, variant = ?", names)
             values = (name, sha256(content), len(content))
             connection.execute("UPDATE weights SET path = ?, sha256 = ?, bytes = ?", values)
         return Path("x.safetensors"), key

@@ -128,7 +128,8 @@ class Catalog:
             return model
         from orthobench.plugins.layers import find_layer
 
-        layer = _NAMED[layer.name] = find_layer(model, self.files)
+        layer = find_layer(model, self.files)
+        _NAMED[layer.name] = layer
         self._add(layer)
         return layer.name
 
