@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from orthobench.arguments import is_none
 from orthobench.errors import UsageError, unknown
+from orthobench.location import from_home
 
 SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
 """Settings by the papers' symbols, which users may write instead of the names."""
@@ -182,7 +183,7 @@ def unknown_setting(kind: str, name: str, known: Collection[str]) -> UsageError:
 
 def whole_path(path: str) -> str:
     """Return the absolute path of a file or folder that the user names, with links and ~ resolved."""
-    return os.path.realpath(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for an unknown user
+    return os.path.realpath(from_home(path))
 
 
 def identity(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from orthobench.errors import UsageError, one_line, unknown
+from orthobench.location import from_home
 from orthobench.plugins.loading import LOCAL, MemoryLoader, PluginFinder, run_file, serve
 from orthobench.plugins.sources import Sources, read_plugin_file
 
@@ -172,6 +173,7 @@ def _of_notebook(cls: Any, name: str) -> Layer:
 
 
 def _of_file(path: str, name: str, files: tuple[Sources, ...]) -> Layer:
+    path = from_home(path)
     given = [each for each in files if Path(each.path).name == path and not each.layer]
     if not given and not Path(path).is_file():
         raise UsageError(
@@ -433,7 +435,7 @@ def _imports(content: bytes, package: str) -> Iterator[str]:
 def classes_of(where: str) -> list[str]:
     """Return the classes of a module or file that may be layers, by its text alone; nothing is imported."""
     if where.endswith(".py"):
-        file: Path | None = Path(where)
+        file: Path | None = Path(from_home(where))
     else:
         where = "torch.nn.modules.rnn" if where == "torch.nn" else where
         top = where.partition(".")[0]

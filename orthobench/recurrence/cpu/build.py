@@ -32,6 +32,7 @@ from typing import Any
 import filelock
 
 from orthobench.files import cache_folder, written_by_others
+from orthobench.location import from_home
 from orthobench.recurrence.cpu.signatures import HEADERS, SOURCES, signature
 
 _CODE = Path(__file__).parents[1]
@@ -310,7 +311,7 @@ def find_compiler() -> list[str]:
     """
     if configured := os.environ.get("CC"):
         try:
-            command = shlex.split(configured)
+            command = [from_home(word) for word in shlex.split(configured)]
         except ValueError as error:
             raise BuildError(f"$CC is {configured!r}: {error}") from error
         if command and shutil.which(command[0]):
