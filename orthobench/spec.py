@@ -159,7 +159,7 @@ def resolve(
     from orthobench.papers import experiments
     from orthobench.task import TrainingSettings
 
-    model = catalog.named(model)
+    model = catalog.find("model", model).name
     task_class: type[Task] = catalog.load("task", task)
     model_class: type[Model] = catalog.load("model", model)
     groups: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)

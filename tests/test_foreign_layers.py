@@ -6,6 +6,7 @@ import importlib
 import json
 import linecache
 import pickle
+import shlex
 import subprocess
 import sys
 import types
@@ -354,6 +355,43 @@ def test_a_given_plugin_file_may_define_layers_alone(orthobench, write, tmp_path
     assert "give its path" in orthobench("evaluate", run["run"]).err
     assert orthobench("evaluate", run["run"], "--plugin", "far/cell.py").code == 0
     assert "--plugin far/cell.py" in orthobench("show", run["run"]).out
+
+
+def test_printed_commands_find_the_file_of_a_layer(orthobench, write, tmp_path, tiny_options, monkeypatch):
+    """A file of the same name in the current folder is not taken for it."""
+    write("sub/cell.py", text())
+    words = ("tune", "adding", "--models", "./sub/cell.py:MyCell", "--grid", "leak=0.2..0.4", "--trials", "1")
+    tuned = orthobench(*words, *tiny_options, "--data-dir", "my data")
+    (run,) = json.loads(orthobench("ls", "--json").out)
+    write("cell.py", text(leak="0.5"))
+    _, *best = shlex.split(tuned.out.splitlines()[-1])
+    assert "my data" in best
+    planned = json.loads(orthobench(*best, "--dry-run", "--no-profile", "--json").out)
+    assert [each["state"] for each in planned] == ["finished", *["missing"] * 4]
+    assert planned[0]["run"] == run["run"]
+
+    _, *repeat = shlex.split(json.loads(orthobench("show", run["run"], "--json").out)["reproduce"])
+    assert run["run"] in orthobench(*repeat).out
+
+    write("elsewhere/sub/cell.py", text(leak="0.5"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    shown = json.loads(orthobench("show", run["run"], "--json", "--db", "../results.db").out)["reproduce"]
+    save, repeat = (shlex.split(command)[1:] for command in shown.split(" && "))
+    assert orthobench(*save).code == 0
+    assert run["run"] in orthobench(*repeat, "--db", "../results.db").out
+
+
+def test_two_files_with_one_name_of_a_layer_are_not_mistaken(orthobench, write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("sub/cell.py", text())
+    alone = spec("./sub/cell.py:MyCell")
+    write("cell.py", text(leak="0.5"))
+    assert spec("./sub/cell.py:MyCell") == alone
+    outcome = orthobench("sweep", "adding", "--models", "./sub/cell.py:MyCell,cell.py:MyCell", "--dry-run")
+    line = "two different layers have the name 'cell.py:MyCell', in sub/cell.py and cell.py: rename one of them"
+    assert (outcome.code, outcome.err) == (2, f"error: {line}\n")
+    write("cell.py", text())  # the same layer
+    assert orthobench("sweep", "adding", "--models", "./sub/cell.py:MyCell,cell.py:MyCell", "--dry-run").code == 0
 
 
 def test_resolved_again_in_another_catalog():

@@ -98,14 +98,29 @@ class Catalog:
                     )
 
     def named(self, model: Any) -> str:
-        """Return the name of a model, which may be given as a class; a layer of another program becomes known by it.
+        """Return the name of a model as the user gives it; a layer of another program becomes known by its name.
+
+        The name of a layer that is known already may also be the path of another file, `cell.py:MyCell` after
+        `./folder/cell.py:MyCell`.
+
+        Args:
+            model: a name, a path with a class, or a class.
 
         Raises:
             UsageError: the layer cannot be found, or another one has its name.
         """
         if isinstance(model, str) and (":" not in model or ("model", model) in self._plugins):
-            return model
+            file, of_file, _ = model.rpartition(".py:")
+            if not of_file or not Path(f"{file}.py").is_file():
+                return model
         return self._add_layer(model)
+
+    def word(self, model: str) -> str:
+        """Return a model as a command names it in this folder: a layer of a file by the path of the file."""
+        sources = self.find("model", model).sources()
+        if sources is None or ".py:" not in sources.layer:
+            return model
+        return f"{sources.path}:{model.rpartition(':')[2]}"
 
     def _add_layer(self, named: Any, carried: Sources | None = None) -> str:
         """Add a layer of another program; its code becomes one of the files unless it is installed."""
@@ -113,8 +128,9 @@ class Catalog:
 
         layer = carried_layer(carried) if carried else find_layer(named, self.files)
         first = self._plugins.get(("model", layer.name))
-        if first is not None and first.sources() != layer.sources:
-            raise UsageError(f"two different layers have the name '{layer.name}': rename one of them")
+        if first is not None and ((known := first.sources()) is None or known.revision != layer.sources.revision):
+            files = f", in {first.origin} and {layer.sources.path}" if layer.sources.path else ""
+            raise UsageError(f"two different layers have the name '{layer.name}'{files}: rename one of them")
         if first is None:
             self._plugins["model", layer.name] = Plugin(
                 "model", layer.name, layer.sources.origin, lambda: _load_layer(layer), lambda: layer.sources
@@ -132,7 +148,7 @@ class Catalog:
         Raises:
             UsageError: no plugin has this name, in which case the message lists the nearest names, or several have it.
         """
-        if kind == "model":
+        if kind == "model" and (kind, name) not in self._plugins:
             name = self.named(name)
         for other, _ in self.broken:
             if (other.kind, other.name) == (kind, name):
