@@ -384,7 +384,10 @@ def checked(**special: Kind) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            bound = signature.bind(*args, **kwargs)
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}() {error}") from None
             for name, value in bound.arguments.items():
                 kind = kinds.get(name)
                 if kind is not None and (value is not None or signature.parameters[name].default is not None):

@@ -174,11 +174,18 @@ _NOTATIONS |= dict.fromkeys(("d_model", "embed_dim", "n_hid", "num_units"), "hid
 """Settings by other programs' notation, for the hint of an error."""
 
 
-def unknown_setting(kind: str, name: str, known: Collection[str]) -> UsageError:
-    """Return the error for an unknown setting, with the nearest known names, also by other programs' notation."""
+def unknown_setting(kind: str, name: str, known: Collection[str], note: str = "") -> UsageError:
+    """Return the error for an unknown setting, with the nearest known names, also by other programs' notation.
+
+    Args:
+        note: what else the user should know; it replaces the list of all names.
+    """
     if (meant := _NOTATIONS.get(name)) in known:
         return UsageError(f"unknown {kind} '{name}': did you mean {meant}?")
-    return unknown(kind, name, known)
+    error = unknown(kind, name, known)
+    if note and "did you mean" not in str(error):
+        return UsageError(f"unknown {kind} '{name}': {note}")
+    return error
 
 
 def whole_path(path: str) -> str:

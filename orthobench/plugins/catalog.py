@@ -34,6 +34,8 @@ REQUIRED: dict[PluginKind, tuple[str, ...]] = {
 }
 """The class attributes that a plugin has to define, by kind."""
 BUILT_IN = "built in"
+CLASSES = 8
+"""The largest number of classes of a file or module that an error lists."""
 
 
 class PluginError(Exception):
@@ -159,6 +161,8 @@ class Catalog:
         try:
             return self._plugins[kind, name]
         except KeyError:
+            if kind == "model":
+                _refuse_missing_class(name)
             raise unknown(kind, name, self.names(kind)) from None
 
     def find_any(self, name: str) -> Plugin:
@@ -211,6 +215,29 @@ class Catalog:
 
     def __iter__(self) -> Iterator[Plugin]:
         return iter(sorted(self._plugins.values(), key=lambda plugin: (KINDS.index(plugin.kind), plugin.name)))
+
+
+def _refuse_missing_class(name: str) -> None:
+    """Refuse the name of a file or module without a class, with the classes that it has.
+
+    Raises:
+        UsageError: the name is that of a file or module; otherwise nothing happens.
+    """
+    from orthobench.plugins.layers import classes_of, layers_of_file
+
+    if name.endswith(".py"):
+        classes, kind = layers_of_file(name), "file"
+    elif "." in name:
+        classes, kind = classes_of(name), "module"
+        if not classes:
+            return
+    else:
+        return
+    if not classes:
+        raise UsageError(f"{name} has no class derived from torch.nn.Module: a model is written {name}:MyCell")
+    listed = " or ".join(f"{name}:{each}" for each in classes[:CLASSES])
+    more = f", or another of its {len(classes)} classes" if len(classes) > CLASSES else ""
+    raise UsageError(f"'{name}' is a {kind}, not a model: name its class, {listed}{more}")
 
 
 def registered_names(kind: PluginKind, plugin_class: type) -> list[str]:

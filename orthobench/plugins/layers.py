@@ -453,6 +453,26 @@ def classes_of(where: str) -> list[str]:
     return [name for name in names if not name.startswith("_") and not name.endswith("Base")]
 
 
+def layers_of_file(where: str) -> list[str]:
+    """Return the classes of a file that are layers; the file is run.
+
+    Raises:
+        UsageError: the file does not exist, or raises an error.
+    """
+    file = Path(from_home(where))
+    if not file.is_file():
+        raise UsageError(
+            f"there is no file {where} here: give its path and its class, as in ./folder/{file.name}:MyCell"
+        )
+    sources = read_plugin_file(file)
+    serve(sources.folder, sources.imported)
+    module = quietly(lambda: run_file(file, sources.main), where)
+    torch: Any = sys.modules.get("torch")  # a file with layers imports it
+    values = [] if torch is None else list(vars(module).items())
+    classes = {name: value for name, value in values if inspect.isclass(value) and value.__module__ == module.__name__}
+    return [name for name, cls in classes.items() if issubclass(cls, torch.nn.Module) and not name.startswith("_")]
+
+
 def notebook_module(cls: type) -> str:
     """Return the text of a module with a class of the main program and everything there that it uses.
 
