@@ -460,15 +460,10 @@ def _faults(cls: type[Foreign], fixed: str, interface: Interface) -> tuple[str, 
         without = [name for name in first.without if name in second.without]
         lines = []
         if first.is_blind and second.is_blind:
-            lines.append(
-                "no gradient reaches the steps before, so it learns nothing through time: is its state detached?"
-            )
+            lines.append("no gradient reaches earlier steps, so it learns nothing through time: is its state detached?")
         if without:
-            which = ", ".join(without[:_NAMED]) + (
-                f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
-            )
-            lines.append(
-                f"no gradient reaches {which}, which its number of parameters counts: train them or remove them"
-            )
+            more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
+            which = f"{', '.join(without[:_NAMED])}{more}"
+            lines.append(f"no gradient reaches {which}, but the number of parameters counts them: use or remove them")
         return tuple(f"{cls.name}: {line}" for line in lines)
     return ()

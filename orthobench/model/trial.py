@@ -476,9 +476,8 @@ class Trial:
 
         own, later = (bool(of(part, [x])[0][0].any()) for part in (weighted[:1], weighted[1:]))
         reached = [bool(gradient.any()) for gradient in of(weighted, list(trained.values()))] if trained else []
-        return Gradients(
-            own and not later, tuple(name for name, is_reached in zip(trained, reached, strict=True) if not is_reached)
-        )
+        without = [name for name, is_reached in zip(trained, reached, strict=True) if not is_reached]
+        return Gradients(own and not later, tuple(without))
 
     def _with_state(self, way: Way) -> Interface:
         """Return the interface with the part of the returned value that continues a sequence, if there is one."""

@@ -235,7 +235,7 @@ def _refuse_missing_class(name: str) -> None:
         return
     if not classes:
         raise UsageError(f"{name} has no class derived from torch.nn.Module: a model is written {name}:MyCell")
-    listed = " or ".join(f"{name}:{each}" for each in classes[:CLASSES])
+    listed = ", ".join(f"{name}:{each}" for each in classes[:CLASSES])
     more = f", or another of its {len(classes)} classes" if len(classes) > CLASSES else ""
     raise UsageError(f"'{name}' is a {kind}, not a model: name its class, {listed}{more}")
 

@@ -461,9 +461,7 @@ def layers_of_file(where: str) -> list[str]:
     """
     file = Path(from_home(where))
     if not file.is_file():
-        raise UsageError(
-            f"there is no file {where} here: give its path and its class, as in ./folder/{file.name}:MyCell"
-        )
+        raise UsageError(f"there is no file {where} here: give its path, and its class as in {where}:MyCell")
     sources = read_plugin_file(file)
     serve(sources.folder, sources.imported)
     module = quietly(lambda: run_file(file, sources.main), where)
