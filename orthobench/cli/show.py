@@ -221,7 +221,7 @@ def _is_here(plugin: dict[str, Any]) -> bool:
     from orthobench.plugins.sources import hash_of
 
     try:
-        return hash_of(Path(plugin["path"]).read_bytes()) == next(iter(plugin["files"].values()))
+        return bool(hash_of(Path(plugin["path"]).read_bytes()) == next(iter(plugin["files"].values())))
     except OSError:
         return False
 

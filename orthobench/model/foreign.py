@@ -174,7 +174,7 @@ class Foreign(Model):
         }
         words = [f"{argument.setting}={text(value)}" for argument, value in given.items()]
         for argument, word in zip(given, words, strict=True):
-            others = types.SimpleNamespace(**{**vars(settings), argument.setting: argument.default})
+            others: Any = types.SimpleNamespace(**{**vars(settings), argument.setting: argument.default})
             with contextlib.suppress(Exception):
                 if not argument.is_required:
                     cls.make(others, inputs, units)

@@ -374,11 +374,11 @@ class Trial:
             raise refusal
         if not raised:
             raise Unfit(f"no way of calling it is a recurrence; {PAGE} has an adapter to paste")
-        _, way, error = max(raised, key=lambda attempt: attempt[0])  # the one that got furthest says most
-        if isinstance(error, Unfit):
-            raise error
+        _, way, furthest = max(raised, key=lambda attempt: attempt[0])  # the one that got furthest says most
+        if isinstance(furthest, Unfit):
+            raise furthest
         inputs = list(self.x[0].shape if is_cell else self.x.shape)
-        raise Refused(error, f"for inputs {inputs}{way.start_in_words(self.units)}") from error
+        raise Refused(furthest, f"for inputs {inputs}{way.start_in_words(self.units)}") from furthest
 
     def _call(self, way: Way, x: Tensor, state: Value = None) -> tuple[Tensor, Value]:
         with torch.no_grad():
