@@ -139,13 +139,22 @@ def word(value: Any) -> str:
 
 
 def model(value: Any) -> Any:
-    """Return the name of a model, or the class of a layer."""
+    """Return the name of a model, or the class of a layer.
+
+    Raises:
+        UsageError: it is a layer itself.
+    """
+    cls = type(value)
+    if callable(getattr(cls, "forward", None)):
+        raise UsageError(
+            f"{cls.__name__}(...) is an instance: pass the class, {cls.__name__}, and its arguments as settings"
+        )
     return value if isinstance(value, type) else word(value)
 
 
 def parameters(value: Any) -> Any:
     """Return a number of parameters, as a number or as a text, or a model that has it."""
-    return value if isinstance(value, (str, type)) else whole(0)(value)
+    return whole(0)(value) if isinstance(value, Real) else model(value)
 
 
 def label(value: Any) -> str:
@@ -166,7 +175,8 @@ def _is_listed(value: Any) -> bool:
 
 def models(value: Any) -> tuple[Any, ...]:
     """Return a list of names and classes; a single one is a list of one."""
-    return tuple(map(model, (value,) if isinstance(value, type) else listed(value)))
+    is_list = not isinstance(value, type) and not hasattr(value, "forward")  # nn.Sequential has entries, too
+    return tuple(map(model, listed(value) if is_list else (value,)))
 
 
 def words(value: Any) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from uuid import uuid4
 from filelock import FileLock
 
 from orthobench.errors import StorageError, UsageError
-from orthobench.location import Location
+from orthobench.location import Location, from_home
 
 MAKE_ROOM = "make room there"
 DELETE_FILES = "delete files there"
@@ -438,7 +438,7 @@ def cache_folder() -> Path:
         RuntimeError: the user has no home folder.
     """
     folder = os.environ.get("ORTHOBENCH_CACHE")
-    return Path(folder) if folder else user_cache_folder().expanduser()
+    return Path(from_home(folder)) if folder else user_cache_folder().expanduser()
 
 
 def user_cache_folder() -> Path:

@@ -18,6 +18,17 @@ DATABASE_VARIABLE = "ORTHOBENCH_DB"
 """The variable of the environment that names the default database."""
 
 
+def from_home(text: str) -> str:
+    """Return a path that the user names, with the home folder in place of ~ at its beginning.
+
+    A shell does so only at the beginning of a word, and Docker's and systemd's files of variables never do. A URL of a
+    SQLite file, `sqlite:///~/x.db`, counts as its path; any other text is returned as it is.
+    """
+    scheme = re.match(r"sqlite(?:\+\w+)?:///(?=~)", text)
+    start = scheme.end() if scheme else 0
+    return text[:start] + os.path.expanduser(text[start:])  # noqa: PTH111 - Path.expanduser raises for an unknown user
+
+
 @dataclass(frozen=True, repr=False)
 class Location:
     """A path or a URL. Messages, tables and logs may contain it, because its text hides the passwords of a URL.
@@ -32,8 +43,8 @@ class Location:
 
     @classmethod
     def of(cls, place: Place) -> Location:
-        """Return the location that a user names."""
-        return place if isinstance(place, Location) else cls(os.fspath(place))
+        """Return the location that a user names, also with ~ for the home folder."""
+        return place if isinstance(place, Location) else cls(from_home(os.fspath(place)))
 
     @classmethod
     def of_database(cls, url: URL) -> Location:

@@ -59,7 +59,7 @@ from orthobench.arguments import (
     word,
 )
 from orthobench.errors import UsageError
-from orthobench.location import Place
+from orthobench.location import Place, from_home
 
 
 @dataclass(frozen=True)
@@ -284,16 +284,16 @@ def data_folder() -> Path:
     if (chosen := _chosen.get()) is not None:
         return chosen
     if variable := os.environ.get("ORTHOBENCH_DATA"):
-        return Path(variable)
+        return Path(from_home(variable))
     from orthobench.files import user_cache_folder
 
-    return user_cache_folder() / "data"
+    return Path(from_home(str(user_cache_folder()))) / "data"
 
 
 @contextmanager
 def use_data_folder(folder: Path | None) -> Iterator[None]:
     """Set the data folder inside the block; None keeps the current one."""
-    token = _chosen.set(folder or _chosen.get())
+    token = _chosen.set(_chosen.get() if folder is None else Path(from_home(str(folder))))
     try:
         yield
     finally:
@@ -384,7 +384,10 @@ def checked(**special: Kind) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            bound = signature.bind(*args, **kwargs)
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}() {error}") from None
             for name, value in bound.arguments.items():
                 kind = kinds.get(name)
                 if kind is not None and (value is not None or signature.parameters[name].default is not None):

@@ -52,6 +52,18 @@ def set_session_niceness(nice: int, process: int | str = "self") -> None:
         Path(f"/proc/{process}/autogroup").write_text(str(nice))
 
 
+def open_closed_streams() -> None:
+    """Open the null device in place of each standard stream that was closed before this process, as by `>&-`.
+
+    Otherwise the next file, such as a database, would get its descriptor, and with it what other code prints there.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - open until the process ends
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+
+
 def send_nowhere(descriptor: int) -> None:
     """Discard all further output of a file descriptor."""
     nowhere = os.open(os.devnull, os.O_WRONLY)

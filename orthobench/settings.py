@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from orthobench.arguments import is_none
 from orthobench.errors import UsageError, unknown
+from orthobench.location import from_home
 
 SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
 """Settings by the papers' symbols, which users may write instead of the names."""
@@ -173,16 +174,23 @@ _NOTATIONS |= dict.fromkeys(("d_model", "embed_dim", "n_hid", "num_units"), "hid
 """Settings by other programs' notation, for the hint of an error."""
 
 
-def unknown_setting(kind: str, name: str, known: Collection[str]) -> UsageError:
-    """Return the error for an unknown setting, with the nearest known names, also by other programs' notation."""
+def unknown_setting(kind: str, name: str, known: Collection[str], note: str = "") -> UsageError:
+    """Return the error for an unknown setting, with the nearest known names, also by other programs' notation.
+
+    Args:
+        note: what else the user should know; it replaces the list of all names.
+    """
     if (meant := _NOTATIONS.get(name)) in known:
         return UsageError(f"unknown {kind} '{name}': did you mean {meant}?")
-    return unknown(kind, name, known)
+    error = unknown(kind, name, known)
+    if note and "did you mean" not in str(error):
+        return UsageError(f"unknown {kind} '{name}': {note}")
+    return error
 
 
 def whole_path(path: str) -> str:
     """Return the absolute path of a file or folder that the user names, with links and ~ resolved."""
-    return os.path.realpath(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for an unknown user
+    return os.path.realpath(from_home(path))
 
 
 def identity(settings: Mapping[str, Any]) -> dict[str, Any]:

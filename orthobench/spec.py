@@ -187,14 +187,15 @@ def resolve(
     from orthobench.papers import experiments
     from orthobench.task import TrainingSettings
 
-    model = catalog.named(model)
+    if not (isinstance(model, str) and model in catalog.names("model")):  # because it may be another file's path, too
+        model = catalog.named(model)
     task_class: type[Task] = catalog.load("task", task)
     model_class: type[Model] = catalog.load("model", model)
     groups: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
     known = {name for group in groups for name in group.model_fields}
     if shared := model_class.Settings.model_fields.keys() & {n for g in (groups[0], groups[2]) for n in g.model_fields}:
         raise UsageError(f"{model} has settings that the task or training has too, {', '.join(sorted(shared))}: rename")
-    overrides = _full_names(overrides, known)
+    overrides = _full_names(overrides, known, unnamed_arguments(model_class))
     quick = {name: value for name, value in task_class.quick.items() if name in known} if preset == "quick" else {}
     upper = quick | overrides
     values = _protocol(catalog, task, model)
@@ -339,8 +340,19 @@ def _version(catalog: Catalog, plugin: Plugin, number: int) -> str:
     return f"{number}+{sources.revision}" + ("" if plugin.kind != "model" or plugin.seeds_by_name else _SEEDED_ALIKE)
 
 
-def _full_names(overrides: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+def unnamed_arguments(model_class: type[Model]) -> str:
+    """Say that the `**kwargs` of a layer's constructor are not settings; "" for any other model."""
+    constructor = getattr(model_class, "constructor", None)
+    if constructor is None or not constructor.takes_more:
+        return ""
+    return f"the **kwargs of {model_class.title} are not settings: name the argument in its constructor"
+
+
+def _full_names(overrides: Mapping[str, Any], known: set[str], note: str) -> dict[str, Any]:
     """Return overrides under the settings' names in place of the papers' symbols.
+
+    Args:
+        note: what the error for an unknown name should say.
 
     Raises:
         UsageError: a name is unknown, or a setting has two values.
@@ -351,7 +363,7 @@ def _full_names(overrides: Mapping[str, Any], known: set[str]) -> dict[str, Any]
         if full not in known:
             if name == "seed":
                 raise UsageError("the seed is not a setting: give `seed=3`, or `seeds=3` for a sweep")
-            raise unknown_setting("setting", name, known)
+            raise unknown_setting("setting", name, known, note)
         if full in named:
             raise given_twice(full, named[full], value)
         named[full] = value

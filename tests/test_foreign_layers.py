@@ -6,6 +6,7 @@ import importlib
 import json
 import linecache
 import pickle
+import shlex
 import subprocess
 import sys
 import types
@@ -418,6 +419,188 @@ def test_a_given_plugin_file_may_define_layers_alone(orthobench, write, tmp_path
     assert "give its path" in orthobench("evaluate", run["run"], "--model", "./cell.py:MyCell").err
     assert orthobench("evaluate", run["run"], "--plugin", "far/cell.py").code == 0
     assert "--plugin far/cell.py" in orthobench("show", run["run"]).out
+
+
+def test_printed_commands_find_the_file_of_a_layer(orthobench, write, tmp_path, tiny_options, monkeypatch):
+    """A file of the same name in the current folder is not taken for it."""
+    write("sub/cell.py", text())
+    words = ("tune", "adding", "--models", "./sub/cell.py:MyCell", "--grid", "leak=0.2..0.4", "--trials", "1")
+    tuned = orthobench(*words, *tiny_options, "--data-dir", "my data")
+    (run,) = json.loads(orthobench("ls", "--json").out)
+    write("cell.py", text(leak="0.5"))
+    _, *best = shlex.split(tuned.out.splitlines()[-1])
+    assert "my data" in best
+    planned = json.loads(orthobench(*best, "--dry-run", "--no-profile", "--json").out)
+    assert [each["state"] for each in planned] == ["finished", *["missing"] * 4]
+    assert planned[0]["run"] == run["run"]
+
+    _, *repeat = shlex.split(json.loads(orthobench("show", run["run"], "--json").out)["reproduce"])
+    assert run["run"] in orthobench(*repeat).out
+
+    write("elsewhere/sub/cell.py", text(leak="0.5"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    shown = json.loads(orthobench("show", run["run"], "--json", "--db", "../results.db").out)["reproduce"]
+    save, repeat = (shlex.split(command)[1:] for command in shown.split(" && "))
+    assert orthobench(*save).code == 0
+    assert run["run"] in orthobench(*repeat, "--db", "../results.db").out
+
+
+def test_two_files_with_one_name_of_a_layer_are_not_mistaken(orthobench, write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("sub/cell.py", text())
+    alone = spec("./sub/cell.py:MyCell")
+    write("cell.py", text(leak="0.5"))
+    assert spec("./sub/cell.py:MyCell") == alone
+    outcome = orthobench("sweep", "adding", "--models", "./sub/cell.py:MyCell,cell.py:MyCell", "--dry-run")
+    line = "two different layers have the name 'cell.py:MyCell', in sub/cell.py and cell.py: rename one of them"
+    assert (outcome.code, outcome.err) == (2, f"error: {line}\n")
+    write("cell.py", text())  # the same layer
+    assert orthobench("sweep", "adding", "--models", "./sub/cell.py:MyCell,cell.py:MyCell", "--dry-run").code == 0
+
+
+FAULTY = """import torch
+from torch import nn
+
+
+class Cell(nn.Module):
+    def __init__(self, input_size, hidden_size, activation="tanh", gain=1.0, **kwargs):
+        super().__init__()
+        self.inp = nn.Linear(input_size, hidden_size)
+        self.rec = nn.Linear(hidden_size, hidden_size)
+        self.act = {"tanh": torch.tanh, "relu": torch.relu}[activation]
+
+    def forward(self, x, h):
+        return self.act(self.inp(x) + self.rec(h))
+
+
+class WrongSize(Cell):
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.rec = nn.Linear(hidden_size, hidden_size + 1)
+
+
+class WrongType(Cell):
+    def forward(self, x, h):
+        return super().forward(x, h @ torch.ones(h.shape[1], h.shape[1], dtype=torch.float64))
+
+
+class NoName(Cell):
+    def forward(self, x, h):
+        return torch.tanh(0.5 * h + squashed(x))
+
+
+class Pair(Cell):
+    def forward(self, x, state):
+        h, c = state
+        c = self.mixed(c, super().forward(x, h))
+        return torch.tanh(c), (torch.tanh(c), c)
+
+    def mixed(self, c, z):
+        a, b = z.chunk(3, dim=-1)
+        return c + a * b
+
+
+class Sequences(nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        self.rnn, self.out = nn.GRU(input_size, hidden_size), nn.Linear(hidden_size + 1, hidden_size)
+
+    def forward(self, x):
+        return self.out(self.rnn(x)[0])
+
+
+class Forgetful(Cell):
+    def forward(self, x, h):
+        return super().forward(x, h.detach())
+
+
+class Wasteful(Cell):
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.spare = nn.Linear(hidden_size, hidden_size)
+
+
+class _Hidden(Cell):
+    pass
+"""
+
+
+def line_of(fragment: str) -> int:
+    return next(number for number, line in enumerate(FAULTY.splitlines(), 1) if fragment in line)
+
+
+@pytest.mark.parametrize(
+    ("name", "fragment", "message"),
+    [
+        ("WrongSize", "self.act(self.inp", "RuntimeError: The size of tensor a"),
+        ("WrongType", "torch.float64", "RuntimeError: expected m1 and m2 to have the same dtype"),
+        ("NoName", "squashed", "NameError: name 'squashed' is not defined"),
+        ("Pair", "chunk(3", "ValueError: too many values to unpack"),
+        ("Sequences", "self.out(self.rnn", "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+    ],
+)
+def test_bug_of_a_layer_is_reported_with_its_line(orthobench, write, name, fragment, message):
+    write("sub/cell.py", FAULTY)
+    outcome = orthobench("run", "adding", f"sub/cell.py:{name}", "-s", "hidden_size=8")
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"error: cell.py:{name}: sub/cell.py:{line_of(fragment)} raises {message}")
+    assert outcome.err.count("\n") == 1
+    assert "adapter" not in outcome.err
+    shown = orthobench("-v", "run", "adding", f"sub/cell.py:{name}", "-s", "hidden_size=8").err
+    assert f'cell.py", line {line_of(fragment)}, in ' in shown
+
+
+def test_call_that_does_not_reach_the_layers_code_is_offered_an_adapter(orthobench, write):
+    write("three.py", FAULTY.replace("def forward(self, x, h)", "def forward(self, x, h, third)"))
+    outcome = orthobench("run", "adding", "three.py:Cell")
+    assert "three.py:Cell: TypeError" in outcome.err
+    assert "missing 1 required positional argument: 'third'" in outcome.err
+    assert "has an adapter to paste" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["cell.py:Cell", "-s", "activation=sigmoid"], "cell.py:10 raises KeyError: 'sigmoid', for activation=sigmoid"),
+        (
+            ["cell.py:Cell", "-s", "activation=sigmoid", "-s", "gain=2"],
+            "cell.py:10 raises KeyError: 'sigmoid', for activation=sigmoid",
+        ),
+        (["cell.py:Cell", "-s", "depth=2"], "unknown setting 'depth': the **kwargs of cell.py:Cell are not settings"),
+        (["cell.py:Cell", "-s", "gian=2"], "unknown setting 'gian': did you mean gain?"),
+        (["./cell.py"], "'./cell.py' is a file, not a model: name its class, ./cell.py:Cell, ./cell.py:WrongSize, "),
+        (["none.py"], "there is no file none.py here: give its path, and its class as in none.py:MyCell"),
+        (["plain.py"], "plain.py has no class derived from torch.nn.Module"),
+        (["torch.nn"], "'torch.nn' is a module, not a model: name its class, torch.nn:RNN, torch.nn:LSTM"),
+        (["nothing.here"], "unknown model 'nothing.here': known: "),
+    ],
+)
+def test_what_a_layer_lacks_is_named(orthobench, write, words, message):
+    write("cell.py", f"{FAULTY}# {words}")  # equal texts are run once, from the first file
+    write("plain.py", "import torch\nfrom torch.nn import Linear\nclass Plain: ...\n")
+    outcome = orthobench("run", "adding", *words)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert message in outcome.err
+    assert "_Hidden" not in outcome.err
+
+
+FORGETFUL = "cell.py:Forgetful: no gradient reaches earlier steps, so it learns nothing through time"
+WASTEFUL = "cell.py:Wasteful: no gradient reaches spare.weight, spare.bias, but the number of parameters counts them"
+
+
+def test_layers_that_cannot_learn_are_warned_of_once(orthobench, write, tiny_options, caplog):
+    write("cell.py", FAULTY)
+    assert orthobench("run", "adding", "cell.py:Forgetful", *tiny_options).code == 0
+    assert [message.startswith(FORGETFUL) for message in caplog.messages] == [True]
+    caplog.clear()
+    models = "cell.py:Forgetful,cell.py:Wasteful,cell.py:Cell,torch.nn:GRU"
+    assert orthobench("sweep", "adding", "--models", models, "--seeds", "3", *tiny_options, "-q").code == 0
+    warnings = sorted(message for message in caplog.messages if "no gradient" in message)
+    assert [warning[: len(line)] for warning, line in zip(warnings, (FORGETFUL, WASTEFUL), strict=True)] == [
+        FORGETFUL,
+        WASTEFUL,
+    ]
+    assert "No gradient reaches spare.weight" in orthobench("plugins", "cell.py:Wasteful").out
 
 
 def test_resolved_again_in_another_catalog():

@@ -16,6 +16,9 @@ from orthobench.planning.index import recall
 from orthobench.plugins import Catalog
 from orthobench.store import Run
 
+SWEEP_ARGUMENTS = {"models", "seeds", "grid", "match_parameters", "trials", "dry_run"}
+"""The arguments of `sweep` and `tune` that a single run does not have; none of them is the name of a setting."""
+
 
 @checked()
 def run(
@@ -56,7 +59,9 @@ def run(
         StorageError: the database or a checkpoint cannot be written.
         Stopped: the user pressed Ctrl-C; the same call resumes the run.
     """
-    settings = _merge(settings, overrides)
+    for name in SWEEP_ARGUMENTS & overrides.keys():
+        raise UsageError(f"`{name}` is an argument of ob.sweep, which trains many runs: call ob.sweep, or leave it out")
+    settings = merge(settings, overrides)
     options = options or RunOptions()
     catalog = Catalog(options.plugins)
     with use_data_folder(options.data_folder):
@@ -64,7 +69,7 @@ def run(
         return train_one(config, db, options, display or default_display(), force, extend)
 
 
-def _merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the hyper-parameters of both mappings.
 
     Raises:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orthobench.api.runs import merge
 from orthobench.arguments import A_COUNT, Preset
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
@@ -50,6 +51,7 @@ def sweep(
     options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
+    **overrides: Any,
 ) -> SweepResult:
     """Train the runs of a grid, each once; the same call later trains only the missing runs.
 
@@ -59,12 +61,13 @@ def sweep(
         models: one model or several; layers of other programs by name or as classes, as in `run`.
         seeds: a number of seeds (0, 1, 2, ...), or the seeds.
         grid: values to combine; see `Grid`.
-        settings: hyper-parameters of all runs.
+        settings: hyper-parameters of all runs by name, as in `run`.
         match_parameters: choose hidden sizes that give equal parameter counts. The value is a count such as 15_000 or
             "15k", or a model of the sweep, which keeps its settings. `SweepResult.sizes` contains the chosen sizes.
         jobs: number of runs at the same time, each in its own process; overrides `options.jobs`. With 0, runs train
             one by one in this process.
         dry_run: train nothing; the result contains the plan, with estimates of time and memory.
+        overrides: hyper-parameters of all runs by name, such as `hidden_size=64`.
 
     Raises:
         UsageError: a name or value is invalid, two points are the same run, or no run could start.
@@ -74,7 +77,7 @@ def sweep(
     options = with_jobs(options, jobs)
     axes = read_grid({_axis(names): values for names, values in (grid or {}).items()})
     grid_runs = _grid_runs(
-        options, task, _listed(models), settings or {}, axes, seed_list(seeds), preset, match_parameters
+        options, task, _listed(models), merge(settings, overrides), axes, seed_list(seeds), preset, match_parameters
     )
     return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes)
 
@@ -130,6 +133,7 @@ def tune(
     options: RunOptions | None = None,
     dry_run: bool = False,
     display: Display | None = None,
+    **overrides: Any,
 ) -> list[TuningResult]:
     """Search for good settings of each model; the results of earlier trials guide the draw of later ones.
 
@@ -139,7 +143,9 @@ def tune(
         grid: the space, as in `sweep`, or with ranges of numbers: `{"learning_rate": "1e-4..1e-2:log"}`.
         trials: number of trials in total.
         prune: stop trials early if they are worse than the median.
+        settings: hyper-parameters of all trials by name, as in `run`.
         match_parameters: choose the hidden size of each trial for equal parameter counts, as in `sweep`.
+        overrides: hyper-parameters of all trials by name, such as `hidden_size=64`.
 
     Raises:
         UsageError: optuna is not installed, a name or value is invalid, or no trial could start.
@@ -153,7 +159,8 @@ def tune(
     searched = list(dict.fromkeys(map(catalog.named, _listed(models))))
     space = Space([f"{_axis(names)}={_axis_text(values)}" for names, values in grid.items()])
     match_parameters = _target(catalog, match_parameters)
-    fixed = {name: value if isinstance(value, str) else text(value) for name, value in (settings or {}).items()}
+    given = merge(settings, overrides)
+    fixed = {name: value if isinstance(value, str) else text(value) for name, value in given.items()}
     target = None if match_parameters is None else target_count(match_parameters, searched) or match_parameters
     tunings = [Tuning(Search(catalog, task, model, fixed, preset, space, prune, target), trials) for model in searched]
     with open_session(db, options, display, dry_run, (tuning.first_draws() for tuning in tunings)) as session:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.api.results import A_RUN, Results, one_run
-from orthobench.arguments import BackendName, DeviceName, ExportFormat, WhichWeights
+from orthobench.arguments import BackendName, DeviceName, ExportFormat, WhichWeights, path
 from orthobench.errors import UsageError
 from orthobench.isolation import isolated
-from orthobench.location import Place
+from orthobench.location import Place, from_home
 from orthobench.options import checked, use_data_folder
 from orthobench.store import Run
 from orthobench.store.sqlite import named_or_default
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def _run(value: Any) -> Run | str | Path:
-    return Path(value) if isinstance(value, PathLike) else one_run(value)
+    if isinstance(value, PathLike):
+        return path(value)
+    return from_home(value) if isinstance(value, str) and value.startswith("~") else one_run(value)
 
 
 A_TRAINED_RUN = (_run, f"{A_RUN[1]}, or a file of weights")

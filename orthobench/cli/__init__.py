@@ -25,7 +25,8 @@ from orthobench.arguments import DeviceName
 from orthobench.arguments import read as read_argument
 from orthobench.cli.options import is_assignment, spelled
 from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
-from orthobench.process import harmless_output, quiet_idle_threads, stop_while_torch_is_loaded
+from orthobench.location import from_home
+from orthobench.process import harmless_output, open_closed_streams, quiet_idle_threads, stop_while_torch_is_loaded
 
 GROUPS = {
     "Train": ("run", "sweep", "tune", "reproduce", "study"),
@@ -56,11 +57,13 @@ codecs.register_error(SPELLED, _spell)
 
 
 class Command(TyperCommand):
-    """A command that refuses an empty path, and an option with a single value that is given twice."""
+    """A command that knows ~ in paths, and refuses an empty path and a second value of an option that takes one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         check_arguments(self, ctx, args)
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        ctx.params = {name: _from_home(value) for name, value in ctx.params.items()}
+        return rest
 
 
 class Group(TyperGroup):
@@ -69,6 +72,13 @@ class Group(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         check_arguments(self, ctx, args)
         return super().parse_args(ctx, args)
+
+
+def _from_home(value: Any) -> Any:
+    """Return the value of a parameter, with the home folder in place of ~ at the beginning of a path."""
+    if isinstance(value, list):
+        return list(map(_from_home, value))
+    return Path(from_home(str(value))) if isinstance(value, Path) else value
 
 
 def check_arguments(command: Any, ctx: Any, args: list[str]) -> None:
@@ -190,6 +200,7 @@ class Spelled(logging.Formatter):
 
 def main() -> None:
     """Run the command line: bad input gets one line and exit code 2, an interrupted run exit code 130."""
+    open_closed_streams()
     quiet_idle_threads()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that the encoding lacks must not end a command

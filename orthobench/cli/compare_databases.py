@@ -37,8 +37,11 @@ def are_databases(selections: Sequence[str]) -> bool:
         UsageError: only some of the words name databases, or there are not exactly two.
     """
     from orthobench.errors import UsageError
+    from orthobench.location import from_home
 
-    databases = [text for text in selections if "://" in text or Path(text).suffix == ".db" or Path(text).is_file()]
+    databases = [
+        text for text in selections if "://" in text or Path(text).suffix == ".db" or Path(from_home(text)).is_file()
+    ]
     if databases and len(databases) < len(selections):
         raise UsageError(
             f"{databases[0]} is a database, and another word is not: name two databases, or selections of --db"

@@ -111,7 +111,7 @@ def record_of(store: Store, db: Location, run: Run) -> dict[str, Any]:
             "peak_memory": run.peak_memory,
             "created_at": run.created_at.isoformat(timespec="seconds"),
             "continued_from": run.continued_from,
-            "reproduce": reproduce(run.spec, _plugin_files(run.environment.facts)),
+            "reproduce": _command(db, run),
             "spec": run.spec,
             "environment": run.environment.facts,
             "metrics": series,
@@ -199,13 +199,32 @@ def _save_plugins(store: Store, facts: dict[str, Any], folder: Path) -> list[Pat
     return list(files)
 
 
-def _plugin_files(facts: dict[str, Any]) -> list[str]:
-    """Return the paths of the plugin files in a run's environment, as the user gave them.
+def _command(db: Location, run: Run) -> str:
+    """Return the commands that repeat a run in this folder.
 
-    A layer of a module or notebook has no such file.
+    If one of its plugin files is not here, or has changed since then, the first command writes them to a new folder.
     """
-    own = [plugin for plugin in facts.get("plugins", ()) if "path" in plugin]
-    return [each["path"] for each in own if ".py:" in each.get("layer", ".py:")]
+    from orthobench.errors import shell_command
+
+    own = [plugin for plugin in run.environment.facts.get("plugins", ()) if "path" in plugin]
+    own = [plugin for plugin in own if ".py:" in plugin.get("layer", ".py:")]  # not of a module or notebook
+    if all(_is_here(plugin) for plugin in own):
+        return reproduce(run.spec, [plugin["path"] for plugin in own])
+    folder = f"plugins-{run.key}"
+    place = () if db == DEFAULT_DATABASE else ("--db", db)
+    save = shell_command("show", run.key, "--save-plugins", folder, *place)
+    saved = [f"{folder}/{next(iter(plugin['files']))}" for plugin in own]
+    return f"{save} && {reproduce(run.spec, saved)}"
+
+
+def _is_here(plugin: dict[str, Any]) -> bool:
+    """Return whether a plugin's file has the same content as when the run was trained."""
+    from orthobench.plugins.sources import hash_of
+
+    try:
+        return bool(hash_of(Path(plugin["path"]).read_bytes()) == next(iter(plugin["files"].values())))
+    except OSError:
+        return False
 
 
 def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:

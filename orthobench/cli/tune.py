@@ -112,10 +112,11 @@ def _best_command(result: TuningResult, options: SweepOptions, db: Location) -> 
     if result.best is None:
         return ""
     search = result.tuning.search
-    words = ["sweep", search.task, "--models", search.model]
+    words = ["sweep", search.task, "--models", search.catalog.word(search.model)]
     settings = search.overrides | result.best.settings
     words += [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     words += ["--preset", search.preset] if search.preset != "paper" else []
     words += [word for plugin in options.plugins for word in ("--plugin", str(plugin))]
+    words += [] if options.data_folder is None else ["--data-dir", str(options.data_folder)]
     words += ["--db", str(db)] if db != default_database(writes=True) else []
     return shell_command(*words, "--seeds", SEEDS)

@@ -18,7 +18,7 @@ import torch
 from orthobench.errors import UsageError, counted
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.execution.progress import default_display
-from orthobench.execution.single import check_device, check_places, is_new, open_logs
+from orthobench.execution.single import check_device, check_places, is_new, open_logs, warn_of_layers
 from orthobench.executors.job import Ending, Executor, Job, Outcome, SinkFactory
 from orthobench.executors.processes import ProcessExecutor, worker_slots
 from orthobench.executors.profile import profile_job
@@ -116,6 +116,7 @@ class Session:
         store: the open database; None in a dry run without a database.
         at_once: the number of runs that train at the same time.
         seconds: the estimated time of each run, by key, from the newest plan that has estimates.
+        said: the warnings of its layers so far, each of which is given once.
     """
 
     store: Store | None
@@ -129,6 +130,7 @@ class Session:
     logs: LiveSinks | None = None
     stop: StopRequest = field(init=False)
     seconds: dict[str, float | None] = field(default_factory=dict, init=False)
+    said: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.stop = StopRequest(self.display.on_stop_request)
@@ -235,6 +237,7 @@ class Session:
             for job in jobs
             for key in [job.spec.key]
         ]
+        warn_of_layers((job.config for job in jobs if job.config is not None), self.said)
         with stop_on_signals(self.stop), announced(self.checkpoints, listed):
             outcomes = list(self.outcomes(jobs, at_once))
         not_started = len(jobs) - len(outcomes)

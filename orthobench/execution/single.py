@@ -7,11 +7,11 @@ so modules that need torch are imported where they are used.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
-from orthobench.errors import shell_command
+from orthobench.errors import UsageError, shell_command
 from orthobench.execution.display import Display
 from orthobench.location import Location, Place
 from orthobench.options import RunOptions
@@ -93,6 +93,7 @@ def _train(
     from orthobench.training.lifecycle import train
     from orthobench.training.loop import Interrupted
 
+    warn_of_layers([config], set())
     with ExitStack() as stack:
         logs = stack.enter_context(open_logs(store, options.log_to)) if options.log_to else None
         if extend and store.find(config.spec.key) is None:
@@ -106,6 +107,22 @@ def _train(
             return train(config, store, options, sinks, stop, trainer)
         except Interrupted:
             raise Stopped from None
+
+
+def warn_of_layers(configs: Iterable[RunConfig], said: set[str]) -> None:
+    """Warn of what keeps the layers of other programs from learning, which for plugins is part of their contract.
+
+    Args:
+        said: the warnings so far, which are not repeated; new ones are added.
+    """
+    for config in configs:
+        if (faults := getattr(config.model_class, "faults", None)) is None:
+            continue
+        with suppress(UsageError):  # the run itself will raise it
+            for fault in faults(config.model_settings):
+                if fault not in said:
+                    said.add(fault)
+                    log.warning(fault)
 
 
 def _forget(store: Store, database: Location, options: RunOptions, key: str) -> None:

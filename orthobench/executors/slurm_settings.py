@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orthobench.errors import UsageError
+from orthobench.location import from_home
 from orthobench.settings import read_toml
 
 GPU_OPTIONS = ("gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket")
@@ -60,12 +61,12 @@ def read_settings(texts: Iterable[str]) -> SlurmSettings:
     """
     values: dict[str, str | bool] = {}
     for text in texts:
-        values |= _from_file(Path(text)) if text.endswith(".toml") else _from_words(text)
+        values |= _from_file(Path(from_home(text))) if text.endswith(".toml") else _from_words(text)
     for name in values:
         if name in RESERVED:
             raise UsageError(f"`slurm` {name}: orthobench sets this option of sbatch itself, leave it out")
     folder = values.pop("folder", None)
-    return SlurmSettings(values, None if folder is None else Path(str(folder)))
+    return SlurmSettings(values, None if folder is None else Path(from_home(str(folder))))
 
 
 def _from_words(text: str) -> dict[str, str | bool]:

@@ -17,6 +17,7 @@ blocks are rotations.
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -41,7 +42,8 @@ def constrain(
 
     The weight starts at the nearest orthogonal matrix, and so does one that is assigned to it later. A stack of square
     blocks `[k * n, n]`, such as the gates of `torch.nn.GRU`, is constrained block by block. Create the optimiser
-    afterwards, because the weight's place is taken by another parameter, `module.parametrizations[name].original`.
+    afterwards, because the weight's place is taken by another parameter, `module.parametrizations[name].original`. A
+    module that shared the weight keeps the old parameter, free and as it was.
 
     Args:
         module: any module; it is changed.
@@ -59,7 +61,7 @@ def constrain(
     kinds = get_args(Constraint)
     if constraint not in kinds:
         raise unknown("constraint", constraint, kinds)
-    weights = [own for own, _ in module.named_parameters(recurse=False)]
+    weights = [own for own, _ in module.named_parameters(recurse=False, remove_duplicate=False)]
     if parametrize.is_parametrized(module, name):
         raise UsageError(f"{name} has a parametrisation already: constrain another weight, or a new module")
     if name not in weights:
@@ -71,10 +73,13 @@ def constrain(
         raise UsageError(f"{name} should have finite numbers, because no orthogonal matrix is nearest to it")
     blocks, n = len(weight) // weight.shape[1], weight.shape[1]
     most = max(1, n - 1)
-    if reflections is not None and (constraint != "householder" or not 1 <= reflections <= most):
+    is_whole = isinstance(reflections, Integral)
+    if reflections is not None and (constraint != "householder" or not is_whole or not 1 <= reflections <= most):
         raise UsageError(f"reflections={reflections} should be from 1 to {most}, for constraint='householder' alone")
     kind = {"cayley": _Cayley, "exponential": _Exponential, "householder": _Householder, "dtriv": _Trivialisation}
-    options = {"reflections": n - 1 if reflections is None else reflections} if constraint == "householder" else {}
+    options = {"reflections": n - 1 if reflections is None else int(reflections)} if constraint == "householder" else {}
+    # torch would give the parameter itself the entries, also in modules that share it.
+    setattr(module, name, nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad))
     parametrize.register_parametrization(module, name, kind[constraint](blocks, n, weight, **options))
     return module
 

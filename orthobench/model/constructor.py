@@ -75,12 +75,14 @@ class Constructor:
         inputs: the argument for the number of inputs; None for a layer with one width.
         hidden: the argument for the number of units, or for the width.
         fixed: arguments that the harness determines, by name.
+        takes_more: whether it has `**kwargs`, whose names are not known.
     """
 
     inputs: str | None
     hidden: str
     fixed: Mapping[str, Any]
     arguments: tuple[Argument, ...]
+    takes_more: bool = False
 
 
 def read_constructor(layer: type[nn.Module]) -> Constructor:
@@ -126,7 +128,7 @@ def read_constructor(layer: type[nn.Module]) -> Constructor:
             setting = f"layer_{name}" if name in ModelSettings.model_fields else name
             arguments.append(Argument(name, setting, Scalar, None, meaning, is_optional=True))
     fixed = {"batch_first": False} if "batch_first" in named else {}
-    return Constructor(inputs, hidden, fixed, tuple(arguments))
+    return Constructor(inputs, hidden, fixed, tuple(arguments), takes_more)
 
 
 def _parameters(layer: type[nn.Module]) -> tuple[dict[str, inspect.Parameter], set[str], bool]:

@@ -19,6 +19,7 @@ import logging
 import math
 import re
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -27,12 +28,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from orthobench.errors import UsageError, one_line
+from orthobench.errors import UsageError
 from orthobench.isolation import isolated, seed_generators
 from orthobench.matrices.constrain import constrain
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model.base import Model, ModelSettings, Signature, State
 from orthobench.model.constructor import Constructor, read_constructor, settings_class
+from orthobench.model.own_code import described
 from orthobench.model.trial import (
     INPUTS,
     Interface,
@@ -46,9 +48,13 @@ from orthobench.model.trial import (
     tensors_of,
 )
 from orthobench.recurrence import GradientTrace
+from orthobench.settings import text
 
 _TRIAL_SIZES = ((8, 16), (64, 128))
 """Hidden sizes of two trials, from which the number of outputs at other sizes follows."""
+
+_NAMED = 4
+"""The largest number of parameters that a warning names."""
 
 _logger = logging.getLogger("orthobench")
 
@@ -152,6 +158,24 @@ class Foreign(Model):
         return layer
 
     @classmethod
+    def causes(cls, settings: Any, inputs: int, units: int) -> str:
+        """Say with which settings the constructor raises an error: the one without which it does not, or else all."""
+        given = {
+            argument: getattr(settings, argument.setting)
+            for argument in cls.constructor.arguments
+            if argument.is_required or getattr(settings, argument.setting) != argument.default
+        }
+        words = [f"{argument.setting}={text(value)}" for argument, value in given.items()]
+        for argument, word in zip(given, words, strict=True):
+            others: Any = types.SimpleNamespace(**{**vars(settings), argument.setting: argument.default})
+            with contextlib.suppress(Exception):
+                if not argument.is_required:
+                    cls.make(others, inputs, units)
+                    return f"for {word}"
+        sizes = [f"{cls.constructor.inputs}={inputs}"] if cls.constructor.inputs else []
+        return "for " + ", ".join([*sizes, f"{cls.constructor.hidden}={units}", *words])
+
+    @classmethod
     def trial(cls, settings: ModelSettings) -> Interface:
         """Return the interface of the layer with these settings.
 
@@ -160,6 +184,17 @@ class Foreign(Model):
         """
         fixed = settings.model_dump(mode="json", include={each.setting for each in cls.constructor.arguments})
         return _trial(cls, json.dumps(fixed, sort_keys=True), settings.hidden_size)
+
+    @classmethod
+    def faults(cls, settings: ModelSettings) -> list[str]:
+        """Return what keeps the layer from learning, one line each: no gradient through time, or to some parameters.
+
+        Raises:
+            UsageError: the layer does not work as a model.
+        """
+        interface = cls.trial(settings)
+        fixed = settings.model_dump(mode="json", include={each.setting for each in cls.constructor.arguments})
+        return list(_faults(cls, json.dumps(fixed, sort_keys=True), interface))
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:
@@ -267,6 +302,7 @@ class Foreign(Model):
             )
         if model.interface.traced is None:
             lines.append("no norms of gradients through time, as its outputs are not its state")
+        lines += [fault.removeprefix(f"{cls.name}: ") for fault in cls.faults(settings)]
         matrices = model.recurrent_matrices()
         if not model.step_matrices:
             why = "those of gates do not count" if matrices else "declare them as recurrent_weights"
@@ -350,7 +386,7 @@ def _trial(cls: type[Foreign], fixed: str, units: int) -> Interface:
     Raises:
         UsageError: the layer does not work as a model.
     """
-    refusals: list[BaseException] = []
+    refusals: list[tuple[tuple[int, int], BaseException]] = []
     devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)  # some layers have kernels for GPUs alone
     widths = (False, True) if cls.constructor.inputs else (True,)
     for device, sizes in itertools.product(devices, (*_TRIAL_SIZES, (units, units))):
@@ -363,9 +399,10 @@ def _trial(cls: type[Foreign], fixed: str, units: int) -> Interface:
             except Unfit as reason:
                 raise UsageError(f"{cls.name}: {reason}") from reason
             except (Exception, SystemExit) as error:  # the sizes may be the reason
-                refusals.append(error)
-    refusal = refusals[-1]  # at the real size
-    raise UsageError(f"{cls.name}: {refusal if isinstance(refusal, Refused) else one_line(refusal)}") from refusal
+                refusals.append((sizes, error))
+    real = [error for sizes, error in refusals if sizes == (units, units)]
+    refusal = max(real, key=lambda error: getattr(error, "progress", ()))
+    raise UsageError(f"{cls.name}: {refusal if isinstance(refusal, Refused) else described(refusal)}") from refusal
 
 
 @functools.cache
@@ -381,7 +418,12 @@ def _small_trial(cls: type[Foreign], fixed: str, sizes: tuple[int, int], has_wid
     with torch._C.DisableTorchFunction(), _drawing(0):
         for units in sizes:
             inputs = units if has_width else INPUTS
-            layer = cls.make(settings, inputs, units).eval().to(device)
+            try:
+                layer = cls.make(settings, inputs, units).eval().to(device)
+            except UsageError:
+                raise
+            except Exception as error:
+                raise Refused(error, cls.causes(settings, inputs, units)) from error
             trial = Trial(layer, inputs, units, cls.looks_like_a_cell())
             if not features:
                 found = trial.interface()
@@ -389,3 +431,32 @@ def _small_trial(cls: type[Foreign], fixed: str, sizes: tuple[int, int], has_wid
             output, _ = found.way.call(layer, trial.x[:steps], None, units)
             features.append((units, output.shape[-1]))
     return replace(found, features=tuple(features), has_width=has_width, device=device)
+
+
+@functools.cache
+def _faults(cls: type[Foreign], fixed: str, interface: Interface) -> tuple[str, ...]:
+    """Return what keeps a layer from learning, as `Foreign.faults` does; nothing if it cannot be tried in training.
+
+    A weight that starts at zero may hide others from the gradient, so it is also tried after a random change of all
+    weights.
+    """
+    settings: Any = types.SimpleNamespace(**json.loads(fixed))
+    units = interface.features[0][0]
+    inputs = units if interface.has_width else INPUTS
+    with torch._C.DisableTorchFunction(), _drawing(0), warnings.catch_warnings(), contextlib.suppress(Exception):
+        warnings.simplefilter("ignore")  # a layer may take the changed weights for a step of training
+        layer = cls.make(settings, inputs, units).train().to(interface.device)
+        trial = Trial(layer, inputs, units, cls.looks_like_a_cell())
+        first = trial.gradients(interface.way)
+        trial.shake()
+        second = trial.gradients(interface.way)
+        without = [name for name in first.without if name in second.without]
+        lines = []
+        if first.is_blind and second.is_blind:
+            lines.append("no gradient reaches earlier steps, so it learns nothing through time: is its state detached?")
+        if without:
+            more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
+            which = f"{', '.join(without[:_NAMED])}{more}"
+            lines.append(f"no gradient reaches {which}, but the number of parameters counts them: use or remove them")
+        return tuple(f"{cls.name}: {line}" for line in lines)
+    return ()

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orthobench.errors import one_line
 from orthobench.model.constructor import PAGE
+from orthobench.model.own_code import described, place_of, progress
 
 _STEPS, _BATCH, INPUTS = (64, 16, 4), 3, 5
 """Shape of the trial's inputs; the numbers differ, so that no axis is taken for another one.
@@ -43,7 +43,22 @@ class _Forgets(Unfit):
 
 
 class Refused(Exception):
-    """A layer cannot be called with a trial's inputs; other sizes may suit it."""
+    """A layer cannot be built, or called with a trial's inputs; other sizes may suit it.
+
+    Args:
+        error: what the layer raises.
+        where: the sizes or settings with which it does so.
+
+    Attributes:
+        is_bug: whether code of the user's own raises the error, which no adapter can mend.
+        progress: how far the layer got.
+    """
+
+    def __init__(self, error: BaseException, where: str) -> None:
+        self.is_bug = place_of(error) is not None
+        self.progress = progress(error, __file__)
+        hint = "" if self.is_bug else f"; {PAGE} has an adapter to paste"
+        super().__init__(f"{described(error)}, {where}{hint}")
 
 
 Value = Any
@@ -122,6 +137,13 @@ class Way:
         given = self._given(x, state, units)
         return layer(*given, x) if self.state_first else layer(x, *given)
 
+    def start_in_words(self, units: int) -> str:
+        """Say from which state the first call starts, after the words for its inputs."""
+        if self.start in ("", "none"):
+            return " and the state None" if self.start else ""
+        shape = [*([1] if "x" in self.start else []), _BATCH, units]
+        return f" and a state {shape}" if self.start[-1] == "1" else f" and a state of two tensors {shape}"
+
     def _given(self, x: Tensor, state: Value, units: int) -> tuple[Value, ...]:
         """Return the arguments of a call other than the inputs."""
         if state is not None:
@@ -174,13 +196,13 @@ _INPUT = re.compile(r"(x|xs|u|us|inp|inputs?)(_?(t|seq|sequences?|step))?|seq|se
 """Names of the arguments of a forward pass. (`hidden_states` is neither, as it names the inputs in some packages.)"""
 
 
-def _arguments(layer: nn.Module) -> list[str]:
-    """Return the names of a layer's positional arguments; none if its forward pass does not say them."""
+def _arguments(layer: nn.Module) -> list[inspect.Parameter]:
+    """Return a layer's positional arguments; none if its forward pass does not say them."""
     try:
         parameters = inspect.signature(layer.forward).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
 
 
 def _state_comes_first(arguments: list[str]) -> bool | None:
@@ -243,6 +265,19 @@ def batch_axis(one: Tensor, other: Tensor) -> int | None:
     return axes[0] if len(axes) == 1 else None
 
 
+@dataclass(frozen=True)
+class Gradients:
+    """What the gradient of a layer's outputs does not reach.
+
+    Attributes:
+        is_blind: whether it reaches the inputs of a step from the outputs of this step, and from no later ones.
+        without: the names of the trained parameters that it does not reach.
+    """
+
+    is_blind: bool
+    without: tuple[str, ...]
+
+
 class Trial:
     """The trial of a layer in evaluation mode: how it is called, and whether it is a recurrence.
 
@@ -254,7 +289,9 @@ class Trial:
         self.layer, self.units, self.cell_first = layer, units, cell_first
         self._longest = torch.randn(_STEPS[0], _BATCH, inputs).to(device_of(layer) or "cpu")
         self.x = self._longest
-        self._arguments = _arguments(layer)
+        arguments = _arguments(layer)
+        self._arguments = [each.name for each in arguments]
+        self._needs_state = sum(each.default is each.empty for each in arguments) > 1
         by_name = _state_comes_first(self._arguments)
         self._sizes_differ, self._is_named = inputs != units, by_name is not None
         self._orders = (bool(by_name), not by_name) if self._sizes_differ else (bool(by_name),)
@@ -286,8 +323,13 @@ class Trial:
                     recurrent.append(refusal)
                     break
                 return self._with_state(way)
-        others = sorted(refusals.values(), key=lambda refusal: not isinstance(refusal, Unfit))
-        raise next(iter((*recurrent, *others)))  # that of a recurrence says most
+        if recurrent:
+            raise recurrent[0]  # that of a recurrence says most
+        bug = refusals.get(True) if self.cell_first or self._needs_state else None
+        if isinstance(bug, Refused) and bug.is_bug:
+            raise bug  # a cell may accept whole sequences, and not be a recurrence over them
+        others = [refusal for refusal in refusals.values() if isinstance(refusal, Unfit)]
+        raise others[0] if others else max(refusals.values(), key=lambda refusal: getattr(refusal, "progress", ()))
 
     def _ways(self, is_cell: bool) -> Iterator[Way]:
         """Yield the ways of calling the layer in the order in which the trial tries them."""
@@ -302,7 +344,8 @@ class Trial:
 
     def _way(self, is_cell: bool) -> Way:
         """Return the first way of calling the layer in which it is a recurrence and keeps the sequences apart."""
-        refusal: Exception = Unfit("")  # which any other replaces
+        refusal: Unfit | None = None
+        raised: list[tuple[tuple[Any, ...], Way, Exception]] = []
         for way in self._ways(is_cell):
             if is_cell and way.start and isinstance(refusal, _Forgets) and len(self.x) < _STEPS[0]:
                 raise refusal  # a longer sequence tells more than a start that the cell does not need
@@ -314,11 +357,11 @@ class Trial:
                     continue
                 in_time, in_batch = self._mixes(way, 0), self._mixes(way, 1)
                 if not in_time and not in_batch:  # perhaps a weight starts at zero
-                    self._shake()
+                    self.shake()
                     in_time, in_batch = self._mixes(way, 0), self._mixes(way, 1)
             except Exception as error:  # a wrong call may raise any error
-                if not str(refusal) or "missing" in str(refusal):  # a required state, say
-                    refusal = error
+                has_run, has_state = isinstance(error, Unfit), way.start not in ("", "none")
+                raised.append(((has_run, progress(error, __file__), has_state), way, error))
                 continue
             if in_time and not in_batch:
                 return way
@@ -327,11 +370,15 @@ class Trial:
             elif not in_batch:
                 before = f"none of the {len(self.x) - 1} steps before it"
                 refusal = _Forgets(f"its output at a step depends on {before}, so it is not a recurrence")
-        if isinstance(refusal, Unfit):
-            missing = f"no way of calling it is a recurrence; {PAGE} has an adapter to paste"
-            raise refusal if str(refusal) else Unfit(missing)
+        if refusal is not None:
+            raise refusal
+        if not raised:
+            raise Unfit(f"no way of calling it is a recurrence; {PAGE} has an adapter to paste")
+        _, way, furthest = max(raised, key=lambda attempt: attempt[0])  # the one that got furthest says most
+        if isinstance(furthest, Unfit):
+            raise furthest
         inputs = list(self.x[0].shape if is_cell else self.x.shape)
-        raise Refused(f"forward raises for inputs {inputs}: {one_line(refusal)}; {PAGE} has an adapter to paste")
+        raise Refused(furthest, f"for inputs {inputs}{way.start_in_words(self.units)}") from furthest
 
     def _call(self, way: Way, x: Tensor, state: Value = None) -> tuple[Tensor, Value]:
         with torch.no_grad():
@@ -369,7 +416,8 @@ class Trial:
         differ = _differ(self._outputs(way, self.x), self._outputs(way, disturbed))
         return bool(differ.narrow(axis, 1, differ.shape[axis] - 1).any())
 
-    def _shake(self) -> None:
+    def shake(self) -> None:
+        """Change all weights at random, because one that starts at zero may hide the others."""
         with torch.no_grad():
             for parameter in self.layer.parameters():
                 if parameter.is_floating_point():
@@ -401,6 +449,35 @@ class Trial:
         trained = [parameter for parameter in self.layer.parameters() if parameter.requires_grad]
         if trained and not way.call(self.layer, self.x, None, self.units)[0].requires_grad:
             raise Unfit("its outputs have no gradient, so its weights cannot be trained")
+
+    def gradients(self, way: Way) -> Gradients:
+        """Return what the gradient of the outputs does not reach.
+
+        The outputs have random weights, because their plain sum may be constant, as that of a softmax is.
+
+        Raises:
+            Exception: the layer runs in evaluation mode alone.
+        """
+        trained = {name: each for name, each in self.layer.named_parameters() if each.requires_grad}
+        for steps in _STEPS:
+            x = self._longest[:steps].clone().requires_grad_()
+            try:
+                outputs, _ = way.call(self.layer, x, None, self.units)
+                break
+            except Exception:
+                if steps == _STEPS[-1]:
+                    raise
+        weighted = outputs * torch.randn_like(outputs)
+
+        def of(part: Tensor, leaves: list[Tensor]) -> list[Tensor]:
+            return list(
+                torch.autograd.grad(part.sum(), leaves, retain_graph=True, allow_unused=True, materialize_grads=True)
+            )
+
+        own, later = (bool(of(part, [x])[0][0].any()) for part in (weighted[:1], weighted[1:]))
+        reached = [bool(gradient.any()) for gradient in of(weighted, list(trained.values()))] if trained else []
+        without = [name for name, is_reached in zip(trained, reached, strict=True) if not is_reached]
+        return Gradients(own and not later, tuple(without))
 
     def _with_state(self, way: Way) -> Interface:
         """Return the interface with the part of the returned value that continues a sequence, if there is one."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from orthobench.errors import UsageError, unknown
-from orthobench.nn.layer import LayerState, RecurrentLayer
+from orthobench.nn.layer import LayerState, RecurrentLayer, only_one
 
 _SINGLE = {"num_layers": 1, "batch_first": False, "bidirectional": False, "proj_size": 0}
 """The arguments of a layer that a cell has no use for, at the values of a single step."""
@@ -56,8 +56,18 @@ class RecurrentCell(RecurrentLayer):
             **settings,
         )
 
-    def forward(self, inputs: Tensor, state: LayerState | None = None) -> LayerState:  # type: ignore[override]
-        """Run a step and return the state after it; see the class."""
+    def forward(  # type: ignore[override]
+        self,
+        inputs: Tensor | None = None,
+        state: LayerState | None = None,
+        *,
+        input: Tensor | None = None,
+        hx: LayerState | None = None,
+    ) -> LayerState:
+        """Run a step and return the state after it; see the class. `input` and `hx` are the names in torch."""
+        inputs, state = only_one("inputs", inputs, "input", input), only_one("state", state, "hx", hx)
+        if inputs is None:
+            raise TypeError(f"{type(self).__name__}.forward() needs inputs: give inputs, or input as in torch")
         return self.step(inputs, state)[1]
 
     def step(self, inputs: Tensor, state: LayerState | None = None) -> tuple[Tensor, LayerState]:

@@ -8,14 +8,17 @@ import inspect
 import itertools
 import warnings
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any, ClassVar, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.hooks import RemovableHandle
 
-from orthobench.errors import UsageError, unknown
+from orthobench.errors import UsageError, one_line, unknown
 from orthobench.model import Model, Signature, State
 from orthobench.nn.compiled import register, run_opaque
 from orthobench.nn.packed import run_cell
@@ -105,16 +108,12 @@ class RecurrentLayer(nn.Module):
         **settings: Any,
     ) -> None:
         super().__init__()
-        for name, value, least in (
-            ("input_size", input_size, 1),
-            ("num_layers", num_layers, 1),
-            ("proj_size", proj_size, 0),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UsageError(f"{name}={value} should be a whole number, at least {least}")
+        input_size = _whole("input_size", input_size, 1)
+        num_layers = _whole("num_layers", num_layers, 1)
+        proj_size = _whole("proj_size", proj_size, 0)
         if not 0 <= dropout < 1:
             raise UsageError(f"dropout={dropout} should be at least 0 and below 1")
-        if not isinstance(bias, bool):
+        if not isinstance(bias, (bool, np.bool_)):
             raise UsageError(f"bias={bias} should be true or false, as in torch.nn.LSTM; give nonlinearity by its name")
         if dropout and num_layers == 1:
             message = f"dropout={dropout} acts between layers, so it does nothing with num_layers=1"
@@ -134,7 +133,8 @@ class RecurrentLayer(nn.Module):
             if name not in known:
                 raise unknown("setting", name, known)
         self.settings = self.model.Settings.read({**settings, "hidden_size": hidden_size})
-        self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
+        self.input_size, self.hidden_size = input_size, self.settings.hidden_size
+        self.num_layers, self.bias = num_layers, bool(bias)
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
         self.directions = 2 if bidirectional else 1
         self.proj_size = proj_size
@@ -142,13 +142,9 @@ class RecurrentLayer(nn.Module):
         self.output_size = proj_size or self.model.output_features(self.settings)
         self._versions: dict[int, int] = {}  # of the parameters, by id, since `after_step`
         self._warned = False
-        self.cells = nn.ModuleList()
-        self.projections = nn.ParameterList()
         target = torch.get_default_device() if device is None else torch.device(device)
         is_meta = target.type == "meta"
-        # Drawn on the CPU, so that the numbers do not depend on the device.
-        with torch.device("meta" if is_meta else "cpu"), torch.autocast("cpu", enabled=False):
-            self._fill(generator or _drawn_generator())
+        self.cells, self.projections = self._drawn(generator, "meta" if is_meta else "cpu")
         self._register()
         self.to(device=None if is_meta else target, dtype=dtype)
 
@@ -157,17 +153,26 @@ class RecurrentLayer(nn.Module):
         if cls.__doc__ is None:
             cls.__doc__ = inspect.getdoc(inspect.getmodule(cls.model))
 
-    def _fill(self, generator: torch.Generator) -> None:
-        """Append newly drawn cells and projections."""
-        for layer in range(self.num_layers):
-            inputs = self.directions * self.output_size if layer else self.input_size
-            for _ in range(self.directions):
-                self.cells.append(self.model(self.settings, Signature(inputs, 0, "all"), generator))
-                if not self.bias:
-                    self._fix_biases(self.cells[-1])
-                if self.proj_size:
-                    weight = torch.empty(self.proj_size, self.model.output_features(self.settings))
-                    self.projections.append(nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator)))
+    def _drawn(self, generator: torch.Generator | None, device: str = "cpu") -> tuple[nn.ModuleList, nn.ParameterList]:
+        """Return newly drawn cells and projections.
+
+        Args:
+            device: "meta" for tensors without memory. Others are drawn on the CPU, so that the numbers do not depend on
+                the device of the layer.
+        """
+        cells, projections = nn.ModuleList(), nn.ParameterList()
+        with torch.device(device), torch.autocast("cpu", enabled=False):
+            generator = generator or _drawn_generator()
+            for layer in range(self.num_layers):
+                inputs = self.directions * self.output_size if layer else self.input_size
+                for _ in range(self.directions):
+                    cells.append(self.model(self.settings, Signature(inputs, 0, "all"), generator))
+                    if not self.bias:
+                        self._fix_biases(cells[-1])
+                    if self.proj_size:
+                        weight = torch.empty(self.proj_size, self.model.output_features(self.settings))
+                        projections.append(nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator)))
+        return cells, projections
 
     def _fix_biases(self, cell: nn.Module) -> None:
         """Replace a cell's biases by zeros that nothing trains, not even after `requires_grad_(True)`."""
@@ -182,22 +187,48 @@ class RecurrentLayer(nn.Module):
         """Do nothing: the method exists for programs that call it on layers of torch."""
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw all parameters and buffers again, in place."""
-        fresh = type(self)(
-            self.input_size,
-            num_layers=self.num_layers,
-            bias=self.bias,
-            bidirectional=self.bidirectional,
-            proj_size=self.proj_size,
-            generator=generator,
-            **self.settings.model_dump(exclude_unset=True),
-        )
+        """Draw all parameters and buffers again, in place.
+
+        A weight with a parametrisation of `torch.nn.utils.parametrize` starts at what that makes of the drawn value.
+
+        Raises:
+            UsageError: a weight cannot take a new value, because something else than a parametrisation with a right
+                inverse has replaced it; the layer stays as it is.
+        """
+        cells, projections = self._drawn(generator)
+        fresh = nn.ModuleDict({"cells": cells, "projections": projections})
         with torch.no_grad():
-            for new, old in zip(
-                (*fresh.parameters(), *fresh.buffers()), (*self.parameters(), *self.buffers()), strict=True
-            ):
-                old.copy_(new)
+            before = [(tensor, tensor.clone()) for tensor in (*self.parameters(), *self.buffers())]
+            for name, value in itertools.chain(fresh.named_parameters(), fresh.named_buffers()):
+                try:
+                    self._set(name, value)
+                except Exception as error:  # a parametrisation may raise any error
+                    for tensor, earlier in before:
+                        tensor.copy_(earlier)
+                    raise UsageError(
+                        f"{name} cannot be drawn again ({one_line(error)}): remove what has replaced it, and apply it "
+                        "to the new weight"
+                    ) from error
         self._versions.clear()
+
+    def _set(self, name: str, value: Tensor) -> None:
+        """Give a parameter or buffer a value, through its parametrisation if it has one.
+
+        Raises:
+            Exception: it does not exist, has another shape, or its parametrisation refuses the value.
+        """
+        path, _, own = name.rpartition(".")
+        owner = self.get_submodule(path)
+        is_parametrized = parametrize.is_parametrized(owner, own)
+        current: Tensor = getattr(owner, own)
+        if not is_parametrized and own not in owner._parameters and own not in owner._buffers:
+            raise AttributeError("it is not a parameter")
+        if current.shape != value.shape:
+            raise ValueError(f"its shape is {list(current.shape)}, not {list(value.shape)}")
+        if is_parametrized:
+            setattr(owner, own, value.detach().to(current))  # a Parameter would replace the parametrisation
+        else:
+            current.copy_(value)
 
     @property
     def needs_after_step(self) -> bool:
@@ -314,7 +345,12 @@ class RecurrentLayer(nn.Module):
         return torch.stack(penalties).sum() if penalties else None
 
     def forward(
-        self, inputs: Tensor | PackedSequence, state: LayerState | None = None
+        self,
+        inputs: Tensor | PackedSequence | None = None,
+        state: LayerState | None = None,
+        *,
+        input: Tensor | PackedSequence | None = None,
+        hx: LayerState | None = None,
     ) -> tuple[Tensor | PackedSequence, LayerState]:
         """Run the layer.
 
@@ -322,6 +358,8 @@ class RecurrentLayer(nn.Module):
             inputs: see the class.
             state: the initial state of the sequences; default: the cells' own. For a packed batch and `batch_first`
                 it is as for `torch.nn.RNN`.
+            input: the inputs by the name that `torch.nn.RNN` gives them.
+            hx: the initial state by the name that `torch.nn.RNN` gives it.
 
         Under `torch.autocast` inputs and state may have the lower precision too. The layer computes in the precision of
         its parameters, and returns what `torch.nn.LSTM` returns: the type of autocast, or float64 if its parameters
@@ -331,8 +369,12 @@ class RecurrentLayer(nn.Module):
             The outputs in the layout of the inputs, and the state after the last step of each sequence and direction.
 
         Raises:
-            UsageError: the shapes or types do not fit.
+            UsageError: the shapes or types do not fit, or an argument is given under both names.
+            TypeError: there are no inputs.
         """
+        inputs, state = only_one("inputs", inputs, "input", input), only_one("state", state, "hx", hx)
+        if inputs is None:
+            raise TypeError(f"{type(self).__name__}.forward() needs inputs: give inputs, or input as in torch")
         self._warn_of_missed_steps()
         data = inputs[0] if isinstance(inputs, PackedSequence) else inputs
         dtype, low = self._dtype(), _autocast_dtype(data.device)
@@ -462,6 +504,28 @@ class RecurrentLayer(nn.Module):
         changed = {name: value for name, (value, default) in options.items() if value != default}
         changed |= self.settings.model_dump(exclude={"hidden_size"}, exclude_unset=True)
         return ", ".join((f"{self.input_size}, {self.hidden_size}", *(f"{k}={v}" for k, v in changed.items())))
+
+
+def only_one(name: str, value: _R, alias: str, other: _R) -> _R:
+    """Return the value of an argument that has two names; None if it is not given.
+
+    Raises:
+        UsageError: it is given under both names.
+    """
+    if value is not None and other is not None:
+        raise UsageError(f"{name} and {alias} are the same argument: give one of them")
+    return other if value is None else value
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    """Return a size as Python's own type; whole numbers of NumPy count.
+
+    Raises:
+        UsageError: it is not a whole number, or too small.
+    """
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise UsageError(f"{name}={value} should be a whole number, at least {least}")
+    return int(value)
 
 
 def _drawn_generator() -> torch.Generator:

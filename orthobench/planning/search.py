@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from orthobench.arguments import Preset
-from orthobench.errors import UsageError, unknown
+from orthobench.errors import UsageError
 from orthobench.metric import Metric
 from orthobench.model import Model
 from orthobench.planning.match import Counter, check_can_match, with_equal_parameters
@@ -28,8 +28,8 @@ from orthobench.planning.objective import Median, best_so_far, objective_values,
 from orthobench.planning.plan import SweepRun
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
-from orthobench.settings import SHORT_NAMES, Settings, digest
-from orthobench.spec import RunConfig, resolve
+from orthobench.settings import SHORT_NAMES, Settings, digest, unknown_setting
+from orthobench.spec import RunConfig, resolve, unnamed_arguments
 from orthobench.store import MetricValue, Run, Status, Store
 from orthobench.task import Task, TrainingSettings, derive_seed
 
@@ -109,7 +109,7 @@ class Search:
         known = {name for group in groups for name in group.model_fields}
         for name in (*self.overrides, *self.space.names):
             if name not in known and name not in SHORT_NAMES:
-                raise unknown("setting", name, known)
+                raise unknown_setting("setting", name, known, unnamed_arguments(model_class))
         for name, value in self.space.limits():
             full = SHORT_NAMES.get(name, name)
             next(group for group in groups if full in group.model_fields).check_value(full, value)

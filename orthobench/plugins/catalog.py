@@ -37,6 +37,8 @@ REQUIRED: dict[PluginKind, tuple[str, ...]] = {
 }
 """The class attributes that a plugin has to define, by kind."""
 BUILT_IN = "built in"
+CLASSES = 8
+"""The largest number of classes of a file or module that an error lists."""
 
 
 _NAMED: dict[str, Layer] = {}
@@ -118,26 +120,40 @@ class Catalog:
     def named(self, model: Any) -> str:
         """Return the name of a model that the user has named; a layer of another program becomes known by it.
 
+        The name of a layer that is known already may also be the path of another file, `cell.py:MyCell` after
+        `./folder/cell.py:MyCell`.
+
         Args:
-            model: a name or a class. It must come from the user, because the code of a layer is imported.
+            model: a name, a path with a class, or a class. It must come from the user, because the code of a layer is
+                imported.
 
         Raises:
             UsageError: the layer cannot be found, or another one has its name.
         """
         if isinstance(model, str) and (":" not in model or ("model", model) in self._plugins):
-            return model
+            file, of_file, _ = model.rpartition(".py:")
+            if not of_file or not Path(f"{file}.py").is_file():
+                return model
         from orthobench.plugins.layers import find_layer
 
         layer = find_layer(model, self.files)
-        _NAMED[layer.name] = layer
         self._add(layer)
+        _NAMED[layer.name] = layer
         return layer.name
+
+    def word(self, model: str) -> str:
+        """Return a model as a command names it in this folder: a layer of a file by the path of the file."""
+        sources = self.find("model", model).sources()
+        if sources is None or ".py:" not in sources.layer:
+            return model
+        return f"{sources.path}:{model.rpartition(':')[2]}"
 
     def _add(self, layer: Layer, is_carried: bool = False) -> None:
         """Add a layer of another program; its code becomes one of the files unless it is installed."""
         first = self._plugins.get(("model", layer.name))
-        if first is not None and first.sources() != layer.sources:
-            raise UsageError(f"two different layers have the name '{layer.name}': rename one of them")
+        if first is not None and ((known := first.sources()) is None or known.revision != layer.sources.revision):
+            files = f", in {first.origin} and {layer.sources.path}" if layer.sources.path else ""
+            raise UsageError(f"two different layers have the name '{layer.name}'{files}: rename one of them")
         if first is None:
             self._plugins["model", layer.name] = Plugin(
                 "model", layer.name, layer.sources.origin, lambda: _load_layer(layer), lambda: layer.sources
@@ -190,6 +206,8 @@ class Catalog:
         try:
             return self._plugins[kind, name]
         except KeyError:
+            if kind == "model":
+                _refuse_missing_class(name)
             raise unknown(kind, name, self.names(kind)) from None
 
     def find_any(self, name: str) -> Plugin:
@@ -242,6 +260,29 @@ class Catalog:
 
     def __iter__(self) -> Iterator[Plugin]:
         return iter(sorted(self._plugins.values(), key=lambda plugin: (KINDS.index(plugin.kind), plugin.name)))
+
+
+def _refuse_missing_class(name: str) -> None:
+    """Refuse the name of a file or module without a class, with the classes that it has.
+
+    Raises:
+        UsageError: the name is that of a file or module; otherwise nothing happens.
+    """
+    from orthobench.plugins.layers import classes_of, layers_of_file
+
+    if name.endswith(".py"):
+        classes, kind = layers_of_file(name), "file"
+    elif "." in name:
+        classes, kind = classes_of(name), "module"
+        if not classes:
+            return
+    else:
+        return
+    if not classes:
+        raise UsageError(f"{name} has no class derived from torch.nn.Module: a model is written {name}:MyCell")
+    listed = ", ".join(f"{name}:{each}" for each in classes[:CLASSES])
+    more = f", or another of its {len(classes)} classes" if len(classes) > CLASSES else ""
+    raise UsageError(f"'{name}' is a {kind}, not a model: name its class, {listed}{more}")
 
 
 def registered_names(kind: PluginKind, plugin_class: type) -> list[str]:

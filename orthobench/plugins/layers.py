@@ -33,6 +33,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from orthobench.errors import UsageError, one_line, unknown
+from orthobench.location import from_home
 from orthobench.plugins.loading import LOCAL, MemoryLoader, PluginFinder, run_file, serve
 from orthobench.plugins.reads import Reads, note_import
 from orthobench.plugins.sources import Sources, read_plugin_file
@@ -184,6 +185,7 @@ def _of_notebook(cls: Any, name: str) -> Layer:
 
 
 def _of_file(path: str, name: str, files: tuple[Sources, ...]) -> Layer:
+    path = from_home(path)
     given = [each for each in files if Path(each.path).name == path and not each.layer]
     if not given and not Path(path).is_file():
         raise UsageError(
@@ -445,7 +447,7 @@ def _imports(content: bytes, package: str) -> Iterator[str]:
 def classes_of(where: str) -> list[str]:
     """Return the classes of a module or file that may be layers, by its text alone; nothing is imported."""
     if where.endswith(".py"):
-        file: Path | None = Path(where)
+        file: Path | None = Path(from_home(where))
     else:
         where = "torch.nn.modules.rnn" if where == "torch.nn" else where
         top = where.partition(".")[0]
@@ -461,6 +463,24 @@ def classes_of(where: str) -> list[str]:
             with contextlib.suppress(ValueError):
                 names = list(ast.literal_eval(node.value))
     return [name for name in names if not name.startswith("_") and not name.endswith("Base")]
+
+
+def layers_of_file(where: str) -> list[str]:
+    """Return the classes of a file that are layers; the file is run.
+
+    Raises:
+        UsageError: the file does not exist, or raises an error.
+    """
+    file = Path(from_home(where))
+    if not file.is_file():
+        raise UsageError(f"there is no file {where} here: give its path, and its class as in {where}:MyCell")
+    sources = read_plugin_file(file)
+    serve(sources.folder, sources.imported)
+    module = quietly(lambda: run_file(file, sources.main), where)
+    torch: Any = sys.modules.get("torch")  # a file with layers imports it
+    values = [] if torch is None else list(vars(module).items())
+    classes = {name: value for name, value in values if inspect.isclass(value) and value.__module__ == module.__name__}
+    return [name for name, cls in classes.items() if issubclass(cls, torch.nn.Module) and not name.startswith("_")]
 
 
 def notebook_module(cls: type) -> str:

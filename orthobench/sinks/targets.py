@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from orthobench.errors import UsageError, needs_extra, unknown
 from orthobench.files import refuse_file
-from orthobench.location import Location, Place
+from orthobench.location import Location, Place, from_home
 
 if TYPE_CHECKING:
     from orthobench.sinks.destination import Destination
@@ -84,8 +84,9 @@ def parse_target(place: Place) -> Target:
     if not location:
         location = (os.environ.get("MLFLOW_TRACKING_URI") if kind == "mlflow" else None) or DEFAULT_LOCATIONS[kind]
     elif kind == "mlflow" and ":" not in location:
-        refuse_file(Path(location))
+        refuse_file(Path(from_home(location)))
         location = f"sqlite:///{location.rstrip('/')}/mlflow.db"
+    location = from_home(location)
     if kind != "mlflow":
         refuse_file(Path(location))
     return Target(kind, Location(location))

@@ -155,7 +155,7 @@ def default_database(writes: bool) -> Location:
         writes: whether the command adds runs.
     """
     if named := os.environ.get(DATABASE_VARIABLE):
-        return Location(named)
+        return Location.of(named)
     if not is_protected(Path(DEFAULT_DATABASE.real)) or (not writes and not Path(OWN.real).exists()):
         return DEFAULT_DATABASE
     return OWN

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import orthobench as ob
 from orthobench.api.results import Results
+from orthobench.api.runs import SWEEP_ARGUMENTS
+from orthobench.errors import UsageError
 from orthobench.options import ARGUMENTS, OPTIONS
+from orthobench.planning.index import index
 from orthobench.store import open_store
 
 TINY = {"sequence_length": 10, "hidden_size": 4, "train_size": 40, "test_size": 20, "epochs": 1, "batch_size": 10}
@@ -250,3 +254,57 @@ def test_results_methods_accept_conditions():
     """Names of columns are conditions there, and may be lists."""
     parameters = inspect.signature(Results.runs).parameters
     assert {"task", "model", "seed"} < parameters.keys()
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda layer: ob.run("adding", layer),
+        lambda layer: ob.sweep("adding", layer),
+        lambda layer: ob.tune("adding", ["rnn", layer], {"n": "4,8"}),
+        lambda layer: ob.sweep("adding", "rnn", match_parameters=layer),
+    ],
+)
+def test_instance_of_a_layer_is_told_from_its_class(call):
+    with pytest.raises(UsageError, match=r"^Layer\(...\) is an instance: pass the class, Layer, and its arguments as"):
+        call(Layer(2, 16))
+    with pytest.raises(UsageError, match=r"^Sequential\(...\) is an instance"):
+        call(torch.nn.Sequential(Layer(2, 16)))
+
+
+def test_settings_by_name_equal_those_of_the_dictionary(tmp_path):
+    options = {"dry_run": True, "db": tmp_path / "r.db", "options": ob.SweepOptions(profile=False)}
+    small = {"hidden_size": 5, "sequence_length": 10}
+    keys = [
+        [run.key for run in ob.sweep("adding", ["rnn", "gru"], seeds=2, **given, **options).plan.runs]
+        for given in (small, {"settings": small}, {"settings": {"hidden_size": 5}, "sequence_length": 10})
+    ]
+    assert keys[0] == keys[1] == keys[2]
+    space = {"learning_rate": "1e-4..1e-3"}
+    tuned = [ob.tune("adding", "rnn", space, **given, **options)[0] for given in (small, {"settings": small})]
+    searches = [result.tuning.search.key for result in tuned]
+    assert searches[0] == searches[1]
+    with pytest.raises(UsageError, match="hidden_size is given twice"):
+        ob.sweep("adding", "rnn", hidden_size=5, settings={"hidden_size": 4}, **options)
+    with pytest.raises(UsageError, match="did you mean hidden_size"):
+        ob.sweep("adding", "rnn", hidden_sise=5, **options)
+
+
+def test_argument_of_another_function_is_explained():
+    for name, value in {"seeds": 3, "grid": {"n": [4]}, "dry_run": True}.items():
+        with pytest.raises(UsageError, match=f"^`{name}` is an argument of ob.sweep, which trains many runs"):
+            ob.run("adding", "rnn", **{name: value})
+    with pytest.raises(TypeError, match=r"^doctor\(\) got an unexpected keyword argument 'seeds'$"):
+        ob.doctor(seeds=3)
+
+
+def test_no_setting_has_the_name_of_an_argument_of_sweep():
+    descriptions = [*index()["plugins"].values(), {"settings": index()["training"]}]
+    names = {setting["name"] for each in descriptions for setting in each.get("settings", ())}
+    assert "hidden_size" in names
+    assert not names & SWEEP_ARGUMENTS

@@ -197,6 +197,25 @@ def test_rebase_moves_the_base_and_not_the_weight():
     assert not parts(layer)[0].any()
 
 
+@each_constraint
+def test_modules_that_shared_the_weight_keep_it(constraint):
+    first, second = linear(torch.randn(N, N, generator=generator())), nn.Linear(N, N, bias=False)
+    second.weight = second.other = first.weight
+    weight, x = first.weight.detach().clone(), torch.randn(2, N, generator=generator(1))
+    for name in ("other", "weight"):
+        constrain(second, name, constraint)
+        torch.testing.assert_close(getattr(second, name).mT @ getattr(second, name), torch.eye(N), rtol=0, atol=1e-5)
+    second(x).sum().backward()
+    assert first.weight.equal(weight)
+    assert first(x).equal(x @ weight.T)
+    assert first.weight.grad is None
+
+
+def test_weight_that_is_not_trained_stays_so():
+    layer = linear(orthogonal(N, 1.0)).requires_grad_(False)
+    assert not constrain(layer, "weight").parametrizations["weight"].original.requires_grad
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "line"),
     [
@@ -206,6 +225,7 @@ def test_rebase_moves_the_base_and_not_the_weight():
         ("weight_hh_l0", {"constraint": "cayly"}, "unknown constraint 'cayly': did you mean cayley?"),
         ("weight_hh_l0", {"reflections": 2}, "reflections=2 should be from 1 to 5, for constraint='householder' alone"),
         ("weight_hh_l0", {"constraint": "householder", "reflections": 6}, "reflections=6 should be from 1 to 5"),
+        ("weight_hh_l0", {"constraint": "householder", "reflections": 2.5}, "reflections=2.5 should be from 1 to 5"),
     ],
 )
 def test_what_cannot_be_constrained_is_refused_in_one_line(name, arguments, line):

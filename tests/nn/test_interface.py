@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from support.layers import CELLS, LAYERS
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize
 
 from orthobench.errors import UsageError
-from orthobench.nn import GORU, GRU, LSTM, RNN, WRNN, LSTMCell, RNNCell, ScoRNN, ScoRNNCell
+from orthobench.nn import GORU, GRU, LSTM, RNN, WRNN, LSTMCell, RNNCell, ScoRNN, ScoRNNCell, constrain
 
 M, N = 3, 16
 each_layer = pytest.mark.parametrize("name", LAYERS)
@@ -200,3 +202,121 @@ def test_cells_take_torch_cells_place(x):
     assert isinstance(RNNCell(M, N)(x[0]), torch.Tensor)
     with pytest.raises(UsageError, match=r"inputs \[7, 4, 3\] should be \[batch, features\] or \[features\]"):
         cell(x)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_torchs_keywords_name_the_inputs_and_the_state(is_compiled, x):
+    layer = LSTM(M, N, generator=generator())
+    start = torch.randn(1, 4, N, generator=generator(2)), torch.randn(1, 4, N, generator=generator(3))
+    expected, final = layer(x, start)
+    called = torch.compile(layer, backend="aot_eager", fullgraph=True) if is_compiled else layer
+    for output, state in (called(x, hx=start), called(input=x, hx=start), called(inputs=x, state=start)):
+        torch.testing.assert_close(output, expected)
+        torch.testing.assert_close(state, final)
+    cell = LSTMCell(M, N, generator=generator())
+    torch.testing.assert_close(cell(input=x[0], hx=(start[0][0], start[1][0]))[0], expected[0])
+
+
+def test_exported_program_takes_torchs_keywords(x):
+    layer, h = GRU(M, N, generator=generator()).for_inference(), torch.randn(1, 4, N, generator=generator(2))
+    program = torch.export.export(layer, (x,), {"hx": h}, strict=False).module()
+    torch.testing.assert_close(program(x.flip(0), hx=2 * h)[0], layer(x.flip(0), 2 * h)[0])
+
+
+def test_argument_under_both_names_or_none_is_refused(x):
+    layer, h = RNN(M, N), torch.zeros(1, 4, N)
+    with pytest.raises(UsageError, match=r"^inputs and input are the same argument: give one of them$"):
+        layer(x, input=x)
+    with pytest.raises(UsageError, match=r"^state and hx are the same argument"):
+        layer(x, h, hx=h)
+    for module in (layer, RNNCell(M, N)):
+        with pytest.raises(TypeError, match="needs inputs"):
+            module()
+
+
+@pytest.mark.parametrize("whole", [np.int64, np.uint8])
+def test_sizes_may_be_numpys_whole_numbers(whole):
+    def built(number, truth):
+        layer = LSTM(number(M), number(N), number(2), proj_size=number(5), bias=truth(True), generator=generator())
+        return repr(layer), layer.state_dict()
+
+    text, state = built(whole, np.bool_)
+    expected, own = built(int, bool)
+    assert text == expected
+    assert all(each.equal(own[name]) for name, each in state.items())
+    for size in (whole(0), np.float32(2.5), np.bool_(True)):
+        with pytest.raises(UsageError, match=r"^num_layers=\S+ should be a whole number, at least 1$"):
+            RNN(M, N, size)
+
+
+def reset_with(layer: nn.Module) -> torch.Tensor:
+    """The recurrent weight that a layer of its own draws from the generator with which this layer is reset."""
+    layer.reset_parameters(generator(5))
+    fresh = type(layer)(M, N, generator=generator(5))
+    torch.testing.assert_close(layer.cells[0].input_weight, fresh.cells[0].input_weight, rtol=0, atol=0)
+    torch.testing.assert_close(layer.cells[0].bias, fresh.cells[0].bias, rtol=0, atol=0)
+    return fresh.cells[0].recurrent_weight.detach()
+
+
+def test_reset_draws_a_weight_under_weight_norm_anew(x):
+    layer = LSTM(M, N, generator=generator())
+    parametrizations.weight_norm(layer.cells[0], "recurrent_weight")
+    drawn = reset_with(layer)
+    torch.testing.assert_close(layer.cells[0].recurrent_weight, drawn)
+    layer(x)[0].square().mean().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
+
+
+def test_reset_draws_a_weight_under_spectral_norm_anew():
+    layer = RNN(M, N, generator=generator())
+    parametrizations.spectral_norm(layer.cells[0], "recurrent_weight")
+    drawn = reset_with(layer)
+    for _ in range(300):  # each access in training improves the estimate of the norm
+        weight = layer.cells[0].recurrent_weight
+    torch.testing.assert_close(weight, drawn / torch.linalg.matrix_norm(drawn, 2), rtol=1e-3, atol=1e-4)
+
+
+def test_reset_draws_a_constrained_weight_anew():
+    layer = RNN(M, N, generator=generator())
+    constrain(layer.cells[0], "recurrent_weight")
+    left, _, right = torch.linalg.svd(reset_with(layer))  # the nearest orthogonal matrix
+    torch.testing.assert_close(layer.cells[0].recurrent_weight, left @ right, rtol=0, atol=1e-5)
+
+
+class Doubled(nn.Module):
+    """A parametrisation that cannot tell from which tensor a weight comes."""
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return 2 * weight
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(
+    ("replace", "why"),
+    [
+        (lambda cell: parametrize.register_parametrization(cell, "bias", Doubled()), "does not implement"),
+        (lambda cell: nn.utils.weight_norm(cell, "recurrent_weight"), "it is not a parameter"),
+        (lambda cell: setattr(cell, "bias", nn.Parameter(torch.zeros(2))), "its shape is [2], not [16]"),
+    ],
+    ids=["no inverse", "hook", "shape"],
+)
+def test_reset_that_a_weight_refuses_changes_nothing(replace, why):
+    layer = RNN(M, N, num_layers=2, generator=generator())
+    constrain(layer.cells[0], "recurrent_weight")
+    replace(layer.cells[1])
+    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    with pytest.raises(UsageError, match=r"^cells\.1\.\w+ cannot be drawn again \(") as refusal:
+        layer.reset_parameters()
+    assert why in str(refusal.value)
+    assert all(tensor.equal(before[name]) for name, tensor in layer.state_dict().items())
+
+
+def test_subclass_with_another_constructor_is_reset():
+    class Fixed(RNN):
+        def __init__(self) -> None:
+            super().__init__(M, N, generator=generator())
+            self.scale = nn.Parameter(torch.ones(()))
+
+    layer = Fixed()
+    layer.reset_parameters(generator(5))
+    assert layer.cells[0].recurrent_weight.equal(RNN(M, N, generator=generator(5)).cells[0].recurrent_weight)

@@ -33,6 +33,7 @@ from typing import Any, BinaryIO
 import filelock
 
 from orthobench.files import UntrustedError, cache_folder, open_trusted, private_folder, written_by_others
+from orthobench.location import from_home
 from orthobench.recurrence.cpu.signatures import HEADERS, SOURCES, signature
 
 _CODE = Path(__file__).parents[1]
@@ -343,7 +344,7 @@ def find_compiler() -> list[str]:
     """
     if configured := os.environ.get("CC"):
         try:
-            command = shlex.split(configured)
+            command = [from_home(word) for word in shlex.split(configured)]
         except ValueError as error:
             raise BuildError(f"$CC is {configured!r}: {error}") from error
         if command and shutil.which(command[0]):

@@ -53,10 +53,11 @@ async function fillAbout(task, model) {
   const { paper, family, settings } = (await unpack("about"))[name] ?? {};
   if (place.dataset.name !== name || !place.isConnected) return;
   const command = task ? `orthobench sweep ${task} --models scornn,lstm --seeds 3` : `orthobench run adding ${model}`;
+  const isAuthors = /\.py:|^notebook:/.test(model ?? ""); // where the page is read, its file may be missing or another one
   const facts = [paper, family && `${family} family`].filter(Boolean).join(" · ");
   const scores = model ? scoresOf(model) : [];
   place.replaceChildren(
-    element("p", null, ...(facts ? [`${facts} · `] : []), element("code", command)),
+    element("p", null, ...(facts ? [`${facts} · `] : []), isAuthors ? "a layer from a file of the author" : element("code", command)),
     ...(scores.length ? [tableOf("How far the model gets", ["task", "0 to 100", "seeds"], scores)] : []),
     ...(settings?.length ? [element("details", null, element("summary", `Settings of ${task || model}`), tableOf("Settings", ["setting", "default", "meaning"], settings))] : []),
   );

@@ -1,0 +1,185 @@
+"""~ is the home folder wherever a user names a path: in every option, argument and variable, and in Python."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from typer.main import get_command
+
+import orthobench
+from orthobench import arguments
+from orthobench.api.trained import A_TRAINED_RUN
+from orthobench.arguments import read
+from orthobench.cli import app
+from orthobench.executors.slurm_settings import read_settings
+from orthobench.files import cache_folder
+from orthobench.location import Location, from_home
+from orthobench.options import ARGUMENTS, OPTIONS, RunOptions, data_folder, use_data_folder
+from orthobench.plugins.layers import find_layer
+from orthobench.recurrence.cpu.build import find_compiler
+from orthobench.settings import whole_path
+from orthobench.sinks.targets import parse_target
+from orthobench.store.sqlite import default_database
+
+PACKAGE = Path(orthobench.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch) -> Path:
+    """An empty home folder, which is not the current one."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def parameters(command: Any, words: tuple[str, ...] = ()) -> Iterator[Any]:
+    """Yield each parameter with a text as its value: its command, itself, and the type of its values."""
+    for parameter in command.params:
+        annotation = parameter.type_descriptor.annotation
+        kind = next(iter(get_args(annotation)), annotation)
+        if isinstance(kind, type) and issubclass(kind, (str, Path, Location)):
+            yield pytest.param(command, parameter, kind, id=" ".join([*words, max(parameter.opts, key=len)]))
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from parameters(inner, (*words, name))
+
+
+EVERY = list(parameters(get_command(app)))
+PATHS = [case for case in EVERY if case.values[2] is not str]
+NAMES = {
+    "task", "set_", "tags", "executor", "budget", "grid", "paper", "table", "figure", "only", "quantities", "name",
+    "where", "reason", "kinds", "shape", "columns", "papers", "runs", "names", "kind",
+}  # fmt: skip
+"""The parameters whose texts name no file."""
+
+
+def cell(text: str) -> str:
+    (Path.home() / "x").write_text("import torch\nclass Cell(torch.nn.Module): ...\n")
+    (Path.home() / "x.py").write_text("import torch\nclass Cell(torch.nn.Module): ...\n")
+    return find_layer(f"{text}.py:Cell").sources.path.removesuffix(".py")
+
+
+TEXTS: dict[str, Callable[[str], object]] = {
+    "model": cell,
+    "models": cell,
+    "match_parameters": cell,
+    "log_to": lambda text: parse_target(f"tensorboard:{text}").location.real,
+    "to": lambda text: parse_target(f"wandb:{text}").location.real,
+    "checkpoints": lambda text: RunOptions(checkpoints=text).checkpoints.real,
+    "weights": lambda text: RunOptions(weights=text).weights.real,
+    "slurm": lambda text: read_settings([f"folder={text}"]).folder,
+    "db": lambda text: read("db", text, ARGUMENTS["db"]).real,
+    "history": lambda text: read("history", text, ARGUMENTS["history"]).real,
+    "databases": lambda text: read("databases", [text], ARGUMENTS["databases"])[0].real,
+    "selections": lambda text: Location.of(text).real,
+    "run": lambda text: read("run", f"{text}.safetensors", A_TRAINED_RUN).removesuffix(".safetensors"),
+}
+"""The parameters whose texts may name a file, and what becomes of such a text."""
+
+
+@pytest.mark.parametrize(("command", "parameter", "kind"), PATHS)
+def test_command_line_reads_it(command, parameter, kind, home):
+    needed = [each for each in command.params if each.required and each is not parameter]
+    words = ["x" for each in needed if each.param_type_name == "argument"]
+    words += [word for each in needed if each.param_type_name == "option" for word in (each.opts[0], "pt2")]
+    if parameter.param_type_name == "option":
+        words += [parameter.opts[0], "~/x"]
+    else:
+        words.insert([each for each in command.params if each.required or each is parameter].index(parameter), "~/x")
+    value = command.make_context("orthobench", words).params[parameter.name]
+    assert [str(each) for each in (value if isinstance(value, list) else [value])] == [str(home / "x")]
+
+
+def test_every_other_text_is_known():
+    texts = {case.values[1].name for case in EVERY if case.values[2] is str} - NAMES
+    assert {name for name in texts if not name.startswith("filter_")} == TEXTS.keys()
+    assert len(PATHS) > 60
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_of_the_command_line_are_read(name, home):
+    assert str(TEXTS[name]("~/x")) == str(home / "x")
+
+
+VARIABLES: dict[str, Callable[[], object]] = {
+    "ORTHOBENCH_DATA": data_folder,
+    "ORTHOBENCH_CACHE": cache_folder,
+    "ORTHOBENCH_DB": lambda: default_database(writes=True).real,
+    "CC": lambda: find_compiler()[0],
+    "MLFLOW_TRACKING_URI": lambda: parse_target("mlflow").location.real,
+}
+NO_PATHS = {
+    "MLFLOW_EXPERIMENT_NAME", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "SLURM_CPUS_PER_TASK", "SLURM_RESTART_COUNT",
+    "TERM", "WANDB_MODE", "WANDB_PROJECT", "COMP_WORDS", "COMP_CWORD", "_ORTHOBENCH_COMPLETE", "CUDA_VISIBLE_DEVICES",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_variable_is_read(name, home, monkeypatch):
+    (home / "x").touch(mode=0o755)
+    monkeypatch.setenv(name, "~/x")
+    assert str(VARIABLES[name]()) == str(home / "x")
+
+
+def test_every_variable_is_known():
+    texts = [file.read_text("utf-8") for file in PACKAGE.rglob("*.py")]
+    names = {name for text in texts for name in re.findall(r'environ\.get\(\s*"(\w+)"', text)}
+    assert names - NO_PATHS == VARIABLES.keys() - {"ORTHOBENCH_DB"}
+
+
+READERS = {arguments.path, arguments.paths, arguments.location, arguments.named_location, arguments.places}
+KINDS = {**ARGUMENTS, **{name: option.kind for name, (_, option) in OPTIONS.items() if option.kind}}
+OF_PATHS = sorted(name for name, kind in KINDS.items() if isinstance(kind, tuple) and kind[0] in READERS)
+
+
+@pytest.mark.parametrize("name", OF_PATHS)
+def test_python_reads_it(name, home):
+    value = read(name, "~/x", KINDS[name])
+    assert [str(each) for each in (value if isinstance(value, tuple) else [value])] == [str(home / "x")]
+
+
+def test_every_path_of_the_python_interface_is_read():
+    public = [getattr(orthobench, name) for name in orthobench.__all__]
+    functions = [each for each in public if inspect.isfunction(each)]
+    functions += [
+        each for cls in public if inspect.isclass(cls) for each in vars(cls).values() if inspect.isfunction(each)
+    ]
+    named = {
+        name
+        for function in functions
+        for name, parameter in inspect.signature(function).parameters.items()
+        if re.search(r"\b(Place|Path)\b", str(parameter.annotation)) and not function.__name__.startswith("_")
+    }
+    assert {"db", "path", "out", "folder", "weights_at", "plugins", "data_folder"} <= named
+    assert named - set(OF_PATHS) == {"run", "results"}  # a record, a key or a file
+
+
+def test_results_and_data_folder_take_it(home):
+    with use_data_folder(Path("~/x")):
+        assert data_folder() == home / "x"
+    assert whole_path("~/x") == str(home / "x")
+
+
+@pytest.mark.parametrize("text", ["a/~/x", "./~", "postgresql://~/x", "~nobody-of-this-name/x", "", "https://h/~/x"])
+def test_any_other_text_stays(text):
+    assert from_home(text) == text
+
+
+def test_url_of_sqlite_is_read(home):
+    assert Location.of("sqlite:///~/x.db").file == home / "x.db"
+
+
+def test_no_folder_of_this_name_is_created(orthobench, tiny_options, home, monkeypatch):
+    monkeypatch.setenv("ORTHOBENCH_DB", "~/runs.db")
+    logs = "tensorboard:~/logs"
+    assert orthobench("run", "adding", "rnn", *tiny_options, "--weights-at=~/kept", f"--log-to={logs}").code == 0
+    assert orthobench("db", "backup", "~/copy.db").code == 0
+    assert orthobench("report", "--format", "csv", "-o", "~/table.csv").code == 0
+    assert {file.name for file in home.iterdir()} >= {"runs.db", "kept", "logs", "copy.db", "table.csv"}
+    assert [file.name for file in Path.cwd().iterdir()] == ["home"]
