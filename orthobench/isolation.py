@@ -189,11 +189,12 @@ class _Generators:
         return cls(torch.get_rng_state(), cuda, np.random.get_state(), random.getstate())
 
     def write(self) -> None:
+        seed = torch.initial_seed()
         torch.set_rng_state(self.cpu)
         if self.cuda is not None:
             torch.cuda.set_rng_state_all(self.cuda)
-        else:  # the GPU had no state yet, only the seed of the program
-            torch.cuda.manual_seed_all(torch.initial_seed())
+        elif seed != torch.initial_seed() or torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(torch.initial_seed())  # the GPUs had no state yet, only the program's seed
         np.random.set_state(self.numpy)
         random.setstate(self.python)
 

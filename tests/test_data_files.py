@@ -162,9 +162,10 @@ def test_a_changed_file_is_another_run_everywhere(orthobench):
 
 
 @pytest.mark.slow
-def test_a_worker_process_checks_the_files_too(tmp_path):
+def test_a_worker_process_has_the_same_key():
     write("mine.py", TASK, read=READ, declared=DECLARED)
-    sweep = ob.sweep("mine", "rnn", seeds=2, settings=SETTINGS, plugins=["mine.py"], jobs=1)
+    options = ob.SweepOptions(plugins=(Path("mine.py"),), jobs=1)
+    sweep = ob.sweep("mine", "rnn", seeds=2, settings=SETTINGS, options=options)
     assert [each.status for each in sweep.runs] == ["finished"] * 2
 
 

@@ -255,6 +255,11 @@ def test_a_plugin_that_sets_state_at_import_leaves_the_program_alone():
     before = state()
     run_one("./sets.py:Sets")
     assert state() == before
+    Path("plugin.py").write_text("import torch\nfrom orthobench.models.rnn import RNN\n\nclass Mine(RNN):\n    pass\n")
+    with Path("plugin.py").open("a") as file:
+        file.write("\ntorch.manual_seed(0)\ntorch.set_default_dtype(torch.float64)\n")
+    ob.run("adding", "plugin", settings=SETTINGS, options=ob.RunOptions(plugins=(Path("plugin.py"),)))
+    assert state() == before
 
 
 def test_blocks_of_threads_that_overlap_restore_the_state_before_the_first():

@@ -344,10 +344,11 @@ def _load_layer(layer: Layer) -> Any:
 
 
 def _load_installed(kind: PluginKind, point: EntryPoint) -> Any:
+    from orthobench.isolation import isolated  # with torch, which the list of plugins does not need
     from orthobench.plugins.reads import Reads, note_import
     from orthobench.plugins.sources import Sources
 
-    with Reads([Sources({point.module.partition(".")[0]: b""})]) as reads:
+    with isolated(), Reads([Sources({point.module.partition(".")[0]: b""})]) as reads:
         plugin_class = _checked(kind, _guarded(point.load))
     sources: Sources = _guarded(lambda: _sources_of(point))  # read them now, at the import
     note_import(sources, reads)
@@ -397,6 +398,7 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
     Raises:
         UsageError: the file cannot be run, defines neither plugin nor layer, or two plugins of the same kind and name.
     """
+    from orthobench.isolation import isolated  # with torch, which the list of plugins does not need
     from orthobench.plugins.loading import run_file
     from orthobench.plugins.reads import Reads, note_import
 
@@ -405,7 +407,7 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
         raise UsageError(f"plugin file {file} is not a Python file: its name should end in .py")
     _check_imports(file, sources.main)
     try:
-        with Reads((sources,)) as reads:
+        with isolated(), Reads((sources,)) as reads:
             module = _guarded(lambda: run_file(file, sources.main))
         note_import(sources, reads)
     except PluginError as error:
@@ -487,16 +489,8 @@ def _base(kind: PluginKind) -> type:
 
 
 def _guarded(load: Callable[[], Any]) -> Any:
-    """Run a plugin's code, which may import anything, so torch is imported here at the latest.
-
-    Raises:
-        PluginError: it raises an error, or exits.
-    """
-    from orthobench.isolation import isolated
-
     try:
-        with isolated():
-            return load()
+        return load()
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a script may call sys.exit, or raise any error
