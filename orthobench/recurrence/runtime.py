@@ -209,9 +209,10 @@ def run_all(tasks: Sequence[Callable[[], None]]) -> None:
                 return
             task()
 
-    if helpers not in _pools:
-        _pools[helpers] = ThreadPoolExecutor(helpers, thread_name_prefix="recurrence")
-    futures = [_pools[helpers].submit(work) for _ in range(helpers)]
+    pool = _pools.get(helpers)
+    if pool is None:  # two threads may get here at once, and then share the pool of the first
+        pool = _pools.setdefault(helpers, ThreadPoolExecutor(helpers, thread_name_prefix="recurrence"))
+    futures = [pool.submit(work) for _ in range(helpers)]
     try:
         work()
     finally:
