@@ -116,12 +116,20 @@ def choose(call: Call) -> str:
     return runtime.REFERENCE
 
 
+def _is_plain(call: Call) -> bool:
+    """Return whether kernels can read all tensors of a call."""
+    return runtime.are_plain((*parts(call.x), call.weight, *call.state, *call.parameters.values()))
+
+
 def _is_of_sum(call: Call) -> bool:
     """Return whether a trace asks for something that only the reference records."""
     return call.trace is not None and call.trace.of_sum
 
 
 def _unsupported(name: str, call: Call) -> str | None:
+    # A call without a state only asks which back end would run; its tensors need no memory.
+    if name != runtime.REFERENCE and call.state and not _is_plain(call):
+        return "a tensor is not plain: it wraps another one, is sparse, or has a negative bit"
     try:
         reason: str | None = _module(name).unsupported(call)
     except ImportError as error:

@@ -118,6 +118,8 @@ class _Ready:
         ]
         if any(each is not None and each.shape != row[0].shape for row in tensors for each in row):
             raise TypeError("an average has another shape than its parameter")
+        if not all(native.fits(each) for row in tensors for each in row if each is not None):
+            raise TypeError("a parameter or an average is not plain float32 on the CPU")
         self.weights = native.Weights(tensors)
         self.steps = [state.get("step") for state in self.states]
         # The memory of the counters that are tensors, because a tensor's own sum would take longer.
@@ -135,7 +137,9 @@ class _Ready:
                 continue
             if isinstance(step, Tensor) and state["step"] is not step:
                 return False
-            if not _is_plain(gradient) or state.get(first) is not m or state.get(second) is not v:
+            if not (native.fits(gradient) and gradient.is_contiguous()):
+                return False
+            if state.get(first) is not m or state.get(second) is not v:
                 return False
             if (m is None) is bool(first) or (v is None) is bool(second):
                 return False  # torch creates the averages in the parameter's first step
@@ -316,12 +320,6 @@ class SGD(CompiledOptimizer, torch.optim.SGD):
 
     def rule(self, group: dict[str, Any], step: float) -> dict[str, float]:
         return {"adds_first": 1, "kept": group["momentum"], "scale": -group["lr"]}
-
-
-def _is_plain(gradient: Tensor) -> bool:
-    """Return whether C can read the gradient."""
-    is_stored = gradient.layout is torch.strided and gradient.is_contiguous() and not gradient.is_neg()
-    return is_stored and gradient.dtype is torch.float32 and gradient.is_cpu
 
 
 def _trained(groups: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[Tensor], list[Tensor]]]:

@@ -65,8 +65,8 @@ def _failure(name: str) -> str:
 def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
     """Return whether the C kernels of a pass such as `project` run on these tensors; None counts as no tensor.
 
-    They run on nonempty float32 tensors on the CPU, unless only torch's operations are used. The kernels trust their
-    sizes, so tensors with other shapes go to torch, which broadcasts them or reports what is wrong.
+    They run on nonempty plain float32 tensors on the CPU, unless only torch's operations are used. The kernels trust
+    their sizes, so tensors with other shapes go to torch, which broadcasts them or reports what is wrong.
 
     Args:
         name: the name of the comparison of the kernels.
@@ -74,11 +74,17 @@ def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
             `[n, m]` and `[2n]`; "... n" has any number of axes before the last, the same ones everywhere.
         tensors: in the order of the layout, in any strides.
     """
-    present = [each for each in tensors if each is not None]
-    fit = all(each.is_cpu and each.dtype is torch.float32 and each.numel() for each in present)
-    if not fit or runtime.in_torch():
+    for each in tensors:
+        if each is not None and not (each.is_cpu and each.dtype is torch.float32 and each.numel()):
+            return False
+    if not runtime.are_plain(tensors) or runtime.in_torch():
         return False
     return _fits(layout, *[None if each is None else each.shape for each in tensors]) and not why_unusable(name)
+
+
+def fits(tensor: Tensor) -> bool:
+    """Return whether C kernels can read a tensor: a plain one in float32 on the CPU."""
+    return tensor.is_cpu and tensor.dtype is torch.float32 and runtime.are_plain((tensor,))
 
 
 @functools.lru_cache(maxsize=1000)
@@ -127,7 +133,17 @@ def pointer(tensor: Tensor | None, dtype: torch.dtype = torch.float32, strided: 
     if tensor.dtype is not dtype or not tensor.is_cpu or not (strided or tensor.is_contiguous()):
         actual = f"{tensor.dtype} on {tensor.device} with strides {tensor.stride()}"
         raise TypeError(f"a C kernel takes contiguous {dtype} on the CPU, not {actual}")
-    return tensor.data_ptr()
+    return tensor.data_ptr() or _empty(tensor)
+
+
+def _empty(tensor: Tensor) -> None:
+    """Return NULL for a tensor that has no numbers.
+
+    Raises:
+        TypeError: it has numbers, but no memory.
+    """
+    if tensor.numel():
+        raise TypeError(f"a C kernel takes tensors in memory, not {type(tensor).__name__} {list(tensor.shape)} without")
 
 
 def verdicts() -> dict[str, bool]:
@@ -263,7 +279,7 @@ def _passed(function: str, known: Mapping[str, torch.dtype | None], given: Mappi
         elif not isinstance(value, Tensor):
             raise TypeError(f"{function} takes a tensor as {name}, not {type(value).__name__}")
         elif value.dtype is dtype and value.is_cpu and value.is_contiguous():
-            value = value.data_ptr()
+            value = value.data_ptr() or _empty(value)
         else:
             value = pointer(value, dtype)
         passed[name] = value
