@@ -22,6 +22,7 @@ from orthobench.matrices.skew import block_rotation_entries, minus_ones_last, sc
 from orthobench.matrices.spectral_radius import spectral_radius
 from orthobench.model import Count, Learns, Positive, Signature
 from orthobench.recurrence import MODRELU, RELU
+from orthobench.recurrence.runtime import is_plain
 
 from ._plain import MatrixSettings, PlainRNN
 
@@ -116,7 +117,9 @@ class ENRNN(PlainRNN):
 
     def blocks(self) -> tuple[Tensor, Tensor]:
         """Return W_L `[q, q]` and W_S `[s, s]`."""
-        is_normalised = not self.normalised.is_meta and self.normalised  # on the device meta there are only shapes
+        flag = self.normalised
+        # A mode of fake tensors reads no tensor, but lets numpy do so. On the device meta there are only shapes.
+        is_normalised = flag.numpy() if flag.is_cpu and is_plain(flag) else not flag.is_meta and flag
         short = self.short_weight / (self.radius() + self.epsilon) if is_normalised else self.short_weight
         return scaled_cayley(self.skew_entries, self.signs), short
 

@@ -168,11 +168,10 @@ def lu_factors(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 def inverse_of_shifted(a: Tensor) -> Tensor:
     """Return (I + A)^{-1} `[n, n]` of a skew-Hermitian A; the Hermitian part of I + A is I."""
-    shifted = a.clone()
-    shifted.diagonal().add_(1)
+    identity = torch.eye(len(a), dtype=a.dtype, device=a.device)
+    shifted = a + identity  # in place, `torch.func.linearize` would add it to its constants at every call
     if not a.is_cuda:
         return _inverse(shifted)
-    identity = torch.eye(len(a), dtype=a.dtype, device=a.device)
     solved: Tensor = torch.linalg.lu_solve(*lu_factors(shifted), identity)
     return solved
 

@@ -109,19 +109,27 @@ _USUAL = frozenset({Tensor, torch.nn.Parameter})
 _NO_TENSORS = frozenset({type(None), int, float, bool})
 
 
-def are_plain(values: Iterable[Any]) -> bool:
-    """Return whether all tensors among the values are nothing but dense memory, as kernels read it.
+def is_plain(tensor: Tensor) -> bool:
+    """Return whether a tensor is nothing but dense memory, as kernels read it.
 
-    All others are for torch's operations: those that wrap another tensor or have no memory, such as fake and functional
-    ones, sparse ones, and those with a negative bit. The dispatch keys say it of any class. For torch's own two classes
-    the layout and the bit suffice, which takes half the time.
+    All others are for torch's operations: those that wrap another tensor or have no memory, such as fake, functional
+    and batched ones, sparse ones, and those with a negative bit.
+    """
+    bits: int = _keys(tensor).raw_repr()
+    return bits | _PLAIN == _PLAIN
+
+
+def are_plain(values: Iterable[Any]) -> bool:
+    """Return whether all tensors among the values are plain, outside the transforms of `torch.func`.
+
+    For torch's own two classes the layout and the negative bit suffice, which takes half the time.
     """
     for value in values:
         kind = type(value)
         if kind in _USUAL:
             if value.layout is not _strided or value.is_neg():
                 return False
-        elif kind not in _NO_TENSORS and isinstance(value, Tensor) and _keys(value).raw_repr() | _PLAIN != _PLAIN:
+        elif kind not in _NO_TENSORS and isinstance(value, Tensor) and not is_plain(value):
             return False
     return True
 
@@ -211,8 +219,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     def run(ctx: Any, *gradients: Tensor | None) -> Any:
         saved = ctx.saved_tensors  # once, because `torch.utils.checkpoint` allows no second time
         with torch.no_grad():
-            is_usual = not (is_observed() or has_tangents()) and are_plain(gradients)
-            results = backward(ctx, saved, *(gradients if is_usual else map(_readable, gradients)))
+            results = backward(ctx, saved, *map(_readable, gradients))
         if not torch.is_grad_enabled():  # no graph of the gradients is wanted
             return results
         sources = [each for each in (*saved, *gradients) if each is not None and each.requires_grad]
@@ -232,14 +239,15 @@ def _readable(gradient: Tensor | None) -> Tensor | None:
     """
     if is_observed():
         raise RuntimeError("a dispatch mode sees no kernel's backward pass: run the forward pass inside it too")
-    if gradient is None:
-        return None
-    gradient = gradient if gradient.layout is torch.strided else gradient.to_dense()
-    gradient = gradient.resolve_neg()
+    if gradient is None or (is_plain(gradient) and not has_tangents()):
+        return gradient
+    gradient = (gradient if gradient.layout is torch.strided else gradient.to_dense()).resolve_neg()
     has_tangent = has_tangents() and forward_ad.unpack_dual(gradient).tangent is not None
-    if has_tangent or not are_plain([gradient]):
-        kind = "a gradient with a tangent" if has_tangent else f"a {type(gradient).__name__} as gradient"
-        raise RuntimeError(f"the kernels cannot read {kind}: use `use_backend('reference')` in the forward pass")
+    if has_tangent or not is_plain(gradient):
+        raise RuntimeError(
+            "the kernels cannot read a gradient that has a tangent, is batched or wraps another tensor: "
+            "use `use_backend('reference')` in the forward pass"
+        )
     return gradient
 
 
