@@ -89,6 +89,7 @@ def index_table(
     """
 
     def decorate(make: Callable[..., np.ndarray]) -> Callable[..., Tensor]:
+        @torch.inference_mode(mode=False)  # because autograd saves no tensor of this mode, not even later
         def table(*sizes: int, device: torch.device) -> Tensor:
             if device.type == "meta":
                 return torch.empty(count(*sizes), dtype=torch.int64, device=device)
