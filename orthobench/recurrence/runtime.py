@@ -142,14 +142,6 @@ _is_included: Callable[[Any], bool] = torch._C._dispatch_tls_is_dispatch_key_inc
 _pre_dispatch = _key.PreDispatch
 
 
-def is_observed() -> bool:
-    """Return whether a dispatch mode is active; it has to see every operation.
-
-    Such modes compute with fake tensors, record programs (`make_fx`) or count (`FlopCounterMode`).
-    """
-    return _count_modes() > 0 or _is_included(_pre_dispatch)
-
-
 def has_tangents() -> bool:
     """Return whether tensors may have tangents of forward-mode differentiation."""
     return forward_ad._current_level >= 0
@@ -158,11 +150,18 @@ def has_tangents() -> bool:
 def needs_torch() -> bool:
     """Return whether only torch's operations can run.
 
-    This is so while a program is exported, traced, transformed by `torch.func` or observed by a dispatch mode, and
-    during forward-mode differentiation.
+    This is so while a program is exported, traced or transformed by `torch.func`, during forward-mode differentiation,
+    and inside dispatch modes, which have to see every operation: they compute with fake tensors, record programs
+    (`make_fx`) or count (`FlopCounterMode`).
     """
-    is_recorded = torch.compiler.is_exporting() or _is_tracing() or is_observed()
-    return is_recorded or _is_transforming() or has_tangents()
+    return (
+        torch.compiler.is_exporting()
+        or _is_tracing()
+        or _is_transforming()
+        or _count_modes() > 0
+        or _is_included(_pre_dispatch)
+        or forward_ad._current_level >= 0
+    )
 
 
 def in_torch() -> bool:
@@ -219,7 +218,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     def run(ctx: Any, *gradients: Tensor | None) -> Any:
         saved = ctx.saved_tensors  # once, because `torch.utils.checkpoint` allows no second time
         with torch.no_grad():
-            results = backward(ctx, saved, *map(_readable, gradients))
+            results = backward(ctx, saved, *(gradients if _are_usual(gradients) else map(_readable, gradients)))
         if not torch.is_grad_enabled():  # no graph of the gradients is wanted
             return results
         sources = [each for each in (*saved, *gradients) if each is not None and each.requires_grad]
@@ -231,13 +230,21 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _are_usual(gradients: Iterable[Tensor | None]) -> bool:
+    """Return whether a kernel can read gradients as they are, without looking at them more closely."""
+    for each in gradients:
+        if each is not None and not is_plain(each):
+            return False
+    return not (_count_modes() > 0 or has_tangents())
+
+
 def _readable(gradient: Tensor | None) -> Tensor | None:
     """Return a gradient as a kernel reads it.
 
     Raises:
         RuntimeError: it is none of a plain backward pass.
     """
-    if is_observed():
+    if _count_modes() > 0:
         raise RuntimeError("a dispatch mode sees no kernel's backward pass: run the forward pass inside it too")
     if gradient is None or (is_plain(gradient) and not has_tangents()):
         return gradient

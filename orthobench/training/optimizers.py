@@ -118,8 +118,8 @@ class _Ready:
         ]
         if any(each is not None and each.shape != row[0].shape for row in tensors for each in row):
             raise TypeError("an average has another shape than its parameter")
-        if not all(native.fits(each) for row in tensors for each in row if each is not None):
-            raise TypeError("a parameter or an average is not plain float32 on the CPU")
+        if not all(map(runtime.are_plain, tensors)):
+            raise TypeError("a parameter or an average is not plain")
         self.weights = native.Weights(tensors)
         self.steps = [state.get("step") for state in self.states]
         # The memory of the counters that are tensors, because a tensor's own sum would take longer.
@@ -131,13 +131,15 @@ class _Ready:
         if self.state is not optimizer.state or not self.weights.are_in_place():
             return False
         self.gradients, first, second = [each.grad for each in self.parameters], *self.names
+        if not runtime.are_plain(self.gradients):
+            return False
         rows = zip(self.gradients, self.states, self.steps, self.weights.tensors, strict=True)
         for gradient, state, step, (_, m, v) in rows:
             if gradient is None:
                 continue
             if isinstance(step, Tensor) and state["step"] is not step:
                 return False
-            if not (native.fits(gradient) and gradient.is_contiguous()):
+            if not (gradient.is_cpu and gradient.dtype is torch.float32 and gradient.is_contiguous()):
                 return False
             if state.get(first) is not m or state.get(second) is not v:
                 return False

@@ -82,11 +82,6 @@ def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
     return _fits(layout, *[None if each is None else each.shape for each in tensors]) and not why_unusable(name)
 
 
-def fits(tensor: Tensor) -> bool:
-    """Return whether C kernels can read a tensor: a plain one in float32 on the CPU."""
-    return tensor.is_cpu and tensor.dtype is torch.float32 and runtime.are_plain((tensor,))
-
-
 @functools.lru_cache(maxsize=1000)
 def _fits(layout: str, *shapes: tuple[int, ...] | None) -> bool:
     """Return whether tensors of these shapes, or None, have the layout; see `serves`."""
@@ -268,21 +263,21 @@ def run_rows(
 
 def _passed(function: str, known: Mapping[str, torch.dtype | None], given: Mapping[str, Any]) -> dict[str, Any]:
     """Convert values to the types that the C function or structure takes: numbers, addresses or None."""
-    passed = {}
+    if unknown := given.keys() - known.keys():
+        raise TypeError(f"{function} has no {min(unknown)}")
+    passed = dict(given)
     for name, value in given.items():
-        dtype = known.get(name)
-        if value is None or dtype is None:
-            if name not in known:
-                raise TypeError(f"{function} has no {name}")
+        dtype = known[name]
+        if dtype is None:
             if type(value) not in _NUMBERS and isinstance(value, Tensor):
                 raise TypeError(f"{function} takes a number as {name}, not {type(value).__name__}")
-        elif not isinstance(value, Tensor):
-            raise TypeError(f"{function} takes a tensor as {name}, not {type(value).__name__}")
-        elif value.dtype is dtype and value.is_cpu and value.is_contiguous():
-            value = value.data_ptr() or _empty(value)
-        else:
-            value = pointer(value, dtype)
-        passed[name] = value
+        elif value is not None:
+            if not isinstance(value, Tensor):
+                raise TypeError(f"{function} takes a tensor as {name}, not {type(value).__name__}")
+            if value.dtype is dtype and value.is_cpu and value.is_contiguous():
+                passed[name] = value.data_ptr() or _empty(value)
+            else:
+                passed[name] = pointer(value, dtype)
     return passed
 
 
