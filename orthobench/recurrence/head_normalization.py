@@ -82,7 +82,7 @@ class _HeadNorm(Function):
 
     @staticmethod
     @runtime.once_differentiable
-    def backward(ctx: Any, saved: tuple[Tensor, ...], dh: Tensor) -> Any:
+    def backward(ctx: Any, saved: Any, dh: Tensor) -> Any:
         y, weight, gate, by_input, _ = saved
         dy = runtime.take(*y.shape)
         dgate = runtime.take(*y.shape) if gate is not None and by_input is None else None

@@ -59,8 +59,9 @@ class _Project(Function):
     @staticmethod
     @runtime.once_differentiable
     def backward(ctx: Any, saved: tuple[Tensor, ...], dx: Tensor) -> Any:
+        inputs, weight = saved
         with runtime.part(ctx.part):
-            return (*_Project._gradients(ctx, *saved, dx), None)
+            return (*_Project._gradients(ctx, inputs, weight, dx), None)
 
     @staticmethod
     def _gradients(ctx: Any, inputs: Tensor, weight: Tensor, dx: Tensor) -> tuple[Tensor | None, ...]:

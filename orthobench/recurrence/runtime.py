@@ -88,8 +88,14 @@ def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(kind, enabled=False) if is_on else nullcontext()
 
 
-_keys: Callable[[Tensor], Any] = torch._C._dispatch_keys  # type: ignore[attr-defined]
-_key_set, _key = torch._C.DispatchKeySet, torch._C.DispatchKey  # type: ignore[attr-defined]
+# Torch's own predicates, under names of this module because they are called many times in a training step.
+_strided = torch.strided
+_is_tracing: Callable[[], bool] = torch._C._is_tracing
+_is_transforming: Callable[[], bool] = torch._C._are_functorch_transforms_active
+_count_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+_is_included: Callable[[Any], bool] = torch._C._dispatch_tls_is_dispatch_key_included
+_keys: Callable[[Tensor], Any] = torch._C._dispatch_keys
+_key_set, _key = torch._C.DispatchKeySet, torch._C.DispatchKey
 
 
 def _keys_of_plain_tensors() -> int:
@@ -103,8 +109,6 @@ def _keys_of_plain_tensors() -> int:
 
 
 _PLAIN = _keys_of_plain_tensors()
-
-
 _USUAL = frozenset({Tensor, torch.nn.Parameter})
 _NO_TENSORS = frozenset({type(None), int, float, bool})
 
@@ -134,14 +138,6 @@ def are_plain(values: Iterable[Any]) -> bool:
     return True
 
 
-_strided = torch.strided
-_is_tracing: Callable[[], bool] = torch._C._is_tracing  # type: ignore[attr-defined]
-_is_transforming: Callable[[], bool] = torch._C._are_functorch_transforms_active
-_count_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
-_is_included: Callable[[Any], bool] = torch._C._dispatch_tls_is_dispatch_key_included
-_pre_dispatch = _key.PreDispatch
-
-
 def has_tangents() -> bool:
     """Return whether tensors may have tangents of forward-mode differentiation."""
     return forward_ad._current_level >= 0
@@ -159,7 +155,7 @@ def needs_torch() -> bool:
         or _is_tracing()
         or _is_transforming()
         or _count_modes() > 0
-        or _is_included(_pre_dispatch)
+        or _is_included(_key.PreDispatch)
         or forward_ad._current_level >= 0
     )
 

@@ -131,7 +131,7 @@ def pointer(tensor: Tensor | None, dtype: torch.dtype = torch.float32, strided: 
     return tensor.data_ptr() or _empty(tensor)
 
 
-def _empty(tensor: Tensor) -> None:
+def _empty(tensor: Tensor) -> int | None:
     """Return NULL for a tensor that has no numbers.
 
     Raises:
@@ -139,6 +139,7 @@ def _empty(tensor: Tensor) -> None:
     """
     if tensor.numel():
         raise TypeError(f"a C kernel takes tensors in memory, not {type(tensor).__name__} {list(tensor.shape)} without")
+    return None
 
 
 def verdicts() -> dict[str, bool]:
