@@ -48,7 +48,7 @@ def applied(function: type[torch.autograd.Function], plain: Plain, *inputs: Any)
     The matrix has the type of the first input, under autocast too.
     """
     with outside_autocast(inputs[0].device):
-        is_usual = are_plain(inputs) and not needs_torch()
+        is_usual = (torch.compiler.is_dynamo_compiling() or are_plain(inputs)) and not needs_torch()
         result: Tensor = function.apply(*inputs) if is_usual else plain(*inputs)
     return result
 

@@ -150,6 +150,8 @@ def needs_torch() -> bool:
     and inside dispatch modes, which have to see every operation: they compute with fake tensors, record programs
     (`make_fx`) or count (`FlopCounterMode`).
     """
+    if torch.compiler.is_dynamo_compiling():  # it cannot trace the other predicates, and has no modes
+        return torch.compiler.is_exporting() or torch._C._are_functorch_transforms_active()
     return (
         torch.compiler.is_exporting()
         or _is_tracing()
