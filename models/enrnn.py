@@ -119,7 +119,8 @@ class ENRNN(PlainRNN):
         """Return W_L `[q, q]` and W_S `[s, s]`."""
         flag = self.normalised
         # A mode of fake tensors reads no tensor, but lets numpy do so. On the device meta there are only shapes.
-        is_normalised = flag.numpy() if flag.is_cpu and is_plain(flag) else not flag.is_meta and flag
+        in_mode = torch._C._len_torch_dispatch_stack() > 0 and flag.is_cpu and is_plain(flag)
+        is_normalised = flag.numpy() if in_mode else not flag.is_meta and flag
         short = self.short_weight / (self.radius() + self.epsilon) if is_normalised else self.short_weight
         return scaled_cayley(self.skew_entries, self.signs), short
 
