@@ -22,7 +22,7 @@ from orthobench.matrices.skew import block_rotation_entries, minus_ones_last, sc
 from orthobench.matrices.spectral_radius import spectral_radius
 from orthobench.model import Count, Learns, Positive, Signature
 from orthobench.recurrence import MODRELU, RELU
-from orthobench.recurrence.runtime import is_on_gpu
+from orthobench.recurrence.runtime import is_on_gpu, is_plain
 
 from ._plain import MatrixSettings, PlainRNN
 
@@ -116,10 +116,12 @@ class ENRNN(PlainRNN):
 
     def blocks(self) -> tuple[Tensor, Tensor]:
         """Return W_L `[q, q]` and W_S `[s, s]`."""
-        long = scaled_cayley(self.skew_entries, self.signs)
-        if is_on_gpu(self.normalised):  # the host need not know whether T is normalised
-            return long, self.short_weight / torch.where(self.normalised, self.radius() + self.epsilon, 1.0)
-        is_normalised = not self.normalised.is_meta and self.normalised  # on the device meta there are only shapes
+        long, flag = scaled_cayley(self.skew_entries, self.signs), self.normalised
+        if is_on_gpu(flag):  # the host need not know whether T is normalised
+            return long, self.short_weight / torch.where(flag, self.radius() + self.epsilon, 1.0)
+        # A mode of fake tensors reads no tensor, but lets numpy do so. On the device meta there are only shapes.
+        in_mode = torch._C._len_torch_dispatch_stack() > 0 and flag.is_cpu and is_plain(flag)
+        is_normalised = flag.numpy() if in_mode else not flag.is_meta and flag
         return long, self.short_weight / (self.radius() + self.epsilon) if is_normalised else self.short_weight
 
     def weight(self) -> Tensor:

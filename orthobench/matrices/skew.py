@@ -20,8 +20,8 @@ blockwise, by halves. The products of halves take less time than LAPACK's invers
 between the halves.
 
 Hand-written derivatives, here and in the other modules, take less time and memory than autograd's. Where such a
-derivative is differentiated again, and under the transforms of `torch.func`, autograd differentiates the map in plain
-operations of torch instead (`applied`, `derivative_of`).
+derivative is differentiated again, and where programs are traced or transformed, autograd differentiates the map in
+plain operations of torch instead (`applied`, `derivative_of`).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from torch import Tensor
 
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.projection import product
-from orthobench.recurrence.runtime import in_torch, is_traced, is_transformed, outside_autocast
+from orthobench.recurrence.runtime import are_plain, in_torch, needs_torch, outside_autocast
 
 Plain = Callable[..., Tensor]
 """A map in plain operations, of the tensors that an autograd function saves first, and of its `ctx.options`."""
 
 
 def applied(function: type[torch.autograd.Function], plain: Plain, *inputs: Any) -> Tensor:
-    """Return the function's value at these inputs, by the plain map under `torch.func`'s transforms and in a trace.
+    """Return the function's value at these inputs, by the plain map where programs are traced or transformed.
 
     The matrix has the type of the first input, under autocast too.
     """
     with outside_autocast(inputs[0].device):
-        is_plain = is_transformed() or is_traced()
-        result: Tensor = plain(*inputs) if is_plain else function.apply(*inputs)
+        is_usual = (torch.compiler.is_dynamo_compiling() or are_plain(inputs)) and not needs_torch()
+        result: Tensor = function.apply(*inputs) if is_usual else plain(*inputs)
     return result
 
 
@@ -81,14 +81,15 @@ def index_table(
 ) -> Callable[[Callable[..., np.ndarray]], Callable[..., Tensor]]:
     """Decorate a function from sizes to indices, so that it takes a device too and returns a cached tensor.
 
-    The latest 16 tensors are kept. Tensors created while `torch.export` traces are not, because later calls would get
-    traced tensors.
+    The latest 16 tensors are kept. Tensors created while a program is traced or transformed are not, because later
+    calls would get traced tensors.
 
     Args:
         count: the number of indices for these sizes; on the device meta, which has only shapes, none are computed.
     """
 
     def decorate(make: Callable[..., np.ndarray]) -> Callable[..., Tensor]:
+        @torch.inference_mode(mode=False)  # because autograd saves no tensor of this mode, not even later
         def table(*sizes: int, device: torch.device) -> Tensor:
             if device.type == "meta":
                 return torch.empty(count(*sizes), dtype=torch.int64, device=device)
@@ -99,7 +100,7 @@ def index_table(
         @wraps(make)
         def tensor(*sizes: int, device: torch.device) -> Tensor:
             sizes = tuple(map(int, sizes))  # `torch.jit.trace` turns sizes into tensors
-            return table(*sizes, device=device) if torch.compiler.is_exporting() else cached(*sizes, device=device)
+            return table(*sizes, device=device) if needs_torch() else cached(*sizes, device=device)
 
         return tensor
 
@@ -168,11 +169,10 @@ def lu_factors(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 def inverse_of_shifted(a: Tensor) -> Tensor:
     """Return (I + A)^{-1} `[n, n]` of a skew-Hermitian A; the Hermitian part of I + A is I."""
-    shifted = a.clone()
-    shifted.diagonal().add_(1)
+    identity = torch.eye(len(a), dtype=a.dtype, device=a.device)
+    shifted = a + identity  # in place, `torch.func.linearize` would add it to its constants at every call
     if not a.is_cuda:
         return _inverse(shifted)
-    identity = torch.eye(len(a), dtype=a.dtype, device=a.device)
     solved: Tensor = torch.linalg.lu_solve(*lu_factors(shifted), identity)
     return solved
 
@@ -210,7 +210,7 @@ def _plain(upper: Tensor, signs: Tensor) -> Tensor:
 
 def _is_in_c(*tensors: Tensor) -> bool:
     """Return whether C computes all but the inverse, in the same numbers as torch's operations and `product`."""
-    fit = all(each.dtype is torch.float32 and each.is_cpu and each.numel() for each in tensors)
+    fit = all(each.dtype is torch.float32 and each.is_cpu and each.numel() for each in tensors) and are_plain(tensors)
     return fit and not in_torch() and not native.why_unusable("scaled_cayley")
 
 

@@ -335,7 +335,8 @@ def parts(x: Inputs) -> tuple[Tensor | None, ...]:
 class Call:
     """A checked call of an operation.
 
-    x is `[T, B, gates * n]`, the state's tensors are `[B, n]`, and `parameters` has every parameter by name.
+    x is `[T, B, gates * n]`, the state's tensors are `[B, n]`, and `parameters` has every parameter by name. `is_plain`
+    says whether kernels can read all tensors, see `runtime.are_plain`.
     """
 
     operation: Declaration
@@ -344,6 +345,7 @@ class Call:
     state: State
     parameters: Mapping[str, Any]
     trace: GradientTrace | None = None
+    is_plain: bool = True
 
     @property
     def is_mapped(self) -> bool:

@@ -59,6 +59,7 @@ def has_few_inputs(x: Projection) -> bool:
 def in_c(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the convolution by the C kernels, for float32 on the CPU."""
     with runtime.part(runtime.PROJECTION):
+        bias = None if bias is None else bias.contiguous()
         result: Tensor = _Convolution.apply(inputs.contiguous(), weight.contiguous(), before.contiguous(), bias)
     return result
 
@@ -76,7 +77,6 @@ def in_pytorch(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | No
 class _Convolution(Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None) -> Tensor:
-        bias = None if bias is None else bias.contiguous()
         ctx.save_for_backward(inputs, weight, before, bias)
         y = runtime.take(*inputs.shape)
         _run("convolution_forward", inputs, before=before, weight=weight, bias=bias, y=y)
@@ -84,8 +84,8 @@ class _Convolution(Function):
 
     @staticmethod
     @runtime.once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> Any:
-        inputs, weight, before, bias = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Tensor, ...], dy: Tensor) -> Any:
+        inputs, weight, before, bias = saved
         taps, (_, batch, width) = len(weight), inputs.shape
         dx, dbefore = runtime.take(*inputs.shape), torch.empty_like(before)
         dweight, later = inputs.new_zeros(taps, batch, width), torch.zeros_like(before)

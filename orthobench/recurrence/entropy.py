@@ -33,7 +33,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     if targets.shape != logits.shape[:-1]:
         raise ValueError(f"targets {list(targets.shape)} should be {list(logits.shape[:-1])}, as the logits' rows")
     logits, targets = logits.flatten(0, -2), targets.flatten()
-    fit = targets.dtype is torch.int64 and targets.device == logits.device
+    fit = targets.dtype is torch.int64 and targets.device == logits.device and runtime.are_plain((targets,))
     if not (fit and native.serves("cross_entropy", "rows classes", logits)):
         return torch.nn.functional.cross_entropy(logits, targets)
     result: Tensor = _CrossEntropy.apply(logits, targets)
@@ -44,13 +44,14 @@ class _CrossEntropy(Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
         gradient = runtime.take(*logits.shape) if ctx.needs_input_grad[0] else None
-        ctx.save_for_backward(*([] if gradient is None else [gradient]))
-        return logits.new_tensor(mean(logits.contiguous(), targets.contiguous(), gradient))
+        out = logits.new_tensor(mean(logits.contiguous(), targets.contiguous(), gradient))
+        ctx.save_for_backward(*([] if gradient is None else [gradient, out]))
+        return out
 
     @staticmethod
     @runtime.once_differentiable
-    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None]:
-        (gradient,) = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Tensor, ...], factor: Tensor) -> tuple[Tensor, None]:
+        gradient, _ = saved
         return (gradient if factor == 1 else factor * gradient), None
 
 

@@ -44,10 +44,12 @@ def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projecti
 def in_c(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
     """Return the normalised readings by the C kernels, for float32 on the CPU."""
     result: Tensor
+    y, weight = y.contiguous(), weight.contiguous()
     if isinstance(gate, Projection) and has_few_inputs(gate):
-        result = _HeadNorm.apply(y, weight, epsilon, gate.inputs, gate.weight)
+        result = _HeadNorm.apply(y, weight, epsilon, gate.inputs.contiguous(), gate.weight)
     else:
-        result = _HeadNorm.apply(y, weight, epsilon, _read(gate), None)
+        values = _read(gate)
+        result = _HeadNorm.apply(y, weight, epsilon, None if values is None else values.contiguous(), None)
     return result
 
 
@@ -69,11 +71,10 @@ class _HeadNorm(Function):
     def forward(
         ctx: Any, y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | None, gate_weight: Tensor | None
     ) -> Tensor:
-        y, weight = y.contiguous(), weight.contiguous()
-        gate = None if gate is None else gate.contiguous()
         by_input = None if gate_weight is None else gate_weight.T.contiguous()
         ctx.epsilon = epsilon
-        ctx.save_for_backward(y, weight, gate, by_input)
+        # The last one has no part in the pass, but its second derivatives have to be refused.
+        ctx.save_for_backward(y, weight, gate, by_input, gate_weight)
         h = runtime.take(*y.shape)
         tensors = {"y": y, "weight": weight, "gate": gate, "gate_weight": by_input, "h": h}
         _run("head_norm_forward", epsilon, tensors)
@@ -81,8 +82,8 @@ class _HeadNorm(Function):
 
     @staticmethod
     @runtime.once_differentiable
-    def backward(ctx: Any, dh: Tensor) -> Any:
-        y, weight, gate, by_input = ctx.saved_tensors
+    def backward(ctx: Any, saved: Any, dh: Tensor) -> Any:
+        y, weight, gate, by_input, _ = saved
         dy = runtime.take(*y.shape)
         dgate = runtime.take(*y.shape) if gate is not None and by_input is None else None
         shapes = {"dweight": weight.shape}

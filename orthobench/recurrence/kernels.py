@@ -263,9 +263,9 @@ class _KernelFunction(Function):
 
     @staticmethod
     @runtime.once_differentiable
-    def backward(ctx: Any, gradient: Tensor | None, *others: Tensor | None) -> Any:
+    def backward(ctx: Any, tensors: State, gradient: Tensor | None, *others: Tensor | None) -> Any:
         """Return the gradients; None stays None, because writing zeros of the size of all states would be slow."""
-        weight, *saved = ctx.saved_tensors
+        weight, *saved = tensors
         width, names = ctx.width, ctx.names
         state, vectors, rest = saved[:width], saved[width : width + len(names)], saved[width + len(names) :]
         final, output_gradient = others[:width], others[width] if len(others) > width else None

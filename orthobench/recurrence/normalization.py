@@ -31,22 +31,21 @@ def layer_norm(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
     if not native.serves("layer_norm", "... n, n, n", inputs, weight, bias):
         return torch.nn.functional.layer_norm(inputs, weight.shape, weight, bias, _EPSILON)
-    result: Tensor = _LayerNorm.apply(inputs, weight, bias)
+    result: Tensor = _LayerNorm.apply(inputs.contiguous(), weight.contiguous(), bias.contiguous())
     return result
 
 
 class _LayerNorm(Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        inputs, weight, bias = (tensor.contiguous() for tensor in (inputs, weight, bias))
         out, scales = in_c(inputs, weight, bias)
         ctx.save_for_backward(inputs, weight, scales)
         return out
 
     @staticmethod
     @runtime.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        inputs, weight, scales = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Tensor, ...], gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        inputs, weight, scales = saved
         return gradients(inputs, weight, scales, gradient.contiguous())
 
 

@@ -122,6 +122,8 @@ def _is_of_sum(call: Call) -> bool:
 
 
 def _unsupported(name: str, call: Call) -> str | None:
+    if name != runtime.REFERENCE and not call.is_plain:
+        return "a tensor is not plain: it wraps another one, is sparse, or has a negative bit"
     try:
         reason: str | None = _module(name).unsupported(call)
     except ImportError as error:
@@ -198,8 +200,9 @@ class Operation(Declaration, Generic[P]):
             ValueError: shapes, types or devices do not fit.
         """
         parameters = self.bind(weight, *args, **kwargs)
-        self._check(x, weight, state, parameters)
-        return Call(self, x, weight, state, parameters, trace)
+        values = (*parts(x), *state, *parameters.values(), weight)
+        self._check(x, weight, state, parameters, values)
+        return Call(self, x, weight, state, parameters, trace, runtime.are_plain(values))
 
     def chosen_backend(self, x: Tensor, weight: Weight, *args: P.args, **kwargs: P.kwargs) -> str:
         """Return the name of the back end that would run this call.
@@ -209,11 +212,12 @@ class Operation(Declaration, Generic[P]):
         """
         return choose(Call(self, x, weight, (), self.bind(weight, *args, **kwargs)))
 
-    def _check(self, x: Inputs, weight: Weight, state: State, parameters: dict[str, Any]) -> None:
-        """Check the arguments, once for each combination of shapes, types, devices and other parameters."""
-        tensors = parts(x)
+    def _check(
+        self, x: Inputs, weight: Weight, state: State, parameters: dict[str, Any], values: tuple[Any, ...]
+    ) -> None:
+        """Check the arguments, once for each combination of shapes, types, devices and other values."""
         signature: list[Any] = [type(x)]
-        for value in (*tensors, *state, *parameters.values(), weight):
+        for value in values:
             if isinstance(value, Tensor):
                 signature += value.shape, value.dtype, value.device
             elif value is not weight:

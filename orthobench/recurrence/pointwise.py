@@ -61,8 +61,8 @@ class _SkipGelu(Function):
 
     @staticmethod
     @runtime.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, skip, v = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Tensor, ...], gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, skip, v = saved
         dx, dv = runtime.take(*x.shape), runtime.take(*x.shape)
         tensors = {"x": x, "skip": skip, "v": v, "dout": gradient.contiguous(), "dx": dx, "dv": dv}
         sums = _run("skip_gelu_backward", x, {"dskip": skip.shape}, **tensors)
@@ -79,8 +79,8 @@ class _GatedSum(Function):
 
     @staticmethod
     @runtime.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        (values,) = ctx.saved_tensors
+    def backward(ctx: Any, saved: tuple[Tensor, ...], gradient: Tensor) -> tuple[Tensor, Tensor]:
+        (values,) = saved
         dvalues, gradient = runtime.take(*values.shape), gradient.contiguous()
         _run("gated_sum_backward", gradient, values=values, dout=gradient, dvalues=dvalues)
         return gradient, dvalues

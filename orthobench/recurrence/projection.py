@@ -58,13 +58,13 @@ class _Project(Function):
 
     @staticmethod
     @runtime.once_differentiable
-    def backward(ctx: Any, dx: Tensor) -> Any:
+    def backward(ctx: Any, saved: tuple[Tensor, ...], dx: Tensor) -> Any:
+        inputs, weight = saved
         with runtime.part(ctx.part):
-            return (*_Project._gradients(ctx, dx), None)
+            return (*_Project._gradients(ctx, inputs, weight, dx), None)
 
     @staticmethod
-    def _gradients(ctx: Any, dx: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, weight = ctx.saved_tensors
+    def _gradients(ctx: Any, inputs: Tensor, weight: Tensor, dx: Tensor) -> tuple[Tensor | None, ...]:
         m = inputs.shape[-1]
         dinputs = None
         if ctx.needs_input_grad[0]:
@@ -99,7 +99,6 @@ class _AddToFirst(Function):
         return x
 
     @staticmethod
-    @runtime.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         return gradient, gradient[0]
 

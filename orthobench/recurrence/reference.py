@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from orthobench.recurrence.call import Call, Result, State
-from orthobench.recurrence.runtime import is_transformed
+from orthobench.recurrence.runtime import needs_torch
 
 _LONG = 64  # steps from which on states that are larger than the outputs are computed twice
 
@@ -36,15 +36,15 @@ def run(call: Call) -> Result:
 
     A weight that is a function (FFTs, rotations) would keep tens of tensors of the state's size at each step. An
     operation whose outputs are not its state would keep several, of a larger state. In both cases only a few states are
-    kept, and the backward pass recomputes the steps, one piece of the sequence at a time. The transforms of
-    `torch.func` cannot recompute.
+    kept, and the backward pass recomputes the steps, one piece of the sequence at a time. Programs that are transformed
+    or traced cannot recompute.
     """
     x = call.x
     assert isinstance(x, Tensor)
     if call.operation.weights is not None:
         call = replace(call, weight=call.operation.weights(x, call.weight, **call.parameters))
     is_small = isinstance(call.weight, Tensor) and (call.operation.output is None or len(x) < _LONG)
-    if is_small or call.trace is not None or not torch.is_grad_enabled() or is_transformed():
+    if is_small or call.trace is not None or not torch.is_grad_enabled() or needs_torch():
         return loop(call, x, *call.state)
     outputs, state, length = [], call.state, math.isqrt(len(x))
     pieces = x.split(length)

@@ -42,7 +42,8 @@ def turned_heads(
 
 def in_c(features: Tensor, weight: Tensor, bias: Tensor, cosine: Tensor, sine: Tensor, epsilon: float) -> Tensor:
     """Return the turned features by the C kernels, for float32 on the CPU."""
-    result: Tensor = _TurnedHeads.apply(features, weight, bias, cosine, sine, epsilon)
+    tensors = [each.contiguous() for each in (features, weight, bias, cosine, sine)]
+    result: Tensor = _TurnedHeads.apply(*tensors, epsilon)
     return result
 
 
@@ -59,7 +60,6 @@ class _TurnedHeads(Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Tensor:
         *tensors, ctx.epsilon = arguments
-        tensors = [each.contiguous() for each in tensors]
         ctx.save_for_backward(*tensors)
         out = runtime.take(*tensors[3].shape[:-1], tensors[0].shape[-1])
         _run("turned_heads_forward", tensors, ctx.epsilon, out=out)
@@ -67,8 +67,8 @@ class _TurnedHeads(Function):
 
     @staticmethod
     @runtime.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        features, weight, bias, cosine, sine = tensors = ctx.saved_tensors
+    def backward(ctx: Any, tensors: tuple[Tensor, ...], gradient: Tensor) -> Any:
+        features, weight, bias, cosine, sine = tensors
         by_row = {"dfeatures": features, "dcosine": cosine, "dsine": sine}
         gradients = {name: runtime.take(*each.shape) for name, each in by_row.items()}
         shapes, dout = {"dweight": weight.shape, "dbias": bias.shape}, gradient.contiguous()

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 
 AUTO = "auto"
 REFERENCE = "reference"
@@ -88,21 +88,78 @@ def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(kind, enabled=False) if is_on else nullcontext()
 
 
-def is_transformed() -> bool:
-    """Return whether a transform of `torch.func` is running; it can differentiate only torch's operations."""
-    active: bool = torch._C._are_functorch_transforms_active()
-    return active
+# Torch's own predicates, under names of this module because they are called many times in a training step.
+_strided = torch.strided
+_is_tracing: Callable[[], bool] = torch._C._is_tracing
+_is_transforming: Callable[[], bool] = torch._C._are_functorch_transforms_active
+_count_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+_is_included: Callable[[Any], bool] = torch._C._dispatch_tls_is_dispatch_key_included
+_keys: Callable[[Tensor], Any] = torch._C._dispatch_keys
+_key_set, _key = torch._C.DispatchKeySet, torch._C.DispatchKey
 
 
-def is_traced() -> bool:
-    """Return whether `torch.jit.trace` is recording the operations; it can record only torch's."""
-    active: bool = torch.jit.is_tracing()  # type: ignore[attr-defined]
-    return active
+def _keys_of_plain_tensors() -> int:
+    """Return the bits of the dispatch keys that a tensor may have if its numbers are in its memory."""
+    keys = _key_set(_key.ADInplaceOrView)
+    for backend in ("CPU", "CUDA"):
+        for name in (backend, f"Autograd{backend}", f"Autocast{backend}"):
+            keys = keys | _key_set(getattr(_key, name))
+    bits: int = keys.raw_repr()
+    return bits
+
+
+_PLAIN = _keys_of_plain_tensors()
+_USUAL = frozenset({Tensor, torch.nn.Parameter})
+_NO_TENSORS = frozenset({type(None), int, float, bool})
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Return whether a tensor is nothing but dense memory, as kernels read it.
+
+    All others are for torch's operations: those that wrap another tensor or have no memory, such as fake, functional
+    and batched ones, sparse ones, and those with a negative bit.
+    """
+    bits: int = _keys(tensor).raw_repr()
+    return bits | _PLAIN == _PLAIN
+
+
+def are_plain(values: Iterable[Any]) -> bool:
+    """Return whether all tensors among the values are plain, outside the transforms of `torch.func`.
+
+    For torch's own two classes the layout and the negative bit suffice, which takes half the time.
+    """
+    for value in values:
+        kind = type(value)
+        if kind in _USUAL:
+            if value.layout is not _strided or value.is_neg():
+                return False
+        elif kind not in _NO_TENSORS and isinstance(value, Tensor) and not is_plain(value):
+            return False
+    return True
+
+
+def has_tangents() -> bool:
+    """Return whether tensors may have tangents of forward-mode differentiation."""
+    return forward_ad._current_level >= 0
 
 
 def needs_torch() -> bool:
-    """Return whether only torch's operations can run, because a program is being exported, traced or transformed."""
-    return torch.compiler.is_exporting() or is_traced() or is_transformed()
+    """Return whether only torch's operations can run.
+
+    This is so while a program is exported, traced or transformed by `torch.func`, during forward-mode differentiation,
+    and inside dispatch modes, which have to see every operation: they compute with fake tensors, record programs
+    (`make_fx`) or count (`FlopCounterMode`).
+    """
+    if torch.compiler.is_dynamo_compiling():  # it cannot trace the other predicates, and has no modes
+        return torch.compiler.is_exporting() or torch._C._are_functorch_transforms_active()
+    return (
+        torch.compiler.is_exporting()
+        or _is_tracing()
+        or _is_transforming()
+        or _count_modes() > 0
+        or _is_included(_key.PreDispatch)
+        or forward_ad._current_level >= 0
+    )
 
 
 def in_torch() -> bool:
@@ -154,32 +211,62 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     Torch's decorator of this name refuses only if an incoming gradient needs a gradient itself. But the results depend
     on the saved tensors too, so a second derivative of, for example, a sum of outputs would silently be 0.
+
+    Args:
+        backward: takes the context, the saved tensors and the gradients, which are plain. The saved tensors must
+            include inputs or outputs from which autograd reaches every input on which the results depend.
     """
 
     @functools.wraps(backward)
     def run(ctx: Any, *gradients: Tensor | None) -> Any:
+        saved = ctx.saved_tensors  # once, because `torch.utils.checkpoint` allows no second time
         with torch.no_grad():
-            results = backward(ctx, *gradients)
+            results = backward(ctx, saved, *(gradients if _are_usual(gradients) else map(_readable, gradients)))
         if not torch.is_grad_enabled():  # no graph of the gradients is wanted
             return results
+        sources = [each for each in (*saved, *gradients) if each is not None and each.requires_grad]
         several = results if isinstance(results, tuple) else (results,)
-        tensors = iter(
-            _Refusal.apply(
-                torch.empty(0, device="cpu", requires_grad=True), *(each for each in several if each is not None)
-            )
-        )
+        tensors = iter(_Refusal.apply(len(sources), *sources, *(each for each in several if each is not None)))
         tied = tuple(None if each is None else next(tensors) for each in several)
         return tied if isinstance(results, tuple) else tied[0]
 
     return run
 
 
+def _are_usual(gradients: Iterable[Tensor | None]) -> bool:
+    """Return whether a kernel can read gradients as they are, without looking at them more closely."""
+    for each in gradients:
+        if each is not None and not is_plain(each):
+            return False
+    return not (_count_modes() > 0 or has_tangents())
+
+
+def _readable(gradient: Tensor | None) -> Tensor | None:
+    """Return a gradient as a kernel reads it.
+
+    Raises:
+        RuntimeError: it is none of a plain backward pass.
+    """
+    if _count_modes() > 0:
+        raise RuntimeError("a dispatch mode sees no kernel's backward pass: run the forward pass inside it too")
+    if gradient is None or (is_plain(gradient) and not has_tangents()):
+        return gradient
+    gradient = (gradient if gradient.layout is torch.strided else gradient.to_dense()).resolve_neg()
+    has_tangent = has_tangents() and forward_ad.unpack_dual(gradient).tangent is not None
+    if has_tangent or not is_plain(gradient):
+        raise RuntimeError(
+            "the kernels cannot read a gradient that has a tangent, is batched or wraps another tensor: "
+            "use `use_backend('reference')` in the forward pass"
+        )
+    return gradient
+
+
 class _Refusal(Function):
-    """The identity, which raises an error when it is differentiated."""
+    """The identity of the tensors after the first `count`; it depends on these, and no derivative passes it."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return tuple(tensor.view_as(tensor) for tensor in tensors)
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor.view_as(tensor) for tensor in tensors[count:])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -214,9 +301,10 @@ def run_all(tasks: Sequence[Callable[[], None]]) -> None:
                 return
             task()
 
-    if helpers not in _pools:
-        _pools[helpers] = ThreadPoolExecutor(helpers, thread_name_prefix="recurrence")
-    futures = [_pools[helpers].submit(work) for _ in range(helpers)]
+    pool = _pools.get(helpers)
+    if pool is None:  # two threads may get here at once, and then share the pool of the first
+        pool = _pools.setdefault(helpers, ThreadPoolExecutor(helpers, thread_name_prefix="recurrence"))
+    futures = [pool.submit(work) for _ in range(helpers)]
     try:
         work()
     finally:

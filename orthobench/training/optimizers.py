@@ -118,6 +118,8 @@ class _Ready:
         ]
         if any(each is not None and each.shape != row[0].shape for row in tensors for each in row):
             raise TypeError("an average has another shape than its parameter")
+        if not all(map(runtime.are_plain, tensors)):
+            raise TypeError("a parameter or an average is not plain")
         self.weights = native.Weights(tensors)
         self.steps = [state.get("step") for state in self.states]
         # The memory of the counters that are tensors, because a tensor's own sum would take longer.
@@ -129,13 +131,17 @@ class _Ready:
         if self.state is not optimizer.state or not self.weights.are_in_place():
             return False
         self.gradients, first, second = [each.grad for each in self.parameters], *self.names
+        if not runtime.are_plain(self.gradients):
+            return False
         rows = zip(self.gradients, self.states, self.steps, self.weights.tensors, strict=True)
         for gradient, state, step, (_, m, v) in rows:
             if gradient is None:
                 continue
             if isinstance(step, Tensor) and state["step"] is not step:
                 return False
-            if not _is_plain(gradient) or state.get(first) is not m or state.get(second) is not v:
+            if not (gradient.is_cpu and gradient.dtype is torch.float32 and gradient.is_contiguous()):
+                return False
+            if state.get(first) is not m or state.get(second) is not v:
                 return False
             if (m is None) is bool(first) or (v is None) is bool(second):
                 return False  # torch creates the averages in the parameter's first step
@@ -316,12 +322,6 @@ class SGD(CompiledOptimizer, torch.optim.SGD):
 
     def rule(self, group: dict[str, Any], step: float) -> dict[str, float]:
         return {"adds_first": 1, "kept": group["momentum"], "scale": -group["lr"]}
-
-
-def _is_plain(gradient: Tensor) -> bool:
-    """Return whether C can read the gradient."""
-    is_stored = gradient.layout is torch.strided and gradient.is_contiguous() and not gradient.is_neg()
-    return is_stored and gradient.dtype is torch.float32 and gradient.is_cpu
 
 
 def _trained(groups: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[Tensor], list[Tensor]]]:

@@ -6,12 +6,13 @@ import ctypes
 import re
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 
-from orthobench.recurrence.cpu import native, signatures
+from orthobench.recurrence.cpu import build, native, signatures
 
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 DENSE = ["plain", "gru", "lstm", "lem", "cornn"]
@@ -52,6 +53,38 @@ def test_signature_has_names_and_types() -> None:
 def test_function_that_python_cannot_call_is_refused(name: str) -> None:
     with pytest.raises(LookupError, match=name):
         signatures.signature(name)
+
+
+@in_c
+def test_two_threads_that_ask_for_a_function_get_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    library, is_reading, may_go_on = build.Library(native.kernels()._name), threading.Event(), threading.Event()
+
+    def slow(name: str) -> signatures.Signature:
+        if threading.current_thread() is first:
+            is_reading.set()
+            assert may_go_on.wait(60)
+        return signatures.signature(name)
+
+    monkeypatch.setattr(build, "signature", slow)
+    first = threading.Thread(target=lambda: library.weight_gradient)
+    first.start()
+    assert is_reading.wait(60)
+    try:
+        found = library.weight_gradient.argtypes
+    finally:
+        may_go_on.set()
+        first.join()
+    expected = [value.kind for value in signatures.signature("weight_gradient").parameters.values()]
+    assert list(found) == expected
+    assert list(library.weight_gradient.argtypes) == expected
+
+
+@in_c
+def test_function_without_a_signature_is_never_found() -> None:
+    library = build.Library(native.kernels()._name)
+    for _ in range(2):  # the first failure must not leave a function behind
+        with pytest.raises(LookupError, match="no C file defines malloc"):
+            _ = library.malloc
 
 
 def test_file_names_are_unique() -> None:

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from orthobench.api import RunOptions, run
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.recurrence import use_backend
+from orthobench.recurrence import runtime, use_backend
 from orthobench.recurrence.cpu import native
 from orthobench.spec import RunConfig, resolve
 from orthobench.tasks.adding import Adding
@@ -85,10 +85,14 @@ class TapeRecorder:
 
 @pytest.fixture(autouse=True)
 def _as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Torch's optimisers keep their counters in tensors; the recurrence runs in operations that a tape sees."""
+    """Torch's optimisers keep their counters in tensors; the recurrence runs in operations that a tape sees.
+
+    Matrices are computed as if there were no tape, because a CUDA graph is not a mode of torch.
+    """
     for module in ("adam", "rmsprop"):
         implementation = importlib.import_module(f"torch.optim.{module}")
         monkeypatch.setattr(implementation, "_get_capturable_supported_devices", lambda *_, **__: ["cpu"])
+    monkeypatch.setattr(runtime, "_count_modes", lambda: 0)
     monkeypatch.setattr(native, "unusable", lambda name: "the tape sees no C kernel")
     with use_backend("reference"):
         yield

@@ -64,7 +64,8 @@ class AbsentError(BuildError):
 class Library(ctypes.CDLL):
     """A shared object, whose functions have the signatures of the C files.
 
-    Functions of files that did not compile raise `AbsentError` when they are called.
+    A function becomes an attribute only with its signature, because other threads may call it from then on. Functions
+    of files that did not compile raise `AbsentError` when they are called.
     """
 
     @functools.cached_property
@@ -99,22 +100,23 @@ class Library(ctypes.CDLL):
                 raise
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        function: Any
         try:
-            function = super().__getattr__(name)
+            function = self[name]  # ctypes' own method would set the attribute at once
         except AttributeError:
-            if name.startswith("__") or not self.uncompiled:
+            if not self.uncompiled:
                 raise
+
+            def function(*arguments: Any) -> Any:
+                raise AbsentError(_reasons(self.uncompiled))
         else:
             declared = signature(name)
             function.restype = declared.result
             function.argtypes = [value.kind for value in declared.parameters.values()]
-            return function
-
-        def absent(*arguments: Any) -> Any:
-            raise AbsentError(_reasons(self.uncompiled))
-
-        setattr(self, name, absent)
-        return absent
+        setattr(self, name, function)
+        return function
 
 
 def distrust(cache: Path) -> str | None:

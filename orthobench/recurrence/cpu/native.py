@@ -65,8 +65,8 @@ def _failure(name: str) -> str:
 def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
     """Return whether the C kernels of a pass such as `project` run on these tensors; None counts as no tensor.
 
-    They run on nonempty float32 tensors on the CPU, unless only torch's operations are used. The kernels trust their
-    sizes, so tensors with other shapes go to torch, which broadcasts them or reports what is wrong.
+    They run on nonempty plain float32 tensors on the CPU, unless only torch's operations are used. The kernels trust
+    their sizes, so tensors with other shapes go to torch, which broadcasts them or reports what is wrong.
 
     Args:
         name: the name of the comparison of the kernels.
@@ -74,9 +74,10 @@ def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
             `[n, m]` and `[2n]`; "... n" has any number of axes before the last, the same ones everywhere.
         tensors: in the order of the layout, in any strides.
     """
-    present = [each for each in tensors if each is not None]
-    fit = all(each.is_cpu and each.dtype is torch.float32 and each.numel() for each in present)
-    if not fit or runtime.in_torch():
+    for each in tensors:
+        if each is not None and not (each.is_cpu and each.dtype is torch.float32 and each.numel()):
+            return False
+    if not runtime.are_plain(tensors) or runtime.in_torch():
         return False
     return _fits(layout, *[None if each is None else each.shape for each in tensors]) and not why_unusable(name)
 
@@ -127,7 +128,18 @@ def pointer(tensor: Tensor | None, dtype: torch.dtype = torch.float32, strided: 
     if tensor.dtype is not dtype or not tensor.is_cpu or not (strided or tensor.is_contiguous()):
         actual = f"{tensor.dtype} on {tensor.device} with strides {tensor.stride()}"
         raise TypeError(f"a C kernel takes contiguous {dtype} on the CPU, not {actual}")
-    return tensor.data_ptr()
+    return tensor.data_ptr() or _empty(tensor)
+
+
+def _empty(tensor: Tensor) -> int | None:
+    """Return NULL for a tensor that has no numbers.
+
+    Raises:
+        TypeError: it has numbers, but no memory.
+    """
+    if tensor.numel():
+        raise TypeError(f"a C kernel takes tensors in memory, not {type(tensor).__name__} {list(tensor.shape)} without")
+    return None
 
 
 def verdicts() -> dict[str, bool]:
@@ -253,21 +265,21 @@ def run_rows(
 
 def _passed(function: str, known: Mapping[str, torch.dtype | None], given: Mapping[str, Any]) -> dict[str, Any]:
     """Convert values to the types that the C function or structure takes: numbers, addresses or None."""
-    passed = {}
+    if unknown := given.keys() - known.keys():
+        raise TypeError(f"{function} has no {min(unknown)}")
+    passed = dict(given)
     for name, value in given.items():
-        dtype = known.get(name)
-        if value is None or dtype is None:
-            if name not in known:
-                raise TypeError(f"{function} has no {name}")
+        dtype = known[name]
+        if dtype is None:
             if type(value) not in _NUMBERS and isinstance(value, Tensor):
                 raise TypeError(f"{function} takes a number as {name}, not {type(value).__name__}")
-        elif not isinstance(value, Tensor):
-            raise TypeError(f"{function} takes a tensor as {name}, not {type(value).__name__}")
-        elif value.dtype is dtype and value.is_cpu and value.is_contiguous():
-            value = value.data_ptr()
-        else:
-            value = pointer(value, dtype)
-        passed[name] = value
+        elif value is not None:
+            if not isinstance(value, Tensor):
+                raise TypeError(f"{function} takes a tensor as {name}, not {type(value).__name__}")
+            if value.dtype is dtype and value.is_cpu and value.is_contiguous():
+                passed[name] = value.data_ptr() or _empty(value)
+            else:
+                passed[name] = pointer(value, dtype)
     return passed
 
 
