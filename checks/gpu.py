@@ -24,6 +24,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from measure import Files
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path("gpu")
@@ -61,6 +65,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     prepare_parser = commands.add_parser("prepare", help="collect what a machine without network needs")
     prepare_parser.add_argument("--python", default="3.12", help="the Python of the machine with the GPU")
+    prepare_parser.add_argument("--list", type=Path, default=LIST, help="the runs to train")
     run_parser = commands.add_parser("run", help="test, time and train on this machine's GPU")
     run_parser.add_argument("--minutes", type=float, default=12.0, help="time limit")
     run_parser.add_argument("--list", type=Path, default=LIST, help="the runs to train")
@@ -72,7 +77,7 @@ def main() -> int:
     options = parser.parse_args()
     os.chdir(ROOT)
     if options.command == "prepare":
-        prepare(options.python)
+        prepare(options.python, options.list)
     elif options.command == "run":
         return run(options.minutes, options.list, options.only)
     else:
@@ -80,8 +85,8 @@ def main() -> int:
     return 0
 
 
-def prepare(python: str) -> None:
-    """Pack wheels, data sets and the commit into the folder."""
+def prepare(python: str, runs: Path) -> None:
+    """Pack wheels, data sets, the commit, and what the list's runs have so far into the folder."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     wheels = FOLDER / "wheels"
     wheels.mkdir(parents=True)
@@ -92,6 +97,7 @@ def prepare(python: str) -> None:
     subprocess.run([*pip, "download", *words, *platforms, "--dest", str(wheels), *pinned], check=True)
     pack_commit(FOLDER / "git")
     pack_data(FOLDER / "data")
+    pack_runs(runs)
     size = sum(file.stat().st_size for file in FOLDER.rglob("*") if file.is_file()) / 1e6
     print(f"{FOLDER}/ has {size:.0f} MB; on the machine with the GPU: make gpu MINUTES=12")
 
@@ -150,6 +156,20 @@ def pack_data(folder: Path) -> None:
             print(f"{name} is not here, so its runs will fail: orthobench data import {name} FOLDER")
 
 
+def pack_runs(runs: Path) -> None:
+    """Pack the results of the list and the checkpoints of its unfinished runs, so that none of them trains twice."""
+    from measure import take_up
+
+    print(f"{take_up(measured(runs))} runs of {runs} are left to train")
+
+
+def measured(runs: Path) -> Files:
+    """Return the files of `make measure`, with this script's folder in place of its own."""
+    from measure import Files
+
+    return Files(runs, Path("results.db"), FOLDER, Path("reports/checkpoints"))
+
+
 def run(minutes: float, runs: Path, only: Sequence[str] | None) -> int:
     """Run all steps within the time; return 1 if one of them failed."""
     end = time.monotonic() + 60 * minutes - PACKING
@@ -158,8 +178,7 @@ def run(minutes: float, runs: Path, only: Sequence[str] | None) -> int:
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
     database, benchmarks = FOLDER / "runs.db", FOLDER / "benchmarks.db"
-    for old in (database, benchmarks):
-        old.unlink(missing_ok=True)
+    benchmarks.unlink(missing_ok=True)
     cores = str(len(os.sched_getaffinity(0)))
     measured = ["--device", "cuda", "--rounds", "3", "--db", str(benchmarks), "--quiet"]
     trained = ["--device", "cuda", "--gpu-share", cores, "--db", str(database), "--no-profile"]
@@ -275,14 +294,14 @@ def pack(database: Path, benchmarks: Path, results: Path) -> None:
 
 def fold(runs: Path) -> None:
     """Merge runs, checkpoints and benchmarks into the repository."""
-    from measure import LIMIT_MB, Files
+    from measure import LIMIT_MB
     from measure import fold as fold_runs
 
     from orthobench.store import open_store
     from orthobench.store.merge import merge, reading
 
     results = FOLDER / "results"
-    files = Files(runs, Path("results.db"), FOLDER, Path("reports/checkpoints"))
+    files = measured(runs)
     if (archive := results / f"{files.database.name}.gz").exists():
         files.database.write_bytes(gzip.decompress(archive.read_bytes()))
         if (checkpoints := results / "checkpoints.tar.gz").exists():
