@@ -119,11 +119,11 @@ def main() -> None:
                 times = f"{milliseconds(last):.2f} ms, all outputs read {milliseconds(every):.2f} ms"
                 print(f"{name} in chunks of {length}: {times}", flush=True)
     for name, size in (("urnn", 2170), ("wrnn", 2048), ("wrnn", 4096)):
-        times = []
+        spent: list[float] = []
         for most in (1 << 20, 0):
             with changed(_plain, "FORMED_ON_GPU", most):
-                times.append(milliseconds(applying(loaded[name], size), most=0.1))
-        print(f"{name} {size}, {STEPS // 8} steps: W {times[0]:.1f} ms, its factors {times[1]:.1f} ms", flush=True)
+                spent.append(milliseconds(applying(loaded[name], size), most=0.1))
+        print(f"{name} {size}, {STEPS // 8} steps: W {spent[0]:.1f} ms, its factors {spent[1]:.1f} ms", flush=True)
     print("self-tests:", last_self_tests())
 
 
