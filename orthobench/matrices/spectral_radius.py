@@ -12,7 +12,9 @@ fails, are decomposed fully. This runs on the host, as in the authors' program.
 On a GPU the host would wait for it in every step. There T is squared a fixed number of times, in float64. The norm of
 T^m to the power 1 / m approaches rho, however close the eigenvalues are (Gelfand's formula). T^m also maps everything
 into the space of the leading eigenvalue, whose dimension is 1, or 2 for a complex pair or real eigenvalues +-rho. A
-basis of this space on both sides of T gives a matrix [2, 2], whose eigenvectors have a closed form.
+basis of this space on both sides of T gives a matrix [2, 2], whose eigenvectors have a closed form. If eigenvalues of
+nearly the same modulus are ill conditioned, their space is inexact. The derivative then breaks an equation that holds
+for it, and it is 0: the step follows the other gradients alone.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ RESIDUAL = 1e-10
 
 SQUARINGS = 40  # moduli that differ by a share of 1e-10 are told apart, and rho is within 1e-11
 RESCALED = 2  # squarings after which the norm is set to 1 again
+INEXACT = 1e-7  # relative error of the derivative from which a step does without it
 SIMPLE = 1e-8  # relative size of T q - lambda q below which q alone spans the space
 
 Matrix = np.ndarray[Any, Any]
@@ -167,8 +170,9 @@ class _RadiusByPowers(torch.autograd.Function):
     def forward(ctx: Any, matrix: Tensor) -> Tensor:
         radius, power = _power(matrix.double())
         derivative = _derivative(matrix.double(), power) if ctx.needs_input_grad[0] else power
-        # An undefined derivative is 0, because the radius may be computed and then not used.
-        derivative = torch.where(derivative.isfinite(), derivative, 0.0)
+        if ctx.needs_input_grad[0]:
+            # Where it is undefined, or too inexact, the step does without it.
+            derivative = torch.where(_error(matrix.double(), derivative, radius) <= INEXACT, derivative, 0.0)
         ctx.save_for_backward(matrix, derivative.to(matrix.dtype))
         return radius.to(matrix.dtype)
 
@@ -178,6 +182,17 @@ class _RadiusByPowers(torch.autograd.Function):
         derivative: Tensor
         _, derivative = ctx.saved_tensors
         return gradient * derivative
+
+
+def _error(matrix: Tensor, derivative: Tensor, radius: Tensor) -> Tensor:
+    """Return the relative error of d rho / dT in the equations that hold for it; NaN of an undefined one.
+
+    rho is homogeneous, so sum(T o D) = rho. D is a sum of outer products of left and right eigenvectors of lambda and
+    conj(lambda), so it commutes with T^T.
+    """
+    size = torch.linalg.vector_norm(derivative)
+    commuted = torch.linalg.vector_norm(matrix.T @ derivative - derivative @ matrix.T) / (radius * size)
+    return torch.maximum(commuted, ((matrix * derivative).sum() / radius - 1).abs())
 
 
 def _power(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -245,6 +260,7 @@ def spectral_radius(matrix: Tensor, on_device: bool = False) -> Tensor:
 
     Args:
         matrix: T.
-        on_device: compute by powers of T, for which the host need not wait.
+        on_device: compute by powers of T, for which the host need not wait. The derivative is 0 where it is undefined
+            or its error exceeds `INEXACT`.
     """
     return applied(_RadiusByPowers if on_device else _Radius, _plain, matrix)

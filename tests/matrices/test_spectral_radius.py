@@ -140,6 +140,22 @@ def test_powers_tell_near_eigenvalues_apart(values, tolerance, n):
         assert np.linalg.norm(derivative.numpy() - expected) <= tolerance * np.linalg.norm(expected)
 
 
+def test_inexact_derivative_is_left_out():
+    """Rounding times the basis's condition hides which of 1 and -(1 - 1e-6) leads: the derivative is right, or 0."""
+    left_out = 0
+    for seed in range(20):
+        basis = np.random.default_rng(seed).standard_normal((24, 24))  # of condition 30 to 1000
+        values, dual = np.array([1.0, -(1 - 1e-6), *np.linspace(-0.5, 0.5, 22)]), np.linalg.inv(basis)
+        matrix = torch.from_numpy(basis * values @ dual).requires_grad_()
+        radius = spectral_radius(matrix, on_device=True)
+        assert radius.item() == pytest.approx(1, rel=1e-5)
+        (derivative,) = torch.autograd.grad(radius, matrix)
+        expected = np.outer(dual[0], basis[:, 0])
+        left_out += not derivative.any()
+        assert not derivative.any() or np.linalg.norm(derivative.numpy() - expected) <= 1e-6 * np.linalg.norm(expected)
+    assert 0 < left_out < 10
+
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -9,10 +9,13 @@ import torch
 from support.interpreter import INTERPRETED, ON_GPU, run_interpreted
 from torch import Tensor
 
-from orthobench.recurrence import comparison, one_hot_recurrence, reference
+from orthobench.bench.models import step_on_noise
+from orthobench.models.pd_ssm import PDSSM
+from orthobench.recurrence import comparison, one_hot_recurrence, operation, reference
 from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cuda import launch, self_test
 from orthobench.recurrence.ops.one_hot.cuda import MOST_UNITS, OneHot
+from orthobench.task import Batch
 
 DEVICE = "cuda" if ON_GPU else "cpu"
 NAMES = ("dictionary", "transitions")
@@ -64,6 +67,23 @@ def test_units_that_all_read_the_same_one() -> None:
         if not error <= 1e-6
     }
     assert not wrong
+
+
+@with_marks
+def test_gradients_of_a_models_step_match_the_definition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each parameter's relative error in float32 is rounding; on a wrong path it would be about 1."""
+    gradients = []
+    for back_end, dtype in (("cuda", torch.float32), ("reference", torch.float64)):
+        monkeypatch.setattr(operation, "choose", lambda call, name=back_end: name)
+        step = step_on_noise(PDSSM, torch.device(DEVICE), 10, 6)
+        step.model.load_state_dict(step_on_noise(PDSSM, torch.device("cpu"), 10, 6).model.state_dict())
+        step.model.to(dtype)
+        step.batch = Batch(step.batch.inputs[:, :3].to(dtype), step.batch.targets[:3])
+        step.train()
+        gradients.append({name: each.grad for name, each in step.model.named_parameters() if each.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys() >= {"dictionary", "selection_weight", "input_weight"}
+    errors = {n: float((gradients[0][n] - each).norm() / each.norm()) for n, each in gradients[1].items()}
+    assert max(errors.values()) < 2e-6, errors
 
 
 @with_marks

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import orthobench as ob
-from orthobench.store.result import CLOCK, CPU_SECONDS, EVENTS, phases, wall_seconds
+from orthobench.store.result import CLOCK, CPU_SECONDS, EVENTS, times_of_phases, wall_seconds
 from orthobench.training.timer import PhaseTimer
 
 SETTINGS = {"sequence_length": 10, "train_size": 40, "test_size": 20, "batch_size": 10, "epochs": 1, "hidden_size": 8}
@@ -89,11 +89,11 @@ def test_queued_work_counts_in_the_phase_that_queued_it():
         trained(gpu, timer)
     assert gpu.waits == 2  # those of the tests: the timer has added none
     seconds = timer.read()
-    assert phases(seconds) == pytest.approx({"train": 60, "test": 4, "log": 1})
+    assert times_of_phases(seconds, "cuda") == pytest.approx({"train": 60, "test": 4, "log": 1})
     assert seconds[CLOCK] == EVENTS
     assert wall_seconds(seconds) == pytest.approx(gpu.host)
     trained(gpu, timer, steps=1)
-    assert phases(timer.read()) == pytest.approx({"train": 63, "test": 6, "log": 1.5})
+    assert times_of_phases(timer.read(), "cuda") == pytest.approx({"train": 63, "test": 6, "log": 1.5})
 
 
 def test_seconds_of_a_checkpoint_keep_their_clock():
@@ -102,7 +102,7 @@ def test_seconds_of_a_checkpoint_keep_their_clock():
     trained(gpu, first)
     second.restore(first.read())
     trained(gpu, second)
-    assert phases(second.read()) == pytest.approx({"train": 60, "test": 4, "log": 1})
+    assert times_of_phases(second.read(), "cuda") == pytest.approx({"train": 60, "test": 4, "log": 1})
     assert second.read()[CLOCK] == EVENTS
     old.restore({"train": 1.0, "test": 31.0, CPU_SECONDS: 2.0})  # of a version that measured with the host's clock
     trained(gpu, old)
