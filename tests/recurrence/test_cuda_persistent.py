@@ -66,6 +66,7 @@ QUICK = [
     Case("lstm", 0, 20, 3, 3, PAIRS),
     Case("gru", 0, 20, 2, 3, ALONE),
     Case("recurrence", 17, 20, 5, 3, of_clusters(2, 1)),
+    Case("recurrence", 20, 40, 5, 3, ALONE),
 ]
 SLOW = [
     *(Case("recurrence", form, 30, 3, 3, ALONE if form % 3 else PAIRS, form % 2 == 0) for form in range(28)),
@@ -118,7 +119,8 @@ SIZES = [
 ]
 MORE = [
     *(("lstm", 0, n, batch, 0) for n, batch in ((64, 50), (128, 50), (170, 50), (256, 128))),
-    ("lstm", 0, 350, 128, 128),
+    ("lstm", 0, 350, 128, 140),
+    ("gru", 1, 350, 128, 48),
     *(("gru", form, n, batch, 0) for form in (0, 1) for n, batch in ((128, 50), (256, 128))),
     *(("recurrence", 5, n, batch, 0) for n, batch in ((60, 50), (170, 50), (256, 128), (360, 50), (512, 128))),
     *(("recurrence", form, 128, 50, 0) for form in range(0, 28, 3)),
