@@ -155,7 +155,9 @@ def _plans(direction: Direction, n: int, heads: int, batch: int, device: Device,
     choices = [(8, 1), (8, 2)]
     if not direction.scatters:
         choices += [(16, 2), (16, 4), (32, 4), (32, 8)]
-    if cluster == 1 and not direction.scatters and _most_products(direction) == 1:  # few warps, each of whose lanes ends with a unit
+    if (
+        cluster == 1 and not direction.scatters and _most_products(direction) == 1
+    ):  # few warps, each of whose lanes ends with a unit
         choices += [(1, 1), (2, 2), (4, 2), (4, 4)]
     for lanes, each in choices:
         width = 32 // lanes * each * (4 if direction.scatters else 1)  # units of a warp
