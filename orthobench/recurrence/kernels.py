@@ -117,8 +117,8 @@ class Kernel:
             third value, and backward takes `Tape.output_gradient`.
         forgets_states: whether `forward` returns the outputs instead of the states at every step. What it saves then
             begins with the final state.
-        returns_ends: whether `forward` returns, of all steps, only the first state, followed by the final state `[B, n]`.
-            `Tape.states` then has the first state alone.
+        returns_ends: whether `forward` returns, of all steps, only the first state, followed by the final state
+            `[B, n]`. `Tape.states` then has the first state alone.
         makes_weights: whether the passes compute the weights of the steps from the map of a mapped call.
         adds_first: whether the passes that compute a projection add its `first`.
         gates_outputs: whether the passes apply a skip and a gate to the outputs (`gated_scan`).

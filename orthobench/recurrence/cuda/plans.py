@@ -25,8 +25,8 @@ _MOST_GROUPS, _MOST_SUMS, _MOST_THREADS = 5, 32, 1024
 _PORTABLE = 8  # blocks of a cluster that every device with clusters can run
 _MULTIPLIERS = 128  # of a multiprocessor
 _CYCLES_OF_MESSAGES = {1: 100, 2: 480, 4: 510, 8: 530, 16: 650}  # by cluster
-# Cycles, fitted to an H100: of a step, of each further group of rows whose cell runs on its own (`gather.cuh`) or with the
-# others (`scatter.cuh`), of the instructions around the products for each warp of a scheduler, and of a row.
+# Cycles, fitted to an H100: of a step, of each further group of rows whose cell runs on its own (`gather.cuh`) or with
+# the others (`scatter.cuh`), of the instructions around the products for each warp of a scheduler, and of a row.
 _CYCLES_OF_STEP, _CYCLES_OF_GROUP, _CYCLES_OF_PART, _CYCLES_OF_WARP, _CYCLES_OF_ROW = 200, 900, 100, 80, 50
 _BARRIER = 8  # bytes
 
