@@ -1,7 +1,7 @@
 """Time the models whose CUDA kernels run many steps at once, next to scoRNN: `python benchmarks/chunked_cells.py`.
 
 Milliseconds of a training step as in `orthobench bench --models`, eager and as a CUDA graph, the sizes of chunks, and
-whether computing W pays on a GPU. First, a few steps on the GPU are compared with the same steps on the CPU.
+whether computing W pays on a GPU. `cuda_cells.py` compares the gradients of all models with those on the CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orthobench.model import Signature
 from orthobench.models import _plain
 from orthobench.plugins import Catalog
 from orthobench.recurrence.ops.memories import cuda as memories
-from orthobench.recurrence.runtime import last_self_tests, last_used
+from orthobench.recurrence.runtime import last_self_tests
 from orthobench.task import Batch
 from orthobench.training.lifecycle import plain_torch
 
@@ -76,15 +76,6 @@ def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
 def main() -> None:
     catalog = Catalog(())
     loaded = {name: catalog.load("model", name) for name in (*MODELS, "urnn", "wrnn")}
-    for name in MODELS[1:6]:
-        weights = []
-        for device in (torch.device("cpu"), DEVICE):
-            step = step_on_noise(loaded[name], device, 32, 100)
-            for _ in range(5):
-                step.train()
-            weights.append(torch.cat([each.detach().cpu().double().flatten() for each in step.model.parameters()]))
-        error = float((weights[0] - weights[1]).norm() / weights[0].norm())
-        print(f"{name}: weights after 5 steps on GPU and CPU differ by {error:.1e}; back ends {sorted(last_used())}")
     for name in MODELS:
         step = step_on_noise(loaded[name], DEVICE, 128, STEPS)
         row = f"{name}: graph {milliseconds(step):.2f} ms, eager {milliseconds(step.train):.2f} ms"
