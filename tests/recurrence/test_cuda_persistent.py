@@ -163,6 +163,20 @@ def test_damaged_kernel_is_compiled_again(tmp_path: Path, monkeypatch: pytest.Mo
         nvrtc._folder.cache_clear()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("op", "form"), [("lstm", 0), ("recurrence", 17), ("recurrence", 20), ("lem", 0), ("gru", 0)])
+@pytest.mark.parametrize("device", [PAIRS, ALONE], ids=["cluster2", "alone"])
+def test_threads_have_no_races(op: str, form: int, device: plans.Device) -> None:
+    """ThreadSanitizer sees every access of a run with a thread for each CUDA thread."""
+    operation, _, parameters = parts(Case(op, form, 20, 3, 3, device))
+    kernel: Any = kernels.find(operation, "cuda")
+    cells = kernel.cells(parameters)
+    for direction in (cells.forward, cells.backward):
+        plan = plans.plan(direction, 20, 1, 3, device)
+        assert plan is not None
+        assert not emulation.races(direction, plan, operation.sources, operation.rows, batch=3, steps=3)
+
+
 def report(direction: plans.Direction, plan: plans.Plan, capability: int) -> tuple[int, int]:
     """Compile a plan; return the registers of a thread and the bytes that it spills."""
     try:
