@@ -2,7 +2,7 @@
 
     python benchmarks/cuda_cells.py --out FOLDER                 # everything below
     python benchmarks/cuda_cells.py --out FOLDER --kinds layer   # some of it
-    python benchmarks/cuda_cells.py --tables FOLDER              # the tables of RESULTS_CUDA.md from the results
+    python benchmarks/cuda_cells.py --tables FOLDER              # write the results into RESULTS_CUDA.md
 
     check      each form of the kernels, compared with float64
     gradients  the gradients of every model on one batch, on the GPU and on the CPU, compared with float64 on the CPU
@@ -55,6 +55,7 @@ PLANS = [
 PLANS_SHOWN = 7
 AT_ONCE = 4  # processes of jobs that are not timed
 SLOW = 0.3  # seconds of a step after which it is timed twice only
+BEGIN, END = "<!-- tables of cuda_cells.py -->", "<!-- end -->"
 LAYERS = ("LSTM", "GRU", "RNN")
 SILENCE = 60  # seconds after which a child that writes nothing is ended
 
@@ -508,7 +509,14 @@ def table(records: list[Job], work: list[Job]) -> str:
 
 def tables(records: list[Job]) -> str:
     """Return the tables of RESULTS_CUDA.md in Markdown."""
-    lines = ["| layer | T, B, n | cuDNN | graph | ours | graph | x cuDNN, eager | x graph |", "| --- " * 8 + "|"]
+    passed = [record["error"] for record in records if record["kind"] == "check" and record.get("passed")]
+    compared = [record for record in records if record["kind"] == "gradients" and "failed" not in record]
+    lines = [f"{len(passed)} forms and sizes of the kernels are within {max(passed, default=0):.1e} of float64."]
+    if compared:
+        good = sum(record["gpu error"] <= SHOWN for record in compared)
+        lines[0] += f"\nThe gradients of {good} of {len(compared)} models are within {SHOWN:.0e} of float64."
+    lines += ["", "| layer | T, B, n | cuDNN | graph | ours | graph | x cuDNN, eager | x graph |"]
+    lines += ["| --- " * 8 + "|"]
     for record in records:
         if record["kind"] == "layer" and "failed" not in record:
             times = [record[name] for name in ("cudnn", "cudnn graph", "ours", "ours graph")]
@@ -535,13 +543,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(), help="the folder of the results")
     parser.add_argument("--seconds", type=float, default=150.0, help="time for everything")
     parser.add_argument("--kinds", default=",".join(KINDS), help="which jobs")
-    parser.add_argument("--tables", type=Path, metavar="FOLDER", help="only print the tables of these results")
+    parser.add_argument("--tables", type=Path, metavar="FOLDER", help="only write these results into RESULTS_CUDA.md")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--log", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.tables:
         text = (options.tables / "cuda_cells.jsonl").read_text()
-        print(tables([record for record in map(json.loads, text.splitlines()) if "job" in record]))
+        page = ROOT / "benchmarks/RESULTS_CUDA.md"
+        before, _, rest = page.read_text().partition(f"{BEGIN}\n")
+        _, _, after = rest.partition(END)
+        own = tables([record for record in map(json.loads, text.splitlines()) if "job" in record])
+        page.write_text(f"{before}{BEGIN}\n{own}\n{END}{after}")
         return
     begun = time.time()
     work = [job for job in jobs() if job["kind"] in options.kinds.split(",")]
