@@ -97,11 +97,43 @@ def test_optimisers_clipping_and_decay_fit_in_the_graph(cuda_stub_environment):
 
 
 @pytest.mark.slow
-def test_recurrence_without_a_compiler_runs_in_pytorch_with_the_reason(cuda_stub_environment, tmp_path):
+def test_recurrence_without_a_c_compiler_runs_in_cuda(cuda_stub_environment, tmp_path):
     jobs = [["adding", "scornn", TINY, "off"]]
     (step,) = counts(cuda_stub_environment, jobs, CC="/bin/false", TRITON_CACHE_DIR=str(tmp_path))
-    assert step["backends"] == ["reference"]
+    assert (step["backends"], step["compiled"]) == (["cuda"], 2)
     assert "compiler" in str(step["problem"])
+
+
+WITHOUT_NVRTC = """
+import logging, sys
+logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+if sys.argv[1] == "no bindings":
+    sys.modules["cuda.bindings.driver"] = None
+import torch
+from orthobench import nn
+from orthobench.recurrence.cuda import nvrtc
+from orthobench.recurrence.runtime import forget_used, last_used
+if sys.argv[1] == "old driver":
+    driver = nvrtc.bindings().driver
+    driver.cuModuleLoadData = lambda code: (driver.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION, None)
+for name in ("LSTM", "SLSTM"):
+    forget_used()
+    outputs, _ = getattr(nn, name)(3, 8, device="cuda")(torch.ones(5, 2, 3, device="cuda"))
+    outputs.sum().backward()
+    print(name, *last_used())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [("no bindings", "cuda-bindings is not installed"), ("old driver", "the driver does not run NVRTC's code")],
+)
+def test_without_nvrtc_triton_or_pytorch_runs_with_the_reason(case, reason, cuda_stub_environment):
+    lines = cuda_stub.run(cuda_stub_environment, "-c", WITHOUT_NVRTC, case).splitlines()
+    assert [lines[0], lines[2]] == ["LSTM cuda", "SLSTM reference"]
+    assert lines[1].startswith(f"slstm: not on back end cuda: {reason}")
+    assert len(lines) == 3
 
 
 BENCH = """
