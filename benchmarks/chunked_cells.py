@@ -1,7 +1,7 @@
 """Time the models whose CUDA kernels run many steps at once, next to scoRNN: `python benchmarks/chunked_cells.py`.
 
 Milliseconds of a training step as in `orthobench bench --models`, eager and as a CUDA graph, the sizes of chunks, and
-whether computing W pays on a GPU. First, the gradients of a batch are compared with those of the definition in float64.
+whether computing W pays on a GPU. `cuda_cells.py` compares the gradients of all models with those on the CPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orthobench.model import Signature
 from orthobench.models import _plain
 from orthobench.plugins import Catalog
 from orthobench.recurrence.ops.memories import cuda as memories
-from orthobench.recurrence.runtime import forget_used, last_self_tests, last_used
+from orthobench.recurrence.runtime import last_self_tests
 from orthobench.task import Batch
 
 MODELS = ("scornn", "rwkv7", "mamba3", "pd_ssm", "enrnn", "dtriv", "deltanet", "mamba")
@@ -46,32 +46,6 @@ def reading_all(model_class: Any, steps: int) -> ModelStep:
     model = model_class(settings, Signature(PIXELS, CLASSES, "all"), generator).to(DEVICE)
     inputs = torch.rand(steps, BATCH, PIXELS, generator=generator).to(DEVICE)
     return ModelStep(model, Batch(inputs, inputs), lambda outputs, targets: outputs.square().mean())
-
-
-def gradient_errors(model_class: Any) -> dict[str, str]:
-    """Return the largest relative error of a parameter's gradient, and its name, on the GPU and on the CPU.
-
-    The step on the GPU has trained the model while its graph was recorded, so the others take over its weights.
-    """
-    steps = {place: step_on_noise(model_class, torch.device(place), 32, 100) for place in ("cuda", "cpu")}
-    steps["float64"] = truth = step_on_noise(model_class, torch.device("cpu"), 32, 100)
-    truth.model.double()
-    truth.batch = Batch(truth.batch.inputs.double(), truth.batch.targets)
-    weights = {name: value.clone() for name, value in steps["cuda"].model.state_dict().items()}
-    gradients = {}
-    for place, step in steps.items():
-        step.model.load_state_dict(weights)
-        step.train()
-        named = step.model.named_parameters()
-        gradients[place] = {name: each.grad.cpu().double() for name, each in named if each.grad is not None}
-    expected = gradients.pop("float64")
-    errors = {
-        place: [
-            (float((of_place[name] - each).norm() / each.norm()), name) for name, each in expected.items() if each.any()
-        ]
-        for place, of_place in gradients.items()
-    }
-    return {place: "{:.1e} ({})".format(*max(each)) for place, each in errors.items()}
 
 
 def applying(model_class: Any, size: int) -> Callable[[], object]:
@@ -102,10 +76,6 @@ def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
 def main() -> None:
     catalog = Catalog(())
     loaded = {name: catalog.load("model", name) for name in (*MODELS, "urnn", "wrnn")}
-    for name in MODELS[1:]:
-        forget_used()
-        errors = gradient_errors(loaded[name])
-        print(f"{name}: largest relative error of a gradient {errors}; back ends {sorted(last_used())}", flush=True)
     for name in MODELS:
         step = step_on_noise(loaded[name], DEVICE, 128, STEPS)
         row = f"{name}: graph {milliseconds(step):.2f} ms, eager {milliseconds(step.train):.2f} ms"
@@ -119,11 +89,11 @@ def main() -> None:
                 times = f"{milliseconds(last):.2f} ms, all outputs read {milliseconds(every):.2f} ms"
                 print(f"{name} in chunks of {length}: {times}", flush=True)
     for name, size in (("urnn", 2170), ("wrnn", 2048), ("wrnn", 4096)):
-        spent: list[float] = []
+        times = []
         for most in (1 << 20, 0):
             with changed(_plain, "FORMED_ON_GPU", most):
-                spent.append(milliseconds(applying(loaded[name], size), most=0.1))
-        print(f"{name} {size}, {STEPS // 8} steps: W {spent[0]:.1f} ms, its factors {spent[1]:.1f} ms", flush=True)
+                times.append(milliseconds(applying(loaded[name], size), most=0.1))
+        print(f"{name} {size}, {STEPS // 8} steps: W {times[0]:.1f} ms, its factors {times[1]:.1f} ms", flush=True)
     print("self-tests:", last_self_tests())
 
 

@@ -70,7 +70,7 @@ def main() -> int:
     run_parser.add_argument("--minutes", type=float, default=12.0, help="time limit")
     run_parser.add_argument("--list", type=Path, default=LIST, help="the runs to train")
     run_parser.add_argument(
-        "--only", nargs="+", choices=["tests", "bench", "models", "runs"], help="leave the other steps out"
+        "--only", nargs="+", choices=["tests", "cells", "bench", "models", "runs"], help="leave the other steps out"
     )
     fold_parser = commands.add_parser("fold", help="merge the results that `run` has left")
     fold_parser.add_argument("--list", type=Path, default=LIST, help="the runs that were trained")
@@ -185,6 +185,7 @@ def run(minutes: float, runs: Path, only: Sequence[str] | None) -> int:
     trained += ["--keep-weights", "none", "--checkpoint-every", "60"]
     steps = [
         Step("tests", ["pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests"], 0.2),
+        Step("cells", ["benchmarks.cuda_cells", "--out", str(results), "--seconds", "120"], 0.2),
         Step("bench", ["orthobench", "bench", *measured], 0.15),
         Step("models", ["orthobench", "bench", "--models", *measured], 0.2),
         Step("runs", ["orthobench", "reproduce", "--file", str(runs), *trained], None),

@@ -84,6 +84,7 @@ class LSTM(Model):
         self.cell_weight = None
         if settings.cell_to_output:
             self.cell_weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(n, n), generator=generator))
+        self.shifts_forget_gate = settings.forget_bias != 0
         offset = torch.zeros(4, n)
         offset[1] = settings.forget_bias
         self.register_buffer("forget_offset", offset.flatten())
@@ -96,7 +97,9 @@ class LSTM(Model):
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         bias = self.bias if self.recurrent_bias is None else self.bias + self.recurrent_bias
-        x = Projection(inputs, self.input_weight, bias + self.forget_offset)
+        if self.shifts_forget_gate:
+            bias = bias + self.forget_offset
+        x = Projection(inputs, self.input_weight, bias)
         return lstm(x, self.recurrent_weight, state, trace, self.cell_weight)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:

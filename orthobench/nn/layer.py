@@ -456,6 +456,8 @@ class RecurrentLayer(nn.Module):
             x = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
                 x = nn.functional.dropout(x, self.dropout, self.training)
+        if len(finals) == 1:  # without a copy
+            return x, [each[None] for each in finals[0]]
         return x, [torch.stack(tensors) for tensors in zip(*finals, strict=True)]
 
     def _run_cell(

@@ -117,6 +117,8 @@ class Kernel:
             third value, and backward takes `Tape.output_gradient`.
         forgets_states: whether `forward` returns the outputs instead of the states at every step. What it saves then
             begins with the final state.
+        returns_ends: whether `forward` returns, of all steps, only the first state, followed by the final state
+            `[B, n]`. `Tape.states` then has the first state alone.
         makes_weights: whether the passes compute the weights of the steps from the map of a mapped call.
         adds_first: whether the passes that compute a projection add its `first`.
         gates_outputs: whether the passes apply a skip and a gate to the outputs (`gated_scan`).
@@ -124,6 +126,7 @@ class Kernel:
 
     reads: ClassVar[bool] = False
     forgets_states: ClassVar[bool] = False
+    returns_ends: ClassVar[bool] = False
     makes_weights: ClassVar[bool] = False
     adds_first: ClassVar[bool] = False
     gates_outputs: ClassVar[bool] = False
@@ -232,6 +235,8 @@ def _output_map(kernel: type[Kernel], state: Tensor, parameters: Container[str])
 def _final(kernel: type[Kernel], states: State, saved: tuple[Tensor | None, ...]) -> State:
     if kernel.forgets_states:
         return tuple(each for each in saved[: len(states)] if each is not None)
+    if kernel.returns_ends:
+        return states[1:]
     return tuple(state[-1].clone() for state in states)
 
 
@@ -257,7 +262,8 @@ class _KernelFunction(Function):
         ctx.kernel, ctx.names, ctx.norms, ctx.width = kernel, names, norms, width
         ctx.parameters = {name: value for name, value in parameters.items() if name not in vectors}
         # x is not needed again. If it were kept, it would be the largest tensor of a training step.
-        ctx.save_for_backward(weight, *tensors, *states, *saved)
+        kept = states[:1] if kernel.returns_ends else states
+        ctx.save_for_backward(weight, *tensors, *kept, *saved)
         ctx.set_materialize_grads(False)
         return states[0], *_final(kernel, states, saved), *y
 
@@ -268,14 +274,15 @@ class _KernelFunction(Function):
         weight, *saved = tensors
         width, names = ctx.width, ctx.names
         state, vectors, rest = saved[:width], saved[width : width + len(names)], saved[width + len(names) :]
+        kept = 1 if ctx.kernel.returns_ends else width
         final, output_gradient = others[:width], others[width] if len(others) > width else None
         if gradient is not None and final[0] is not None and not ctx.kernel.forgets_states:
             gradient = gradient.clone(memory_format=torch.contiguous_format)
             gradient[-1] += final[0]
             final = (None, *final[1:])
         tape = Tape(
-            states=tuple(rest[:width]),
-            saved=tuple(rest[width:]),
+            states=tuple(rest[:kept]),
+            saved=tuple(rest[kept:]),
             gradient=None if gradient is None else gradient.contiguous(),
             final=tuple(None if each is None else each.contiguous() for each in final),
             norms=ctx.norms,

@@ -1,7 +1,7 @@
 """Operations: recurrences that can be called, and the choice of the back end that runs a call.
 
 An operation checks its arguments first. By default (`auto`), the kernels for the call's device run it: C on the CPU and
-Triton on CUDA, both in float32. `reference` runs all other calls.
+CUDA C++ or Triton on CUDA, all in float32. `reference` runs all other calls.
 """
 
 from __future__ import annotations

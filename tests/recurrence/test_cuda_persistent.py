@@ -7,7 +7,8 @@ warp's. NVRTC compiles the plans of the sizes in use for a GPU that is not there
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ import torch
 from support import emulation
 
 from orthobench.recurrence import comparison, kernels, reference
-from orthobench.recurrence.call import Form
+from orthobench.recurrence.call import Form, Projection
 from orthobench.recurrence.cuda import nvrtc, plans, self_test
+from orthobench.recurrence.operation import resolved
 from orthobench.recurrence.ops import operations
+from orthobench.recurrence.ops.lstm import lstm
 
 TOLERANCE = 2e-6
 """Ten times the rounding of these few steps in float32. A wrong term is orders above it."""
@@ -66,6 +69,7 @@ QUICK = [
     Case("lstm", 0, 20, 3, 3, PAIRS),
     Case("gru", 0, 20, 2, 3, ALONE),
     Case("recurrence", 17, 20, 5, 3, of_clusters(2, 1)),
+    Case("recurrence", 20, 40, 5, 3, ALONE),
 ]
 SLOW = [
     *(Case("recurrence", form, 30, 3, 3, ALONE if form % 3 else PAIRS, form % 2 == 0) for form in range(28)),
@@ -97,6 +101,82 @@ def test_kernels_agree_with_float64(problem: Case, monkeypatch: pytest.MonkeyPat
     assert not wrong, wrong
 
 
+def test_projection_agrees_with_float64_for_views() -> None:
+    """The kernel's own projection, for inputs, weights and a state that are not contiguous, in another default type."""
+    inputs, weight, bias = (comparison.normal(*sizes, seed=i) for i, sizes in enumerate(((2, 3, 5), (3, 80), (80,))))
+    recurrent, h, c = (comparison.normal(*sizes, seed=3 + i) for i, sizes in enumerate(((20, 80), (20, 2), (20, 2))))
+    results = []
+    for dtype in (torch.float64, torch.float32):
+        leaves = [each.to(dtype).requires_grad_() for each in (inputs, weight, bias, recurrent / 4, h, c)]
+        u, matrix, b, w, h0, c0 = leaves
+        x = Projection(u.permute(2, 0, 1), matrix.T, b)
+        call = lstm.call(x, w.T, (h0.T, c0.T))
+        if dtype == torch.float64:
+            outputs, final = reference.run(replace(call, x=resolved(x)))
+            gradients = torch.autograd.grad(_loss(outputs, final), leaves)
+        else:
+            torch.set_default_dtype(torch.float64)
+            try:
+                with emulation.emulated(PAIRS):
+                    outputs, final = kernels.find(lstm, "cuda").run(call)  # type: ignore[union-attr]
+                    gradients = torch.autograd.grad(_loss(outputs, final), leaves)
+            finally:
+                torch.set_default_dtype(torch.float32)
+        results.append([outputs, *final, *gradients])
+    for exact, actual in zip(*results, strict=True):
+        assert actual.dtype == torch.float32
+        assert comparison.distance(actual.detach(), exact.detach()) < TOLERANCE
+
+
+def _loss(outputs: torch.Tensor, final: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    return outputs.square().sum() + sum((i + 2) * each.square().sum() for i, each in enumerate(final))
+
+
+def test_damaged_kernel_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+
+    def compile_program(program: str, capability: int) -> tuple[bytes, str]:
+        compiled.append(program)
+        return f"code of {program}".encode(), ""
+
+    monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(nvrtc, "compile_program", compile_program)
+    monkeypatch.setattr(nvrtc, "_key", lambda program, capability: f"{program}-{capability}")
+    nvrtc._folder.cache_clear()
+    try:
+        nvrtc.machine_code("a", 90)
+        (file,) = tmp_path.rglob("*.cubin")
+        whole = file.read_bytes()
+        for damaged in (whole, b"", whole[:-1], whole.replace(b"code", b"mode"), b"\n".join((b"", whole))):
+            compiled.clear()
+            file.write_bytes(damaged)
+            assert nvrtc.machine_code("a", 90) == b"code of a"
+            assert len(compiled) == (damaged != whole)
+            assert file.read_bytes() == whole
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
+        file.chmod(0o666)  # another user could have written it
+        nvrtc._folder.cache_clear()
+        compiled.clear()
+        nvrtc.machine_code("a", 90)
+        assert compiled == ["a"]
+    finally:
+        nvrtc._folder.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("op", "form"), [("lstm", 0), ("recurrence", 17), ("recurrence", 20), ("lem", 0), ("gru", 0)])
+@pytest.mark.parametrize("device", [PAIRS, ALONE], ids=["cluster2", "alone"])
+def test_threads_have_no_races(op: str, form: int, device: plans.Device) -> None:
+    """ThreadSanitizer sees every access of a run with a thread for each CUDA thread."""
+    operation, _, parameters = parts(Case(op, form, 20, 3, 3, device))
+    kernel: Any = kernels.find(operation, "cuda")
+    cells = kernel.cells(parameters)
+    for direction in (cells.forward, cells.backward):
+        plan = plans.plan(direction, 20, 1, 3, device)
+        assert plan is not None
+        assert not emulation.races(direction, plan, operation.sources, operation.rows, batch=3, steps=3)
+
+
 def report(direction: plans.Direction, plan: plans.Plan, capability: int) -> tuple[int, int]:
     """Compile a plan; return the registers of a thread and the bytes that it spills."""
     try:
@@ -118,7 +198,8 @@ SIZES = [
 ]
 MORE = [
     *(("lstm", 0, n, batch, 0) for n, batch in ((64, 50), (128, 50), (170, 50), (256, 128))),
-    ("lstm", 0, 350, 128, 128),
+    ("lstm", 0, 350, 128, 140),
+    ("gru", 1, 350, 128, 48),
     *(("gru", form, n, batch, 0) for form in (0, 1) for n, batch in ((128, 50), (256, 128))),
     *(("recurrence", 5, n, batch, 0) for n, batch in ((60, 50), (170, 50), (256, 128), (360, 50), (512, 128))),
     *(("recurrence", form, 128, 50, 0) for form in range(0, 28, 3)),

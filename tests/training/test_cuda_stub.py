@@ -18,17 +18,17 @@ STEPS = Path(cuda_stub.__file__).with_name("steps.py")
 T = 6
 TINY = {"sequence_length": str(T), "train_size": "80", "test_size": "10", "batch_size": "10", "hidden_size": "8"}
 # What is known of single models; any other model has to pass the checks without it.
-PYTORCH = {"cornn", "goru", "ind_rnn", "lem", "lipschitz_rnn", "slstm"}  # without Triton kernels
 ONE_LAUNCH_A_SEQUENCE = {"ablation", "antisymmetric", "antisymmetric_gated", "enrnn", "full_urnn", "irnn", "kru"}
 ONE_LAUNCH_A_SEQUENCE |= {"ornn", "rnn", "scornn", "soft_orthogonal", "spectral_rnn", "wrnn"}
-TRITON = dict.fromkeys(ONE_LAUNCH_A_SEQUENCE, 2)  # Triton launches of a training step
-TRITON |= {"lstm": 2 * T, "gru": 4 * T, "pd_ssm": 4}
-# Torch compiles some of its own kernels at run time, which the stub counts among Triton's launches.
+ONE_LAUNCH_A_SEQUENCE |= {"cornn", "goru", "gru", "ind_rnn", "lem", "lipschitz_rnn", "lstm", "slstm"}
+COMPILED = dict.fromkeys(ONE_LAUNCH_A_SEQUENCE, 2)  # launches of own kernels in a training step
+COMPILED |= {"pd_ssm": 4}
+# Torch compiles some of its own kernels at run time, which the stub counts among those.
 TORCH = {"lru", "linoss", "min_gru", "min_lstm", "urnn", "eurnn", "exprnn", "dtriv", "nnrnn", "scurnn", "mamba"}
 CHUNKS = {"deltanet", "deltaproduct", "gated_deltanet", "gated_deltaproduct", "mlstm"}  # in torch's operations
 CHUNKS |= {"mamba3", "rwkv7"}
-LAUNCHES = dict.fromkeys((*PYTORCH, *TRITON, *TORCH), 180)  # at most, of CUDA's own kernels
-LAUNCHES |= {"cornn": 200, "goru": 400, "lem": 340, "dtriv": 240, "nnrnn": 220, "slstm": 460, "mamba": 240}
+LAUNCHES = dict.fromkeys((*COMPILED, *TORCH), 180)  # at most, of CUDA's own kernels
+LAUNCHES |= {"dtriv": 240, "nnrnn": 220, "mamba": 240}
 LAUNCHES |= {"enrnn": 560}  # the squarings of T, twice
 LAUNCHES |= dict.fromkeys(CHUNKS, 340)  # those of one chunk, and of the short convolution
 MOST = 500  # launches of any other model
@@ -72,9 +72,9 @@ def check_waits(model: str, step: dict[str, object]) -> None:
 
 def check_eager(model: str, step: dict[str, object]) -> None:
     if model in LAUNCHES:
-        assert step["backends"] == ["reference" if model in PYTORCH else "cuda"], model
-    if model in TRITON:
-        assert step["triton"] == TRITON[model], model
+        assert step["backends"] == ["cuda"], model
+    if model in COMPILED:
+        assert step["compiled"] == COMPILED[model], model
     assert step["launches"] <= LAUNCHES.get(model, MOST), model
 
 
@@ -82,7 +82,7 @@ def check_graph(model: str, step: dict[str, object]) -> None:
     """The graph is recorded once; in addition, a step has the choice of the batch and its copy."""
     assert step["captures"] == 1, model
     assert step["graph_launches"] == 1, model
-    assert step["forbidden"] == step["triton"] == step["library"] == 0, model
+    assert step["forbidden"] == step["compiled"] == step["library"] == 0, model
     assert step["launches"] <= 10, model
 
 
@@ -93,15 +93,47 @@ def test_optimisers_clipping_and_decay_fit_in_the_graph(cuda_stub_environment):
     settings |= {"warmup": "0.2", "schedule": "cosine", "final_share": "0.01"}
     jobs = [["adding", "irnn", settings | {"optimizer": name}, "on"] for name in names]
     for name, step in zip(names, counts(cuda_stub_environment, jobs), strict=True):
-        assert (step["graph_launches"], step["triton"], step["waits"], step["from_host"]) == (1, 0, 0, 0), name
+        assert (step["graph_launches"], step["compiled"], step["waits"], step["from_host"]) == (1, 0, 0, 0), name
 
 
 @pytest.mark.slow
-def test_recurrence_without_a_compiler_runs_in_pytorch_with_the_reason(cuda_stub_environment, tmp_path):
+def test_recurrence_without_a_c_compiler_runs_in_cuda(cuda_stub_environment, tmp_path):
     jobs = [["adding", "scornn", TINY, "off"]]
     (step,) = counts(cuda_stub_environment, jobs, CC="/bin/false", TRITON_CACHE_DIR=str(tmp_path))
-    assert step["backends"] == ["reference"]
+    assert (step["backends"], step["compiled"]) == (["cuda"], 2)
     assert "compiler" in str(step["problem"])
+
+
+WITHOUT_NVRTC = """
+import logging, sys
+logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+if sys.argv[1] == "no bindings":
+    sys.modules["cuda.bindings.driver"] = None
+import torch
+from orthobench import nn
+from orthobench.recurrence.cuda import nvrtc
+from orthobench.recurrence.runtime import forget_used, last_used
+if sys.argv[1] == "old driver":
+    driver = nvrtc.bindings().driver
+    driver.cuModuleLoadData = lambda code: (driver.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION, None)
+for name in ("LSTM", "SLSTM"):
+    forget_used()
+    outputs, _ = getattr(nn, name)(3, 8, device="cuda")(torch.ones(5, 2, 3, device="cuda"))
+    outputs.sum().backward()
+    print(name, *last_used())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [("no bindings", "cuda-bindings is not installed"), ("old driver", "the driver does not run NVRTC's code")],
+)
+def test_without_nvrtc_triton_or_pytorch_runs_with_the_reason(case, reason, cuda_stub_environment):
+    lines = cuda_stub.run(cuda_stub_environment, "-c", WITHOUT_NVRTC, case).splitlines()
+    assert [lines[0], lines[2]] == ["LSTM cuda", "SLSTM reference"]
+    assert lines[1].startswith(f"slstm: not on back end cuda: {reason}")
+    assert len(lines) == 3
 
 
 BENCH = """

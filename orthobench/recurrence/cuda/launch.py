@@ -144,10 +144,9 @@ def loss_gradient(tape: Tape) -> tuple[bool, Tensor]:
 
 def weight_gradient(d_mixed: Tensor, states: Tensor, h0: Tensor) -> Tensor:
     """dL/dW = sum_t d_mixed_t^T h_{t-1}, from `[T, B, k]`, `[T, B, n]` and `[B, n]`."""
-    gradient = d_mixed[0].T @ h0
-    if len(states) > 1:
-        gradient.addmm_(d_mixed[1:].flatten(0, 1).T, states[:-1].flatten(0, 1))
-    return gradient
+    batch, d_rows, rows = len(h0), d_mixed.flatten(0, 1), states.flatten(0, 1)
+    gradient = torch.mm(d_rows[:batch].t(), h0)
+    return torch.addmm(gradient, d_rows[batch:].t(), rows[:-batch], out=gradient) if len(states) > 1 else gradient
 
 
 def record(norms: Tensor | None, total: Tensor) -> None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.call import Call
+from orthobench.recurrence.call import Call, Convolution, Projection
 from orthobench.recurrence.cuda import launch, nvrtc, plans
 from orthobench.recurrence.cuda.plans import Direction, Plan
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
@@ -139,13 +139,16 @@ class CompiledKernel(launch.TestedKernel):
 class PersistentKernel(CompiledKernel):
     """The kernel of an operation whose cell is declared in a header.
 
-    If it does not fit, `other` runs, and what is saved begins with None.
+    If it does not fit, `other` runs. What is saved begins with the inputs of a projection or None, and with what the
+    backward kernel reads or None if `other` has run. A projection and its gradients are products of this class, because
+    each operation that autograd records costs the host more than a launch.
 
     Attributes:
         states: the number of states.
         vectors: the names of the parameters that are vectors of the cell, in the order of its sums.
     """
 
+    returns_ends = True
     states: ClassVar[int] = 1
     vectors: ClassVar[tuple[str, ...]] = ()
 
@@ -153,6 +156,10 @@ class PersistentKernel(CompiledKernel):
     def cells(parameters: Mapping[str, Any]) -> Cells:
         """Return the cell for these parameters."""
         raise NotImplementedError
+
+    @staticmethod
+    def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
+        return isinstance(x, Projection)
 
     @staticmethod
     def saves(parameters: Mapping[str, Any]) -> bool:
@@ -188,28 +195,30 @@ class PersistentKernel(CompiledKernel):
 
     @classmethod
     def forward(cls, x: Tensor, arguments: Arguments, keep: bool) -> Any:  # type: ignore[override]
-        """Run the kernel; h is complete, and of the other states only the last step is returned."""
+        inputs, parameters = None, arguments.parameters
+        if (input_weight := parameters.get("input_weight")) is not None:
+            inputs, x = x, _projected(x, input_weight, parameters["input_bias"])
         kernels = cls._kernels(x, arguments)
         if kernels is None:
             assert cls.other is not None
-            states, saved = cls.other.forward(x, arguments, keep)
-            return states, (None, *saved)
+            states, more = cls.other.forward(x, arguments, keep)
+            return (states[0], *(each[-1].clone() for each in states)), (inputs, None, *states, *more)
         cells, run, _ = kernels
         steps, (batch, n) = len(x), arguments.state[0].shape
         h = x.new_empty(steps, batch, n)
         numbers = cells.forward.constants["SAVED"]
-        needs_saved = keep and numbers and cls.saves(arguments.parameters)
+        needs_saved = keep and numbers and cls.saves(parameters)
         saved = x.new_empty(steps, batch, numbers * n) if needs_saved else None
-        final = [x.new_empty(1, batch, n) for _ in range(1, cls.states)]
+        final = [x.new_empty(batch, n) for _ in range(cls.states)]
         run(
             *(steps, batch, x, arguments.weight, h),
             saved=saved,
             constants=cells.constants,
-            vectors=cls.vector_tensors(arguments.parameters),
+            vectors=cls.vector_tensors(parameters),
             start=arguments.state,
-            end=(None, *final),
+            end=final,
         )
-        return (h, *final), (h if saved is None else saved,)
+        return (h, *final), (inputs, h if saved is None else saved)
 
     @classmethod
     def vector_tensors(cls, parameters: Mapping[str, Any]) -> Tensors:
@@ -218,11 +227,11 @@ class PersistentKernel(CompiledKernel):
 
     @classmethod
     def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:  # type: ignore[override]
-        saved, *others = tape.saved
+        inputs, saved, *others = tape.saved
         if saved is None:
             assert cls.other is not None
-            tape.saved = tuple(others)
-            return cls.other.backward(arguments, tape)
+            tape.states, tape.saved = tuple(others[: cls.states]), tuple(others[cls.states :])  # type: ignore[assignment]
+            return _of_inputs(cls.other.backward(arguments, tape), inputs, arguments, tape)
         h = tape.states[0]
         kernels = cls._kernels(h, arguments)
         assert kernels is not None
@@ -251,12 +260,37 @@ class PersistentKernel(CompiledKernel):
         by_name = {
             name: cls.total(arguments, each) for name, each in zip(cls.vectors, sums, strict=True) if each is not None
         }
-        return Gradients(dx, d_weight, tuple(d_state), by_name)
+        return _of_inputs(Gradients(dx, d_weight, tuple(d_state), by_name), inputs, arguments, tape)
 
     @staticmethod
     def total(arguments: Arguments, sums: Tensor) -> Tensor:
         """Return a vector's gradient from the sums of its rows `[B, n]`."""
         return sums.sum(0)
+
+
+def _projected(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return U u + b `[T, B, k]` from u `[T, B, m]`, in their own type also under `torch.autocast`."""
+    x = inputs.new_empty(*inputs.shape[:2], len(weight))
+    rows, result = inputs.view(-1, inputs.shape[-1]), x.view(-1, len(weight))
+    if bias is None:
+        torch.mm(rows, weight.t(), out=result)
+    else:
+        torch.addmm(bias, rows, weight.t(), out=result)
+    return x
+
+
+def _of_inputs(gradients: Gradients, inputs: Tensor | None, arguments: Arguments, tape: Tape) -> Gradients:
+    """Return the gradients of the inputs of a projection, its weight and its bias in place of dL/dx."""
+    if inputs is None:
+        return gradients
+    weight, bias = arguments.parameters["input_weight"], arguments.parameters["input_bias"]
+    assert gradients.x is not None
+    dx, rows = gradients.x.view(-1, len(weight)), inputs.view(-1, inputs.shape[-1])
+    gradients.x = torch.mm(dx, weight).view_as(inputs) if tape.needs_inputs else None
+    d_weight = torch.mm(dx.t(), rows) if weight.requires_grad else None
+    d_bias = dx.sum(0) if bias is not None and bias.requires_grad else None
+    gradients.parameters = {**gradients.parameters, "input_weight": d_weight, "input_bias": d_bias}
+    return gradients
 
 
 @functools.cache

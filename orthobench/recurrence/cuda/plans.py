@@ -7,6 +7,7 @@ hold them is used, because each step sends messages between its blocks. See `gat
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -18,12 +19,15 @@ CODE = Path(__file__).parents[1]
 CLUSTERS = (1, 2, 4, 8, 16)
 REGISTERS, MAX_REGISTERS = 65536, 255  # per multiprocessor, and per thread
 _OTHER_REGISTERS = 56  # of a thread: addresses, states and inputs
-_SPILLED = 32  # registers of a thread that may be spilled, if the device would otherwise run many waves
+_SPILLED = 36  # registers of a thread that may be spilled, if the device would otherwise run many waves
 _DEPTH = 4  # steps of inputs in shared memory
-_MOST_GROUPS, _MOST_SUMS, _MOST_ROWS, _MOST_THREADS = 5, 32, 10, 1024
+_MOST_GROUPS, _MOST_SUMS, _MOST_THREADS = 5, 32, 1024
 _PORTABLE = 8  # blocks of a cluster that every device with clusters can run
 _MULTIPLIERS = 128  # of a multiprocessor
-_CYCLES_OF_GROUP, _CYCLES_OF_ROW = 200, 50  # of the reduction and the cell
+_CYCLES_OF_MESSAGES = {1: 100, 2: 480, 4: 510, 8: 530, 16: 650}  # by cluster
+# Cycles, fitted to an H100: of a step, of each further group of rows whose cell runs on its own (`gather.cuh`) or with
+# the others (`scatter.cuh`), of the instructions around the products for each warp of a scheduler, and of a row.
+_CYCLES_OF_STEP, _CYCLES_OF_GROUP, _CYCLES_OF_PART, _CYCLES_OF_WARP, _CYCLES_OF_ROW = 200, 900, 100, 80, 50
 _BARRIER = 8  # bytes
 
 
@@ -111,12 +115,14 @@ def _preference(direction: Direction, plan: Plan, batch: int, device: Device) ->
     """Return an order of plans: by the estimated cycles of a step in all waves, then by the use of loaded values."""
     uses = plan.each * (4 if direction.scatters else _most_products(direction))
     target = 8 if plan.padded > 128 else 4
-    messages = 100 if plan.cluster == 1 else 500 if plan.cluster <= _PORTABLE else 650
+    messages = _CYCLES_OF_MESSAGES[plan.cluster]
     weights = _weights(direction, plan.padded, plan.cluster, plan.lanes, plan.each)
     of_row = _CYCLES_OF_ROW + 1.4 * weights * plan.threads / _MULTIPLIERS
     spilled = weights + _OTHER_REGISTERS + _more_registers(direction, plan.rows, plan.groups, plan.each)
     spilled = max(0, spilled - _registers(plan.threads))
-    step = messages + 40 * spilled + plan.groups * (_CYCLES_OF_GROUP + plan.rows * of_row)
+    further = _CYCLES_OF_PART if direction.scatters else _CYCLES_OF_GROUP
+    step = messages + 40 * spilled + _CYCLES_OF_STEP + (plan.groups - 1) * further
+    step += _CYCLES_OF_WARP * plan.threads / _MULTIPLIERS + plan.groups * plan.rows * of_row
     waves = -(-plan.grid(batch) // (device.clusters[plan.cluster] * plan.cluster * plan.blocks))
     width = 32 // plan.lanes * plan.each
     return waves * step, max(0, target - uses), width if direction.scatters else -width, uses
@@ -146,7 +152,13 @@ def _more_registers(direction: Direction, rows: int, groups: int, each: int) -> 
 
 
 def _plans(direction: Direction, n: int, heads: int, batch: int, device: Device, cluster: int) -> Iterator[Plan]:
-    choices = [(8, 1), (8, 2)] if direction.scatters else [(8, 1), (8, 2), (16, 2), (16, 4), (32, 4), (32, 8)]
+    choices = [(8, 1), (8, 2)]
+    if not direction.scatters:
+        choices += [(16, 2), (16, 4), (32, 4), (32, 8)]
+    if (
+        cluster == 1 and not direction.scatters and _most_products(direction) == 1
+    ):  # few warps, each of whose lanes ends with a unit
+        choices += [(1, 1), (2, 2), (4, 2), (4, 4)]
     for lanes, each in choices:
         width = 32 // lanes * each * (4 if direction.scatters else 1)  # units of a warp
         padded = _multiple(
@@ -172,11 +184,10 @@ def _plans(direction: Direction, n: int, heads: int, batch: int, device: Device,
 
 
 def _divisions(batch: int, clusters: int, lanes: int) -> Iterator[tuple[int, int]]:
-    """Yield divisions of a cluster's rows into groups: those that run the batch in one wave, and some others."""
-    wanted = min(-(-batch // clusters), _MOST_ROWS)
-    divisions = [(rows, -(-wanted // rows)) for rows in (1, 2, 4) if rows <= lanes]
-    yield from ((rows, groups) for rows, groups in divisions if groups <= _MOST_GROUPS)
-    yield from ((1, 1), (2, 1), (2, 2), (2, 4))  # in more waves
+    """Yield divisions of a cluster's rows into groups, up to those that run the batch in one wave."""
+    wanted = -(-batch // clusters)
+    divisions = itertools.product((1, 2, 4), range(1, _MOST_GROUPS + 1))
+    yield from ((rows, groups) for rows, groups in divisions if rows <= lanes and rows * (groups - 1) < wanted)
 
 
 def _shared(

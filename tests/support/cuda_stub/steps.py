@@ -28,7 +28,7 @@ def on_wait(name: bytes) -> None:
 
 
 def counts() -> dict[str, int]:
-    return {name: runtime.stub_count(i) for i, name in enumerate(NAMES)} | {"triton": driver.stub_triton_launches()}
+    return {name: runtime.stub_count(i) for i, name in enumerate(NAMES)} | {"compiled": driver.stub_triton_launches()}
 
 
 def reset() -> None:

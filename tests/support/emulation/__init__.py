@@ -67,3 +67,55 @@ def emulated(device: plans.Device = H100) -> Iterator[None]:
         yield
     for cache in caches:
         cache.cache_clear()
+
+
+def races(direction: plans.Direction, plan: plans.Plan, columns: int, rows: int, batch: int, steps: int) -> str:
+    """Run a kernel with a thread for each CUDA thread under ThreadSanitizer, and return what that reports.
+
+    Args:
+        direction: the direction of the cell.
+        plan: its plan.
+        columns: the blocks of n columns of the weight.
+        rows: the blocks of n rows of the weight.
+        batch: the rows of the batch.
+        steps: the steps.
+    """
+    numbers, n = direction.constants, plan.units * plan.heads
+    sizes = {
+        "input": steps * batch * numbers["INPUTS"] * n,
+        "second": steps * batch * n,
+        "weight": rows * n * columns * plan.units,
+        "output": steps * batch * numbers["OUTPUTS"] * n,
+        "saved": steps * batch * max(1, numbers["SAVED"]) * n,
+    }
+    fields = "".join(f"    arguments.{name} = numbers({size});\n" for name, size in sizes.items())
+    fields += "".join(f"    arguments.start[{i}] = numbers({batch * n});\n" for i in range(numbers["STATES"]))
+    fields += "".join(f"    arguments.end[{i}] = numbers({batch * n});\n" for i in range(numbers["STATES"]))
+    fields += "".join(f"    arguments.vectors[{i}] = numbers({n});\n" for i in range(numbers["VECTORS"]))
+    fields += "".join(f"    arguments.sums[{i}] = numbers({batch * n});\n" for i in range(numbers["SUMS"]))
+    fields += "".join(f"    arguments.trace[{i}] = numbers({steps * batch * n});\n" for i in range(numbers["TRACED"]))
+    program = f"""{plans.source(direction, plan)}
+static float *numbers(size_t count) {{
+    float *const all = new float[count];
+    for (size_t i = 0; i < count; i++) all[i] = 0.01f * (float)(i * 7919 % 101) - 0.3f;
+    return all;
+}}
+int main() {{
+    Arguments arguments = {{}};
+{fields}    arguments.steps = {steps}, arguments.batch = {batch};
+    arguments.constants = {{0.3f, 1.5f, 0.1f}};
+    persistent({plan.grid(batch)}, {plan.shared}, &arguments);
+}}
+"""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    with tempfile.TemporaryDirectory() as folder:
+        source, built = Path(folder, "kernel.cpp"), Path(folder, "kernel")
+        source.write_text(program)
+        command = [compiler, "-std=c++20", "-O1", "-g", "-w", "-DTHREADED", "-fsanitize=thread"]
+        command += ["-include", str(HERE / "emulator.h"), f"-I{plans.CODE}", str(source), "-o", str(built), "-pthread"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert not done.returncode, done.stderr[:3000]
+        done = subprocess.run([built], capture_output=True, text=True, check=False, timeout=100)
+    return done.stdout + done.stderr

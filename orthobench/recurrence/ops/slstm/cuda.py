@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from orthobench.recurrence.call import Call, Declaration
+from orthobench.recurrence.cuda.launch import weight_gradient
 from orthobench.recurrence.cuda.persistent import Cells, PersistentKernel
 from orthobench.recurrence.kernels import Arguments, kernel
 from orthobench.recurrence.ops.slstm import slstm
@@ -33,15 +33,10 @@ class SLSTM(PersistentKernel):
 
     @staticmethod
     def weight_gradient(dx: Tensor, more: Tensor | None, h: Tensor, arguments: Arguments, saved: Tensor) -> Tensor:
-        """Multiply within the heads: the weight is `[4, heads, d, d]`, and dx `[T, B, 4, heads, d]`."""
-        h0, heads = arguments.state[0], arguments.parameters["heads"]
-        size = h.shape[-1] // heads
-        gradient = h.new_empty(4, heads, size, size)
-        first = h0.view(-1, heads, size).transpose(0, 1)
-        others = h[:-1].reshape(-1, heads, size).transpose(0, 1)
-        for gate, each in zip(gradient, dx.view(-1, 4, heads, size).unbind(1), strict=True):
-            by_head = each.permute(1, 2, 0)  # [heads, d, T B]
-            torch.bmm(by_head[..., : len(h0)], first, out=gate)
-            if len(h) > 1:
-                gate.baddbmm_(by_head[..., len(h0) :], others)
-        return gradient.view(arguments.weight.shape)
+        """Return the blocks within the heads, `[4, heads, d, d]`, of the product of all units.
+
+        Products of single heads would be small, and each a sum over all steps that few multiprocessors share.
+        """
+        n, heads = h.shape[-1], arguments.parameters["heads"]
+        every = weight_gradient(dx, h, arguments.state[0]).view(4, heads, n // heads, heads, n // heads)
+        return every.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2).reshape(arguments.weight.shape)
