@@ -194,7 +194,7 @@ class PersistentKernel(CompiledKernel):
         return None if pair is None else (cells, *pair)
 
     @classmethod
-    def forward(cls, x: Tensor, arguments: Arguments, keep: bool) -> Any:  # type: ignore[override]
+    def forward(cls, x: Tensor, arguments: Arguments, keep: bool) -> Any:
         inputs, parameters = None, arguments.parameters
         if (input_weight := parameters.get("input_weight")) is not None:
             inputs, x = x, _projected(x, input_weight, parameters["input_bias"])
@@ -226,11 +226,12 @@ class PersistentKernel(CompiledKernel):
         return [parameters[name] for name in cls.vectors]
 
     @classmethod
-    def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:  # type: ignore[override]
+    def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:
         inputs, saved, *others = tape.saved
         if saved is None:
             assert cls.other is not None
-            tape.states, tape.saved = tuple(others[: cls.states]), tuple(others[cls.states :])  # type: ignore[assignment]
+            tape.states = tuple(each for each in others[: cls.states] if each is not None)
+            tape.saved = tuple(others[cls.states :])
             return _of_inputs(cls.other.backward(arguments, tape), inputs, arguments, tape)
         h = tape.states[0]
         kernels = cls._kernels(h, arguments)

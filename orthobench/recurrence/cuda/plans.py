@@ -121,8 +121,9 @@ def _preference(direction: Direction, plan: Plan, batch: int, device: Device) ->
     spilled = weights + _OTHER_REGISTERS + _more_registers(direction, plan.rows, plan.groups, plan.each)
     spilled = max(0, spilled - _registers(plan.threads))
     further = _CYCLES_OF_PART if direction.scatters else _CYCLES_OF_GROUP
-    step = messages + 40 * spilled + _CYCLES_OF_STEP + (plan.groups - 1) * further
-    step += _CYCLES_OF_WARP * plan.threads / _MULTIPLIERS + plan.groups * plan.rows * of_row
+    warps = _CYCLES_OF_WARP * plan.threads / _MULTIPLIERS
+    step = messages + 40 * spilled + _CYCLES_OF_STEP + (plan.groups - 1) * further + warps
+    step += plan.groups * plan.rows * of_row
     waves = -(-plan.grid(batch) // (device.clusters[plan.cluster] * plan.cluster * plan.blocks))
     width = 32 // plan.lanes * plan.each
     return waves * step, max(0, target - uses), width if direction.scatters else -width, uses

@@ -59,10 +59,18 @@ class Independent(CompiledKernel):
         d_weight = torch.empty_like(weight if weight.dim() == 3 else h0)
         trace = torch.empty_like(h) if tape.norms else None
         _run(
-            *("backward", arguments.parameters, h, weight),
-            **{"start": h0, "gradient": tape.gradient, "final": tape.final[0]},
-            **{"dx": dx, "d_weight": d_weight, "d_start": d_start, "trace": trace},
+            "backward",
+            arguments.parameters,
+            h,
+            weight,
+            start=h0,
+            gradient=tape.gradient,
+            final=tape.final[0],
+            dx=dx,
+            d_weight=d_weight,
+            d_start=d_start,
+            trace=trace,
         )
-        for norms in tape.norms:
-            launch.record(norms, trace)
+        if trace is not None:
+            launch.record(tape.norms[0], trace)
         return Gradients(dx, d_weight if weight.dim() == 3 else d_weight.sum(0), (d_start,))
