@@ -36,6 +36,8 @@ MISSING = ("alembic", "fsspec", "jinja2", "platformdirs", "pydantic", "rich", "s
 DATA = ("mnist", "ptb", "cifar10")
 """The data sets of checks/papers.toml whose files are packed if they are here."""
 LIST = Path("checks/papers.toml")
+GPU_TESTS = ("tests/recurrence", "tests/training", "tests/bench")
+"""The folders with tests marked `gpu`; the others need packages that a machine with a GPU may lack."""
 PACKING = 15.0
 """Seconds for stopping the runs and packing the results."""
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17, 5)] + [
@@ -184,7 +186,7 @@ def run(minutes: float, runs: Path, only: Sequence[str] | None) -> int:
     trained = ["--device", "cuda", "--gpu-share", cores, "--db", str(database), "--no-profile"]
     trained += ["--keep-weights", "none", "--checkpoint-every", "60"]
     steps = [
-        Step("tests", ["pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests"], 0.2),
+        Step("tests", ["pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", *GPU_TESTS], 0.2),
         Step("cells", ["benchmarks.cuda_cells", "--out", str(results), "--seconds", "120"], 0.2),
         Step("bench", ["orthobench", "bench", *measured], 0.15),
         Step("models", ["orthobench", "bench", "--models", *measured], 0.2),

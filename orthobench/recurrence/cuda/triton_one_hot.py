@@ -1,9 +1,7 @@
 """PD-SSM's recurrence: which unit each unit reads, the walk through the states and back, and the gradients of M_t.
 
 A row of M_t = sum_k s_k A_k has one number for each unit. It stays in registers, in the search for its largest entry as
-in the backward pass, where its softmax is computed again. A program keeps the row of the dictionary and goes through a
-share of the steps, several at once, as products of small matrices in float32: they exchange their sums once for all k.
-A batch row walks through its states in one program. Back in
+in the backward pass, where its softmax is computed again. A batch row walks through its states in one program. Back in
 time a unit collects the gradients of all units that read it: it compares their places with its own, so that every sum
 has the same order each time.
 """
@@ -16,45 +14,33 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-LEAST_MATRICES = 8 if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 8) else 16
-"""The inner size that a product of tiles has at least, in newer Tritons and in older ones."""
-
-_walk = triton.jit(do_not_specialize=["T", "B", "n", "width"])
-_over_shares = triton.jit(do_not_specialize=["transitions", "steps", "share", "width"])
+_kernel = triton.jit(do_not_specialize=["T", "B", "n", "steps", "share", "width", "transitions"])
 
 
 @triton.jit
-def _row_of_dictionary(dictionary_ptr, row, n: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, N: tl.constexpr):
-    """Row `row` of each A_k `[KP, N]`."""
-    kind, unit = tl.arange(0, KP)[:, None], tl.arange(0, N)[None, :]
-    return tl.load(dictionary_ptr + (kind * n + row) * n + unit, mask=(kind < K) & (unit < n), other=0.0)
+def _selected_row(dictionary_ptr, factors_ptr, ok, row, n, unit, is_unit, K: tl.constexpr):
+    """Row `row` of M for some transitions, `[BT, N]`; -inf in the columns after the last unit."""
+    m = tl.where(is_unit[None, :] & (ok | ~ok)[:, None], 0.0, float("-inf"))
+    for k in tl.static_range(K):
+        a = tl.load(dictionary_ptr + (k * n + row) * n + unit, mask=is_unit, other=0.0)
+        s = tl.load(factors_ptr + k, mask=ok, other=0.0)
+        m += s[:, None] * a[None, :]
+    return m
 
 
-@triton.jit
-def _selected_row(s, a, n: tl.constexpr, N: tl.constexpr):
-    """A row of M for some transitions, `[BT, N]`, in float32; -inf in the columns after the last unit."""
-    return tl.where((tl.arange(0, N) < n)[None, :], tl.dot(s, a, input_precision="ieee"), float("-inf"))
-
-
-@_over_shares
+@_kernel
 def one_hot_places(
-    dictionary_ptr, transition_ptr, place_ptr, transitions, share, width,
-    n: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, N: tl.constexpr, BT: tl.constexpr,
+    dictionary_ptr, transition_ptr, place_ptr, transitions, n, width,
+    K: tl.constexpr, N: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    """Fill `place` `[transitions, n]` with the largest entry of each row of M, the first of equal ones."""
-    part, row = tl.program_id(0), tl.program_id(1)
-    unit, kind = tl.arange(0, N), tl.arange(0, KP)
-    a = _row_of_dictionary(dictionary_ptr, row, n, K, KP, N)
-    for first in range(part * share, tl.minimum(transitions, (part + 1) * share), BT):
-        number = first + tl.arange(0, BT)
-        ok = number < transitions
-        number = number.to(tl.int64)
-        factor_ptr = transition_ptr + number[:, None] * width + kind[None, :]
-        s = tl.load(factor_ptr, mask=ok[:, None] & (kind < K)[None, :], other=0.0)
-        m = _selected_row(s, a, n, N)
-        # Of NaN none is the largest; then it is the last unit.
-        place = tl.min(tl.where(m == tl.max(m, axis=1)[:, None], unit[None, :], n - 1), axis=1)
-        tl.store(place_ptr + number * n + row, place, mask=ok)
+    """Fill `place` `[transitions, n]` with the largest entry of each row of M."""
+    row = tl.program_id(1)
+    unit = tl.arange(0, N)
+    number = tl.program_id(0) * BT + tl.arange(0, BT)
+    ok = number < transitions
+    number = number.to(tl.int64)
+    m = _selected_row(dictionary_ptr, transition_ptr + number * width, ok, row, n, unit, unit < n, K)
+    tl.store(place_ptr + number * n + row, tl.argmax(m, axis=1).to(tl.int32), mask=ok)
 
 
 @triton.jit
@@ -66,7 +52,7 @@ def _load_step(step_ptr, place_ptr, transition_ptr, t, B, n, width, unit, ok, K:
     return place, tl.load(factor_ptr, mask=ok, other=0.0), tl.load(factor_ptr + 1, mask=ok, other=0.0)
 
 
-@_walk
+@_kernel
 def one_hot_forward(
     x_ptr, step_ptr, place_ptr, transition_ptr, h0_ptr, states_ptr, T, B, n, width, K: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
@@ -100,7 +86,7 @@ def one_hot_forward(
         place, d_re, d_im, x_re, x_im = next_place, next_re, next_im, next_x, next_y
 
 
-@_walk
+@_kernel
 def one_hot_backward(
     grad_ptr, step_ptr, place_ptr, transition_ptr, dx_ptr, dh0_ptr, norms_ptr, T, B, n, width,
     K: tl.constexpr, N: tl.constexpr, TRACE: tl.constexpr, FINAL: tl.constexpr,
@@ -140,10 +126,10 @@ def one_hot_backward(
     tl.store(dh0_ptr + row * 2 * n + 2 * unit + 1, im, mask=ok)
 
 
-@_over_shares
+@_kernel
 def one_hot_transitions_backward(
-    dx_ptr, before_ptr, step_ptr, transition_ptr, dictionary_ptr, by_share_ptr, by_row_ptr, steps, share, width,
-    n: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, N: tl.constexpr, BT: tl.constexpr,
+    dx_ptr, before_ptr, step_ptr, transition_ptr, dictionary_ptr, by_share_ptr, by_row_ptr, steps, share, n, width,
+    K: tl.constexpr, KP: tl.constexpr, N: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
     """The gradients of s and A, through one row of M in some of the steps.
 
@@ -152,9 +138,9 @@ def one_hot_transitions_backward(
     of a share, and `by_row` `[n, steps, K]` the part of each row in dL/ds.
     """
     part, row = tl.program_id(0), tl.program_id(1)
-    unit, kind, pair = tl.arange(0, N), tl.arange(0, KP), tl.arange(0, 2)
-    is_unit, is_kind = unit < n, kind < K
-    a = _row_of_dictionary(dictionary_ptr, row, n, K, KP, N)
+    unit = tl.arange(0, N)
+    is_unit = unit < n
+    kind = tl.arange(0, KP)
     total = tl.zeros((KP, N), tl.float32)
     end = tl.minimum(steps, (part + 1) * share)
     for first in range(part * share, end, BT):
@@ -163,22 +149,23 @@ def one_hot_transitions_backward(
         step = step.to(tl.int64)
         number = tl.load(step_ptr + step, mask=ok, other=0.0).to(tl.int64)
         factors_ptr = transition_ptr + number * width
-        s = tl.load(factors_ptr[:, None] + kind[None, :], mask=ok[:, None] & is_kind[None, :], other=0.0)
-        m = _selected_row(s, a, n, N)
+        m = _selected_row(dictionary_ptr, factors_ptr, ok, row, n, unit, is_unit, K)
         p = tl.exp(m - tl.max(m, axis=1)[:, None])
-        p *= (1 / tl.sum(p, axis=1))[:, None]
+        p /= tl.sum(p, axis=1)[:, None]
         d_re = tl.load(factors_ptr + K + 2 * row, mask=ok, other=0.0)
         d_im = tl.load(factors_ptr + K + 2 * row + 1, mask=ok, other=0.0)
         re = tl.load(dx_ptr + (step * n + row) * 2, mask=ok, other=0.0)
         im = tl.load(dx_ptr + (step * n + row) * 2 + 1, mask=ok, other=0.0)
         both = ok[:, None] & is_unit[None, :]
-        h_ptr = before_ptr + (step * (2 * n))[:, None] + (2 * unit)[None, :]
-        h_re, h_im = tl.split(tl.load(h_ptr[:, :, None] + pair[None, None, :], mask=both[:, :, None], other=0.0))
-        g = (re * d_re + im * d_im)[:, None] * h_re + (im * d_re - re * d_im)[:, None] * h_im
+        h_ptr = before_ptr + step[:, None] * 2 * n + 2 * unit[None, :]
+        g = (re * d_re + im * d_im)[:, None] * tl.load(h_ptr, mask=both, other=0.0)
+        g += (im * d_re - re * d_im)[:, None] * tl.load(h_ptr + 1, mask=both, other=0.0)
         g = p * (g - tl.sum(p * g, axis=1)[:, None])
-        by_kind = tl.dot(g, tl.trans(a), input_precision="ieee")
-        by_row = by_row_ptr + (row * steps.to(tl.int64) + step[:, None]) * K + kind[None, :]
-        tl.store(by_row, by_kind, mask=ok[:, None] & is_kind[None, :])
-        total = tl.dot(tl.trans(s), g, total, input_precision="ieee")
+        for k in tl.static_range(K):
+            a = tl.load(dictionary_ptr + (k * n + row) * n + unit, mask=is_unit, other=0.0)
+            s = tl.load(factors_ptr + k, mask=ok, other=0.0)
+            tl.store(by_row_ptr + (row * steps.to(tl.int64) + step) * K + k, tl.sum(g * a[None, :], axis=1), mask=ok)
+            of_kind = tl.sum(g * s[:, None], axis=0)
+            total += tl.where((kind == k)[:, None], of_kind[None, :], 0.0)
     out_ptr = by_share_ptr + ((part * K + kind[:, None]).to(tl.int64) * n + row) * n + unit[None, :]
-    tl.store(out_ptr, total, mask=is_kind[:, None] & is_unit[None, :])
+    tl.store(out_ptr, total, mask=(kind < K)[:, None] & is_unit[None, :])

@@ -15,9 +15,8 @@ from orthobench.recurrence.kernels import Arguments, Gradients, Tape, kernel
 from orthobench.recurrence.ops.one_hot import one_hot_recurrence
 
 MOST_UNITS = 256  # whose comparisons of places one program can hold
-_SHARES = 16  # into which the steps are divided where a program keeps a row of the dictionary
+_SHARES = 16  # into which the steps of the dictionary's gradient are divided
 _STEPS = 16  # rows of M that a program holds at once
-TILE: dict[str, Any] = {"BT": _STEPS, "num_warps": 4, "num_stages": 1}
 _LEAST = 16  # units, as the kernels' tiles have them
 
 
@@ -54,9 +53,10 @@ class OneHot(launch.TritonKernel):
         places = torch.empty(len(transitions), sizes["n"], dtype=torch.int32, device=x.device)
         states, width = torch.empty_like(x), transitions.shape[1]
         steps, batch, _ = x.shape
-        kernels, n, share = launch.kernels().one_hot, sizes["n"], _share(len(transitions))
-        kernels.one_hot_places[(_SHARES, n)](
-            dictionary, transitions, places, len(transitions), share, width, **sizes, **TILE
+        kernels, n = launch.kernels().one_hot, sizes["n"]
+        grid = (-(-len(transitions) // _STEPS), n)
+        kernels.one_hot_places[grid](
+            dictionary, transitions, places, len(transitions), n, width, K=sizes["K"], N=sizes["N"], BT=_STEPS
         )
         kernels.one_hot_forward[(batch,)](
             x, arguments.weight, places, transitions, arguments.state[0], states, steps, batch, n, width,
@@ -79,11 +79,12 @@ class OneHot(launch.TritonKernel):
             K=count, N=sizes["N"], TRACE=norms is not None, FINAL=final, num_warps=8,
         )  # fmt: skip
         before = torch.cat((start[None], states[:-1]))
+        share = -(-steps * batch // _SHARES)
         by_share = dx.new_empty(_SHARES, *dictionary.shape)
         by_row = dx.new_empty(n, steps * batch, count)
         kernels.one_hot_transitions_backward[(_SHARES, n)](
-            dx, before, weight, transitions, dictionary, by_share, by_row, steps * batch, _share(steps * batch), width,
-            **sizes, **TILE,
+            dx, before, weight, transitions, dictionary, by_share, by_row, steps * batch, share, n, width,
+            K=count, KP=_power_of_two(count), N=sizes["N"], BT=_STEPS, num_warps=8,
         )  # fmt: skip
         # What a unit reads is multiplied by its factor.
         numbers = weight.flatten().long()
@@ -97,17 +98,10 @@ class OneHot(launch.TritonKernel):
 
 
 def _parts(arguments: Arguments) -> tuple[Tensor, Tensor, dict[str, int]]:
-    """Return the dictionary, the transitions, and the sizes: K matrices of n units, and the powers of two of tiles."""
+    """Return the dictionary, the transitions, and the sizes: K matrices of n units, and N, a power of two."""
     dictionary, transitions = (arguments.parameters[name] for name in ("dictionary", "transitions"))
     count, n, _ = dictionary.shape
-    least = launch.kernels().one_hot.LEAST_MATRICES
-    tiles = {"KP": max(least, _power_of_two(count)), "N": max(_LEAST, _power_of_two(n))}
-    return dictionary, transitions, {"K": count, "n": n, **tiles}
-
-
-def _share(steps: int) -> int:
-    """Return the steps of a program, of which only the last ones may not fill a tile."""
-    return -(-steps // (_SHARES * _STEPS)) * _STEPS
+    return dictionary, transitions, {"K": count, "n": n, "N": max(_LEAST, _power_of_two(n))}
 
 
 def _power_of_two(number: int) -> int:
