@@ -443,20 +443,24 @@ def _faults(cls: type[Foreign], fixed: str, interface: Interface) -> tuple[str, 
     settings: Any = types.SimpleNamespace(**json.loads(fixed))
     units = interface.features[0][0]
     inputs = units if interface.has_width else INPUTS
-    with torch._C.DisableTorchFunction(), _drawing(0), warnings.catch_warnings(), contextlib.suppress(Exception):
-        warnings.simplefilter("ignore")  # a layer may take the changed weights for a step of training
-        layer = cls.make(settings, inputs, units).train().to(interface.device)
-        trial = Trial(layer, inputs, units, cls.looks_like_a_cell())
-        first = trial.gradients(interface.way)
-        trial.shake()
-        second = trial.gradients(interface.way)
-        without = [name for name in first.without if name in second.without]
-        lines = []
-        if first.is_blind and second.is_blind:
-            lines.append("no gradient reaches earlier steps, so it learns nothing through time: is its state detached?")
-        if without:
-            more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
-            which = f"{', '.join(without[:_NAMED])}{more}"
-            lines.append(f"no gradient reaches {which}, but the number of parameters counts them: use or remove them")
-        return tuple(f"{cls.name}: {line}" for line in lines)
-    return ()
+    try:
+        with torch._C.DisableTorchFunction(), _drawing(0), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a layer may take the changed weights for a step of training
+            layer = cls.make(settings, inputs, units).train().to(interface.device)
+            trial = Trial(layer, inputs, units, cls.looks_like_a_cell())
+            first = trial.gradients(interface.way)
+            trial.shake()
+            second = trial.gradients(interface.way)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # because a layer may raise anything, and training will say so
+        return ()
+    without = [name for name in first.without if name in second.without]
+    lines = []
+    if first.is_blind and second.is_blind:
+        lines.append("no gradient reaches earlier steps, so it learns nothing through time: is its state detached?")
+    if without:
+        more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
+        which = f"{', '.join(without[:_NAMED])}{more}"
+        lines.append(f"no gradient reaches {which}, but the number of parameters counts them: use or remove them")
+    return tuple(f"{cls.name}: {line}" for line in lines)
