@@ -165,23 +165,17 @@ class _Radius(torch.autograd.Function):
         return gradient * derivative
 
 
-class _RadiusByPowers(torch.autograd.Function):
+class _RadiusByPowers(_Radius):
     @staticmethod
     def forward(ctx: Any, matrix: Tensor) -> Tensor:
-        radius, power = _power(matrix.double())
-        derivative = _derivative(matrix.double(), power) if ctx.needs_input_grad[0] else power
+        exact = matrix.double()
+        radius, derivative = _power(exact)
         if ctx.needs_input_grad[0]:
+            derivative = _derivative(exact, derivative)
             # Where it is undefined, or too inexact, the step does without it.
-            derivative = torch.where(_error(matrix.double(), derivative, radius) <= INEXACT, derivative, 0.0)
+            derivative = torch.where(_error(exact, derivative, radius) <= INEXACT, derivative, 0.0)
         ctx.save_for_backward(matrix, derivative.to(matrix.dtype))
         return radius.to(matrix.dtype)
-
-    @staticmethod
-    @derivative_of(_plain, tensors=1)
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        derivative: Tensor
-        _, derivative = ctx.saved_tensors
-        return gradient * derivative
 
 
 def _error(matrix: Tensor, derivative: Tensor, radius: Tensor) -> Tensor:
