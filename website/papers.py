@@ -12,6 +12,7 @@ from website.results import everything
 
 VERDICTS = (
     "A number agrees or differs by a test of equivalence over at least three seeds; fewer seeds leave it undecided. "
+    "Where the interval is wider than four tolerances and leaves out no published number, it is too wide to say. "
     "A claim is a check on the runs of a figure or table. It holds if it looks as stated for more than 80 % of the "
     "seeds, or of the pairs of seeds, and does not hold below 20 %; in between it depends on the seed. A claim with "
     "fewer than three seeds on a side counts in no total. Claims that deliberately broken models also pass are "
@@ -42,7 +43,7 @@ def overview(folder: str = "") -> str:
                 f"[{view.paper.key}]({folder}{view.paper.key}.md)",
                 escape(f"{view.paper.authors}: {view.paper.title}"),
                 f"{measured} of {total}",
-                f"{verdicts['agree']}, {differ}, {verdicts['undecided']}",
+                f"{verdicts['agree']}, {differ}, {verdicts['undecided']}, {verdicts['too_wide']}",
                 f"{counts.confirmed}, {counts.seed_decides}, {counts.refuted}",
                 str(counts.undecided),
             ]
@@ -51,7 +52,7 @@ def overview(folder: str = "") -> str:
         "key",
         "paper",
         "results measured",
-        "agree, differ, undecided",
+        "agree, differ, undecided, too wide to say",
         "claims: held, depend on the seed, did not hold",
         "claims open",
     ]

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 Accuracy = TypeVar("Accuracy", float, "pd.Series", "NDArray[np.float64]")
 
+WIDEST = 4.0
+"""The width of a 90 % interval, in tolerances, above which it cannot support a number, because few numbers could leave
+it. An interval that leaves out the number refutes it at any width."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -58,6 +62,14 @@ class Target:
         """Return the value at this number of margins above the target, within the possible range."""
         value = self.value * self.margin**units if self.is_logarithmic else self.value + self.margin * units
         return min(max(value, self.low), self.high)
+
+    def width(self, low: float, high: float) -> float:
+        """Return the width of an interval in margins, as far as the metric can have its values."""
+
+        def at_most(end: float) -> float:
+            return self.units(end) if end > 0 or not self.is_logarithmic else -math.inf
+
+        return min(high, at_most(self.high)) - max(low, at_most(self.low))
 
     @property
     def error_units(self) -> float:
@@ -100,7 +112,8 @@ def aggregate(
 ) -> tuple[Aggregate, Agreement] | None:
     """Aggregate values over seeds, and check whether the result agrees with a target; None without a finite value.
 
-    A mean is judged by `equivalence`, and a median or a best of k by its bootstrap interval.
+    A mean is judged by `equivalence`, and a median or a best of k by its bootstrap interval. An interval of more than
+    `WIDEST` margins that does not refute the target is "too wide to say".
 
     Args:
         values: in the order of the seeds, already scaled. A run without a value is infinite, on the worse side.
@@ -134,6 +147,9 @@ def aggregate(
         result = equivalence(units, 0.0, 1.0, target.error_units, how.seeds)
         low, high, agreement = result.low, result.high, result.verdict
     if low is not None and high is not None:
+        has_spread = len(values) >= FEWEST_SEEDS and (how.over in ("best", "median") or n == len(values))
+        if has_spread and agreement in ("within the spread", "undecided") and target.width(low, high) > WIDEST:
+            agreement = "too wide to say"
         low, high = target.at(low), target.at(high)
     return Aggregate(n, value, low, high, deviation, words), agreement
 
@@ -154,6 +170,8 @@ def reason(
         return f"fewer than {FEWEST_SEEDS} seeds: no verdict"
     if not number.interval:
         return "too few seeds for an interval of the median"
+    if agreement == "too wide to say":
+        return f"90 % interval {number.interval} is wider than {WIDEST:g} tolerances: more seeds would narrow it"
     if is_mean and how.seeds == 1:
         where = "contains" if agreement == "within the spread" else "does not contain"
         return f"90 % prediction interval of one more run {number.interval} {where} {printed}"

@@ -55,6 +55,9 @@ SPAN_DECADES = ("mse", "rmse", "cross_entropy")
 """Errors on synthetic tasks. Seeds differ by factors, so the errors are compared as logarithms."""
 CHANCE_SHARE = 0.1
 """A published accuracy that covers less than this share of the way from chance to perfect is at chance."""
+UNPUBLISHED = "settings not published"
+"""What stands in place of a verdict where no source states the settings that decide the result."""
+Limit = Literal["", "at the ceiling", "at chance", "at the baseline"]
 NOTHING_STATED = Aggregation()
 TIMES = {"minutes_per_epoch": 60.0, "seconds_per_epoch": 1.0}
 
@@ -78,10 +81,11 @@ class Cell:
         measured: the number over the runs, computed as the published one was; if the paper does not say how, the mean
             over the finished runs.
         aggregation: how the published number was computed.
-        verdict: the result of `analysis.statistics.equivalence`, or why there is no test, such as "own settings".
+        verdict: the result of `analysis.statistics.equivalence`, or why there is no test, such as "settings not published".
         reason: an explanation of the verdict, with its numbers.
         better: if the value differs, whether it is better; None without the metric's declaration.
-        limit: "at the ceiling" or "at chance", where models that learn nothing of interest may also end; else empty.
+        limit: "at the ceiling", "at chance" or "at the baseline", where models that learn nothing of interest may also
+            end; else empty.
         target: the published number with its margin; None without a number.
         variant: the measured runs.
         final: the mean of the last evaluations.
@@ -101,7 +105,7 @@ class Cell:
     median: Median | None = None
     by_validation: Summary | None = None
     aggregation: Aggregation = NOTHING_STATED
-    limit: Literal["", "at the ceiling", "at chance"] = ""
+    limit: Limit = ""
     target: Target | None = None
 
     @property
@@ -137,10 +141,12 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """The verdict with its direction and limit."""
+        """The verdict with its direction and limit; a number that models without memory reach does not agree."""
+        if self.is_settled and self.limit in ("at chance", "at the baseline"):
+            return f"{self.limit}, as published"
         direction = {True: ", better", False: ", worse", None: ""}[self.better]
         whose = " of our runs" if self.verdict.endswith("the spread") else ""
-        limit = f", {self.limit}" if self.limit and self.verdict != "own settings" else ""
+        limit = f", {self.limit}" if self.limit and self.verdict != UNPUBLISHED else ""
         return f"{self.verdict}{whose}{direction}{limit}"
 
     @property
@@ -321,7 +327,7 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
             outcome = "no chance level to scale by"
         return Cell(printed, experiment, None, outcome, command, aggregation=how)
     measured, agreement = judged
-    decided, why = _verdict(printed, experiment, agreement), ""
+    decided, why, has_number = _verdict(printed, experiment, agreement), "", printed.value is not None and not is_time
     if is_time:
         why = f"measured on {variant.run.environment.machine}"
     elif printed.value is not None:
@@ -342,8 +348,8 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
         median(everything) if variant.fails and not is_time else None,
         summarize(list(selected("best_valid").values())) if how.selection == "best_test" and not is_time else None,
         how,
-        _limit(printed, metric, 0.0 if how.scaled else variant.run.baselines.get(printed.metric)),
-        None if printed.value is None or is_time else target,
+        _limit(target, metric, 0.0 if how.scaled else variant.run.baselines.get(printed.metric)) if has_number else "",
+        target if has_number else None,
     )
     difference = cell.difference
     if cell.is_refuted and metric and difference is not None:
@@ -357,17 +363,30 @@ def _verdict(printed: Printed, experiment: Experiment, agreement: Agreement) -> 
         return "no published number"
     if printed.metric in TIMES:
         return "another machine"
-    return "own settings" if experiment.own_settings else agreement
+    return UNPUBLISHED if experiment.own_settings else agreement
 
 
-def _limit(printed: Printed, metric: Metric | None, chance: float | None) -> Literal["", "at the ceiling", "at chance"]:
-    """Return whether a published fraction is as good as perfect, or hardly better than chance."""
-    if printed.value is None or metric is None or not metric.is_fraction or metric.goal != "max":
+def _limit(target: Target, metric: Metric | None, baseline: float | None) -> Limit:
+    """Return whether a published number is as good as perfect, or hardly better than the best one without memory.
+
+    Hardly better: less than a tenth of the way to a perfect score, or so near that a measured baseline would agree.
+    """
+    if metric is None:
         return ""
-    if printed.value >= 1 - TOLERANCE.of_fractions:
-        return "at the ceiling"
-    at_chance = chance is not None and chance < 1 and scaled(printed.value, chance) < CHANCE_SHARE
-    return "at chance" if at_chance else ""
+    if metric.is_fraction and metric.goal == "max":
+        if target.value >= 1 - TOLERANCE.of_fractions:
+            return "at the ceiling"
+        gained = scaled(target.value, baseline) if baseline is not None and baseline < 1 else math.inf
+        return "at chance" if gained < CHANCE_SHARE or _is_near(target, baseline) else ""
+    if metric.goal != "min" or baseline is None or baseline <= 0:
+        return ""
+    is_no_better = 1 - target.value / baseline < CHANCE_SHARE or _is_near(target, baseline)
+    return "at the baseline" if is_no_better else ""
+
+
+def _is_near(target: Target, value: float | None) -> bool:
+    """Return whether a value is within the tolerance of a published number."""
+    return value is not None and (value > 0 or not target.is_logarithmic) and abs(target.units(value)) <= 1
 
 
 def _chance(how: Aggregation, printed: Printed, variant: VariantData | None) -> float | None:
@@ -388,9 +407,6 @@ def _with_diverged(variant: VariantData, chosen: Mapping[int, float], metric: Me
 def _within(target: Target, everything: Sequence[float], ends: Sequence[CurveEnd]) -> str:
     """Describe how many seeds are within the tolerance, and which share of the ends' tests is outside."""
 
-    def is_near(value: float) -> bool:
-        return (value > 0 or not target.is_logarithmic) and abs(target.units(value)) <= 1
-
-    text = f"{sum(map(is_near, everything))} of {len(everything)} seeds within the tolerance"
-    tests = [not is_near(test) for end in ends for test in end.tests]
+    text = f"{sum(_is_near(target, value) for value in everything)} of {len(everything)} seeds within the tolerance"
+    tests = [not _is_near(target, test) for end in ends for test in end.tests]
     return f"{text}, {sum(tests) / len(tests):.0%} of the last tests outside" if tests else text

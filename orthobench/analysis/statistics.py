@@ -214,7 +214,7 @@ def best_of(values: Sequence[float], k: int, sign: float, level: float) -> tuple
     return low, high
 
 
-Agreement = Literal["agrees", "differs", "within the spread", "outside the spread", "undecided"]
+Agreement = Literal["agrees", "differs", "within the spread", "outside the spread", "undecided", "too wide to say"]
 FEWEST_SEEDS = 3
 """The fewest values for a verdict, because the spread of two values is itself too uncertain."""
 

@@ -15,6 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from orthobench.analysis.aggregates import WIDEST
 from orthobench.analysis.claims import count_claims
 from orthobench.analysis.conditions import SOLVED, Condition
 from orthobench.analysis.paper_tables import TOLERANCE, fill_command
@@ -35,6 +36,7 @@ from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.matrix import Matrix, compute_matrix, short_labels
 from orthobench.reporting.packed import figure_json, packed_figures
 from orthobench.reporting.pages import (
+    APART,
     GROUPS,
     PaperView,
     compared,
@@ -187,6 +189,8 @@ def _render(
             group_of=group_of,
             infinity=math.inf,
             tolerance=TOLERANCE,
+            widest=WIDEST,
+            apart=APART.items(),
             solved_part=SOLVED,
             untimed=UNTIMED,
             full_title=full_title,

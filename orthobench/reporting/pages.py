@@ -19,7 +19,7 @@ from orthobench.analysis.claims import (
     undecided,
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
-from orthobench.analysis.paper_tables import Cell, PaperTable, build_table, fill_command
+from orthobench.analysis.paper_tables import UNPUBLISHED, Cell, PaperTable, build_table, fill_command
 from orthobench.analysis.statistics import Median, apart_from_first
 from orthobench.errors import counted
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
@@ -88,12 +88,21 @@ class ArtifactView:
         return fill_command(self.artifact, self.missing, self.printed)
 
 
-GROUPS = ("agree", "better", "worse", "undecided", "at_limit", "other")
+GROUPS = ("agree", "better", "worse", "undecided", "too_wide", "unpublished", "at_limit", "other")
 """Groups of measured results, as counted in an overview.
 
-A result that agrees at the ceiling or at chance is "at_limit", because a broken model would agree there too. A result
-without a published number, or with settings of our own, is "other".
+A result that agrees at the ceiling, at chance or at the baseline is "at_limit", because a broken model would agree there
+too. A result is "too_wide" if its interval can support no number, and "unpublished" if no source states its settings.
+One without a published number, or on another machine, is "other".
 """
+COMPARED = ("agree", "better", "worse", "undecided")
+"""The groups that count as compared with the papers; the others are counted apart."""
+APART = {
+    "too_wide": "too wide to say",
+    "unpublished": "with settings not published",
+    "at_limit": "at the ceiling, at chance or at the baseline",
+}
+"""The groups that are counted apart, in words; results in "other" are not counted."""
 
 
 def group_of(cell: Cell) -> str:
@@ -102,8 +111,8 @@ def group_of(cell: Cell) -> str:
         return "better" if cell.better else "worse"
     if cell.is_confirmed:
         return "agree"
-    if cell.verdict == "undecided":
-        return "undecided"
+    if group := {"undecided": "undecided", "too wide to say": "too_wide", UNPUBLISHED: "unpublished"}.get(cell.verdict):
+        return group
     return "at_limit" if cell.is_settled else "other"
 
 
@@ -127,7 +136,7 @@ class PaperView:
 
     @property
     def compared(self) -> int:
-        """The number of measured results with a published number to compare with, excluding results at a limit."""
+        """The number of measured results that are compared with a published number (`COMPARED`)."""
         return compared(self.verdicts)
 
     @property
@@ -173,8 +182,8 @@ def total_verdicts(views: Sequence[PaperView]) -> Counter[str]:
 
 
 def compared(verdicts: Mapping[str, int]) -> int:
-    """Return how many results have a published number to compare with, excluding results at a limit."""
-    return sum(count for group, count in verdicts.items() if group not in ("at_limit", "other"))
+    """Return how many results are compared with a published number (`COMPARED`)."""
+    return sum(verdicts[group] for group in COMPARED if group in verdicts)
 
 
 def mark_repeated_claims(views: Sequence[PaperView]) -> list[PaperView]:

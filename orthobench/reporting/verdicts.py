@@ -190,7 +190,9 @@ def square(part: ArtifactView) -> Square:
     confirmed = conclusions.count("held") + sum(cell.is_confirmed for cell in cells)
     against = conclusions.count("did not hold") + sum(cell.is_refuted for cell in cells)
     measured, total = part.coverage
-    undecided = len(conclusions) > conclusions.count("held") or any(cell.verdict == "undecided" for cell in cells)
+    undecided = len(conclusions) > conclusions.count("held") or any(
+        cell.verdict in ("undecided", "too wide to say") for cell in cells
+    )
     status: SquareStatus = "partial"
     if against:
         status = "fails"

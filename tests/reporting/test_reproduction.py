@@ -21,6 +21,7 @@ def database(tmp_path):
 
 
 def test_published_and_measured_numbers_with_missing_ones_listed(database):
+    database.baseline = 100.0
     tried = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     untried = experiment("lstm", "last", [Printed(metric="mse", value=0.1)])
     for seed, value in enumerate((0.05, 0.05, 0.05)):
@@ -69,18 +70,19 @@ def test_paper_without_runs_is_left_out(database):
 
 
 def test_opening_table_has_every_number_and_decided_claim(database):
+    database.baseline = 100.0
     numbers = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     curves = experiment("lstm", "curve", [Printed(metric="mse", outcome="falls")], "figure 1")
     for seed, value in enumerate((0.05, 0.05, 0.05)):
         database.run(numbers, seed, test=[1.0, value])
     for seed in range(4):
-        database.run(curves, seed, test=[1.0, 0.01 if seed else 0.9])
+        database.run(curves, seed, test=[1.0, 0.01 if seed else 90.0])
     claims = [stated("ends_below", "lstm", text="It falls", share=0.5), stated("best", "gru", text="So?")]
     whole = paper(numbers, curves, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
     lines = everything_measured([database.view(whole)]).splitlines()
     assert len(lines) == 4
     assert sorted(lines[2:]) == [
-        "| k | figure 1 | It falls | ends at 0.01 to 0.9, limit 0.1; below it: 3 of 4 seeds, 75 % of the last tests "
+        "| k | figure 1 | It falls | ends at 0.01 to 90, limit 50; below it: 3 of 4 seeds, 75 % of the last tests "
         "| 4 | depends on the seed (3 of 4 seeds) |",
         "| k | table 1: rnn, n = 8, mse | 0.25 | 0.05 \\[0.05, 0.05\\] | 3 | differs, better |",
     ]

@@ -59,6 +59,7 @@ def test_claim_counts_once_if_it_can_fail(database):
 
 
 def test_number_that_two_papers_print_for_the_same_runs_counts_once(database):
+    database.baseline = 100.0
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     for seed in range(3):
         database.run(rnn, seed, test=[1.0, 0.25])
@@ -150,6 +151,7 @@ def test_single_seed_is_a_hollow_dot_without_an_interval(database):
     ],
 )
 def test_matrix_states_the_status_of_a_table(database, values, status):
+    database.baseline = 100.0
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     for seed, value in enumerate(values):
         database.run(rnn, seed, test=[1.0, value])
@@ -158,6 +160,7 @@ def test_matrix_states_the_status_of_a_table(database, values, status):
 
 
 def test_table_with_a_missing_row_is_not_in_full_agreement(database):
+    database.baseline = 100.0
     rows = [experiment(model, "last", [Printed(metric="mse", value=0.25)]) for model in ("rnn", "lstm")]
     for seed, value in enumerate([0.25, 0.251, 0.2505]):
         database.run(rows[0], seed, test=[1.0, value])

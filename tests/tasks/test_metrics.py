@@ -86,7 +86,7 @@ def test_maximised_metric_is_compared_with_published_values(database, value, ver
         (1.0, [1.0, 1.0, 1.0], "agrees, at the ceiling", "at_limit"),
         (0.996, [0.996, 0.996, 0.9961], "agrees, at the ceiling", "at_limit"),
         (0.99, [0.99, 0.99, 0.9901], "agrees", "agree"),
-        (0.27, [0.27, 0.27, 0.2701], "agrees, at chance", "at_limit"),
+        (0.27, [0.27, 0.27, 0.2701], "at chance, as published", "at_limit"),
         (0.29, [0.29, 0.29, 0.2901], "agrees", "agree"),
         (1.0, [0.6, 0.61, 0.6], "differs, worse, at the ceiling", "worse"),
         (1.0, [1.0], "undecided, at the ceiling", "undecided"),

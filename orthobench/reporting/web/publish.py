@@ -17,6 +17,7 @@ from orthobench.files import START, refuse_file, storage_error, write_bytes
 from orthobench.location import Location
 from orthobench.papers import find_paper
 from orthobench.reporting.contents import Contents
+from orthobench.reporting.pages import APART
 from orthobench.version import __version__
 
 MARK = "orthobench-site.json"
@@ -30,7 +31,7 @@ GROUPS = {
     "better": "better",
     "worse": "worse",
     "undecided": "undecided",
-    "at_limit": "at the ceiling or at chance",
+    **APART,
 }
 """Groups of verdicts in the order of the index."""
 
