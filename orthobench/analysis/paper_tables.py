@@ -81,7 +81,8 @@ class Cell:
         measured: the number over the runs, computed as the published one was; if the paper does not say how, the mean
             over the finished runs.
         aggregation: how the published number was computed.
-        verdict: the result of `analysis.statistics.equivalence`, or why there is no test, such as "settings not published".
+        verdict: the result of `analysis.aggregates.aggregate`, or why there is no test, such as "settings not
+            published".
         reason: an explanation of the verdict, with its numbers.
         better: if the value differs, whether it is better; None without the metric's declaration.
         limit: "at the ceiling", "at chance" or "at the baseline", where models that learn nothing of interest may also
@@ -406,7 +407,6 @@ def _with_diverged(variant: VariantData, chosen: Mapping[int, float], metric: Me
 
 def _within(target: Target, everything: Sequence[float], ends: Sequence[CurveEnd]) -> str:
     """Describe how many seeds are within the tolerance, and which share of the ends' tests is outside."""
-
     text = f"{sum(_is_near(target, value) for value in everything)} of {len(everything)} seeds within the tolerance"
     tests = [not _is_near(target, test) for end in ends for test in end.tests]
     return f"{text}, {sum(tests) / len(tests):.0%} of the last tests outside" if tests else text

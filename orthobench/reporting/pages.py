@@ -91,9 +91,9 @@ class ArtifactView:
 GROUPS = ("agree", "better", "worse", "undecided", "too_wide", "unpublished", "at_limit", "other")
 """Groups of measured results, as counted in an overview.
 
-A result that agrees at the ceiling, at chance or at the baseline is "at_limit", because a broken model would agree there
-too. A result is "too_wide" if its interval can support no number, and "unpublished" if no source states its settings.
-One without a published number, or on another machine, is "other".
+A result that agrees at the ceiling, at chance or at the baseline is "at_limit", because a broken model would agree
+there too. A result is "too_wide" if its interval can support no number, and "unpublished" if no source states its
+settings. One without a published number, or on another machine, is "other".
 """
 COMPARED = ("agree", "better", "worse", "undecided")
 """The groups that count as compared with the papers; the others are counted apart."""

@@ -9,7 +9,7 @@ import math
 import re
 
 import pytest
-from support.databases import LUCKY, experiment, paper
+from support.databases import LUCKY, RunDatabase, experiment, paper
 from support.pages import block
 from support.third_party import installed
 
@@ -25,6 +25,16 @@ from orthobench.reporting.pages import group_of
 from orthobench.reporting.reproduction import reproduction
 from orthobench.reporting.scope import Scope
 from orthobench.store import MetricRow, Status, open_store
+
+SCORED = """
+from orthobench.task import Metric
+from orthobench.tasks.adding import Adding
+
+
+class Scored(Adding):
+    title = "scored"
+    metrics = (Metric("accuracy", "max", is_fraction=True),)
+"""
 
 
 def cell(view):
@@ -75,12 +85,27 @@ def test_nonstandard_settings_have_no_verdict(database):
     for seed in range(3):
         database.run(rnn_experiment, seed, test=[1.0, 0.9])
     view = database.view(paper(rnn_experiment))
-    assert (cell(view).words, cell(view).measured.n, group_of(cell(view))) == (
-        "settings not published",
-        3,
-        "unpublished",
-    )
-    assert view.compared == 0
+    assert (cell(view).words, cell(view).measured.n) == ("settings not published", 3)
+    assert (group_of(cell(view)), view.verdicts["unpublished"], view.compared) == ("unpublished", 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("printed", "words", "group"),
+    [(0.973, "too wide to say", "too_wide"), (0.8, "outside the spread of our runs, better", "better")],
+)
+def test_wide_interval_supports_no_number_and_may_refute_one(tmp_path, printed, words, group):
+    """Three accuracies of the papers' MNIST: 0.9232 to 1.003 is 15 tolerances wide, and no printed number leaves it."""
+    (tmp_path / "scored.py").write_text(SCORED)
+    single = Printed(metric="accuracy", value=printed, aggregation=Aggregation(over="mean", seeds=1))
+    rnn_experiment = experiment("rnn", "last", [single]).model_copy(update={"task": "scored"})
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        database = RunDatabase(store, [tmp_path / "scored.py"])
+        for seed, value in enumerate((0.9694, 0.9703, 0.9494)):
+            database.run(rnn_experiment, seed, test=[0.1, value])
+        view = database.view(paper(rnn_experiment))
+    assert (cell(view).words, group_of(cell(view))) == (words, group)
+    assert (view.verdicts[group], view.compared) == (1, int(group != "too_wide"))
+    assert not cell(view).is_settled
 
 
 @pytest.mark.parametrize(
