@@ -84,7 +84,8 @@ def report(
         paper: restrict to this paper.
         table: restrict to this table of the paper.
         figure: restrict to this figure of the paper.
-        commentary: a Markdown file in which you tell what was reproduced; the page shows it.
+        commentary: a Markdown file in which you tell what was reproduced, with placeholders for what was measured;
+            the page and the reproduction show it.
         columns: the columns of the tables of tasks: "model", "parameters", "seeds", "diverged", "solved", "median",
             "end", "final", "best", "seconds_per_epoch", "backends", "tags", a metric, or a setting.
         bold_best: print the best value of each metric in bold, in "latex" and "markdown".

@@ -40,7 +40,10 @@ def command(
     commentary: Annotated[
         Path | None,
         typer.Option(
-            "--commentary", metavar="FILE", help="Show your Markdown text about the reproduction on the page."
+            "--commentary",
+            metavar="FILE",
+            help="Show your Markdown text about the reproduction on the page or in REPRODUCTION.md; it may have "
+            "placeholders for measured values.",
         ),
     ] = None,
     columns: Annotated[
@@ -70,8 +73,8 @@ def command(
     if html and form not in (None, "html"):
         raise UsageError(f"--html and --format {form} are different reports: give one of them")
     form = "html" if html else form
-    if commentary is not None and form != "html":
-        raise UsageError("--commentary belongs to the page: add --html, or leave it out")
+    if commentary is not None and form not in ("html", "reproduction"):
+        raise UsageError("--commentary belongs to the page and the reproduction: add --html, or leave it out")
     if form is None:
         paper_hint = "; --table and --figure belong to a paper: add --paper" if (table or figure) and not paper else ""
         _, *others, last = get_args(ReportFormat)

@@ -1,4 +1,8 @@
-"""Read what the author wrote in a reproduction report (REPRODUCTION.md): the text up to the mark, without the table."""
+"""Read an author's text about the reproduction, and render it.
+
+The text is a file of its own with placeholders for facts, or what an author wrote in a report (REPRODUCTION.md): the
+part up to the mark, without the tables.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from orthobench.errors import UsageError
+from orthobench.reporting.facts import Facts, fill_in
 
 ANY_MARK = "<!-- From here on written by .*? -->"
 MARK = "<!-- From here on written by `orthobench report --format reproduction`. -->"
@@ -20,13 +25,17 @@ ELSEWHERE = ["link", "image", "autolink", "html_inline", "html_block"]
 
 @dataclass(frozen=True)
 class Commentary:
-    """The author's text as markup; `remarks` has each list item with the words of its bold lead."""
+    """The author's text as markup; `remarks` has each remark with the words of its claim.
+
+    A remark is one that the text makes by a placeholder; in a text without such ones, it is a list item with a bold
+    lead.
+    """
 
     text: Markup
     remarks: list[tuple[frozenset[str], Markup]]
 
     def on(self, claim: str) -> list[Markup]:
-        """Return the list items whose bold lead has all words of a claim."""
+        """Return the remarks whose lead has all words of a claim."""
         words = _words(claim)
         return [remark for lead, remark in self.remarks if words <= lead]
 
@@ -37,20 +46,32 @@ def authors_part(text: str) -> str:
     return re.sub(table, "", re.split(ANY_MARK, text)[0], flags=re.S)
 
 
-def read_commentary(file: Path) -> Commentary:
-    """Read the author's part of a reproduction report.
+def read_source(file: Path) -> str:
+    """Read an author's text, with its placeholders.
 
     Raises:
         UsageError: the file cannot be read.
     """
-    from markdown_it import MarkdownIt
-
     try:
-        text = authors_part(file.read_text("utf-8"))
+        return authors_part(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"commentary {file} cannot be read ({error}); name a Markdown file with `commentary`"
         ) from error
+
+
+def render(source: str, facts: Facts, name: str) -> Commentary:
+    """Fill in the placeholders of an author's text in Markdown, and render it.
+
+    Args:
+        name: what the text is called in errors.
+
+    Raises:
+        UsageError: a placeholder cannot be filled in.
+    """
+    from markdown_it import MarkdownIt
+
+    text = fill_in(source, facts, name)
     parser = MarkdownIt("commonmark", {"html": False}).disable(ELSEWHERE)
     tokens = parser.parse(re.sub(r"(?m)^# .*\n", "", text))
     for token in tokens:
@@ -66,6 +87,8 @@ def read_commentary(file: Path) -> Commentary:
         ):
             remark = Markup(parser.renderer.render(inline.children or [], parser.options, {}))
             remarks.append((_words(lead[1]), remark))
+    if facts.remarked:
+        remarks = [(_words(fact.text), Markup(parser.renderInline(remark))) for fact, remark in facts.remarked]
     return Commentary(Markup(parser.renderer.render(tokens, parser.options, {})), remarks)
 
 

@@ -27,10 +27,11 @@ from orthobench.planning.index import index
 from orthobench.reporting import sparks, verdicts
 from orthobench.reporting.blocks import block, json_block, plotly_script, policy
 from orthobench.reporting.captions import capitalized
-from orthobench.reporting.commentary import Commentary, read_commentary
+from orthobench.reporting.commentary import Commentary, read_source, render
 from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.drawing import remarks
+from orthobench.reporting.facts import Facts
 from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.matrix import Matrix, compute_matrix, short_labels
@@ -76,7 +77,8 @@ def write_html(
     Args:
         variant_keys: the variant of each experiment's runs, by the experiment's identity; only these runs are shown as
             the paper's.
-        commentary: a Markdown file in which the author comments on what was reproduced; the page shows it.
+        commentary: a Markdown file in which the author comments on what was reproduced; the page shows it, with its
+            placeholders filled in.
 
     Raises:
         UsageError: no run is in scope, a file cannot be read or written, or the paper is unknown.
@@ -103,8 +105,9 @@ def build_page(
     Raises:
         UsageError: no run is in scope, the Markdown file cannot be read, or the paper is unknown.
     """
-    author_text = read_commentary(commentary) if commentary else None
+    source = read_source(commentary) if commentary else ""
     conditions, views, _ = load_views(store, scope, variant_keys)
+    author_text = render(source, Facts(conditions, views), str(commentary)) if commentary else None
     results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
     searches = collect_searches(store, conditions)
     gated = [] if scope.conditions or scope.paper else gated_numbers(store)

@@ -87,9 +87,14 @@ def where_it_was_run(conditions: Sequence[Condition]) -> list[Sheet]:
     ]
 
 
-def keep_authors(file: Path, table: str, written: str) -> str:
-    """Return the report: the title, the table, the author's text from the file, the mark, and the written part."""
-    text = authors_part(file.read_text("utf-8")) if file.is_file() else TITLE
+def with_authors(file: Path, own: str | None, table: str, written: str) -> str:
+    """Return the report: the title, the table, the author's text, the mark, and the written part.
+
+    Args:
+        own: the author's text; None: the one in the file.
+    """
+    kept = authors_part(file.read_text("utf-8")) if file.is_file() else TITLE
+    text = kept if own is None else own
     title, body = re.match(r"(\s*# [^\n]*\n)?(.*)", text, re.S).groups(default="")  # type: ignore[union-attr]
     parts = [title.strip() or TITLE.strip(), TABLE_BEGINS, table.strip(), TABLE_ENDS, body.strip(), MARK, written]
     return "\n\n".join(part for part in parts if part)

@@ -10,11 +10,13 @@ from orthobench.arguments import ReportFormat, TableFormat, is_image
 from orthobench.errors import UsageError
 from orthobench.files import refuse_other_kinds
 from orthobench.reporting.chosen_columns import chosen_sheets
+from orthobench.reporting.commentary import read_source
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.export import condition_sheet, sheets
 from orthobench.reporting.export import write as write_tables
+from orthobench.reporting.facts import Facts, fill_in
 from orthobench.reporting.html import write_html, write_whole
-from orthobench.reporting.reproduction import everything_measured, keep_authors, reproduction
+from orthobench.reporting.reproduction import everything_measured, reproduction, with_authors
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.styles import Styles
 from orthobench.reporting.views import load_views
@@ -44,13 +46,14 @@ def write_report(
 ) -> list[Path] | str:
     """Write a report and return its files, or return tables as text if there is no `out`.
 
-    html is one page; svg, png, pdf and pgfplots are files in the folder `out`; reproduction keeps the text that its
-    author wrote. The other formats hold tables and the curves of figures: the paper's if the scope names one, else one
-    table per condition.
+    html is one page; svg, png, pdf and pgfplots are files in the folder `out`; reproduction has the author's text, by
+    default the one that the file has already. The other formats hold tables and the curves of figures: the paper's if
+    the scope names one, else one table per condition.
 
     Args:
         variant_keys: the variant of each experiment's runs, by the experiment's identity.
-        commentary: a Markdown file in which the author comments on what was reproduced; the page shows it.
+        commentary: a Markdown file in which the author comments on what was reproduced; the page and the reproduction
+            show it, with its placeholders filled in.
         columns: the columns of the conditions' tables; none: all of the format.
         bold_best: print the best value of each metric in bold.
 
@@ -72,7 +75,9 @@ def write_report(
     if form == "reproduction":
         file = out or Path("reports/REPRODUCTION.md")
         refuse_other_kinds(file, KINDS_BY_FORMAT[form])
-        text = keep_authors(file, everything_measured(views), reproduction(conditions, views, studies))
+        facts = Facts(conditions, views)
+        own = fill_in(read_source(commentary), facts, str(commentary)) if commentary else None
+        text = with_authors(file, own, everything_measured(views), reproduction(conditions, views, studies))
         write_whole(file, text.encode(), KINDS_BY_FORMAT[form])
         return [file.resolve()]
     if not scope.paper:

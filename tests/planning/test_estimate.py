@@ -15,7 +15,8 @@ from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.profile import profile_job
 from orthobench.location import Location
-from orthobench.planning.estimate import Estimate, Estimator, distance
+from orthobench.planning.estimate import Estimate, Estimator
+from orthobench.planning.experience import distance
 from orthobench.planning.plan import PlannedRun, plan
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
@@ -112,6 +113,7 @@ def test_time_scales_with_the_iterations(store, changes, seconds):
     [
         ("timit", {"dataset": "timit_sample"}, {"dataset": "timit"}, False),  # 8 training files, and 3,696
         ("ptb", {}, {"text": "book.txt"}, False),
+        ("ptb", {}, {"unroll_length": "100"}, False),  # half as many pieces again
         ("ptb", {"text": "book.txt"}, {"text": "copy.txt"}, True),
         ("timit", {}, {"audio_metrics": "false"}, True),
         ("mnist", {}, {"dataset": "fashion"}, True),  # train_size counts its images
@@ -124,6 +126,56 @@ def test_another_data_set_gives_no_estimate(store, tmp_path, monkeypatch, task, 
     known, config = (resolve(CATALOG, task, "scornn", settings) for settings in (first, second))
     enter(store, known, 80, 80, {"train": 40.0})
     assert (estimate(store, config).seconds is not None) is same
+
+
+PARTIAL = """
+from orthobench.settings import Settings
+from orthobench.tasks.adding import Adding
+
+
+class PartialSettings(Settings):
+    sequence_length: int = 100
+    share: float = 1.0
+    train_size: int | None = None
+
+
+class Partial(Adding):
+    title = "a part of some data"
+    Settings = PartialSettings
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "seconds"),
+    [
+        ({}, {}, 40.0),
+        ({"share": "0.1"}, {}, None),  # a tenth of the iterations
+        ({"train_size": "1000"}, {}, None),  # none: all there are
+        ({}, {"train_size": "1000"}, None),
+        ({"train_size": "1000"}, {"train_size": "2000"}, 80.0),
+    ],
+)
+def test_task_from_outside_is_estimated_only_from_as_much_data(store, tmp_path, first, second, seconds):
+    """Its `train_size` may be unset, and a share may say how much it reads."""
+    (tmp_path / "partial.py").write_text(PARTIAL)
+    catalog = Catalog([tmp_path / "partial.py"])
+    fixed = {"batch_size": "50", "epochs": "4"}
+    known, config = (resolve(catalog, "partial", "scornn", fixed | settings) for settings in (first, second))
+    if first == second:
+        config = resolve(catalog, "partial", "scornn", fixed | second, seed=1)
+    enter(store, known, 80, 80, {"train": 40.0})
+    assert estimate(store, config).seconds == seconds
+
+
+def test_time_is_proportional_to_the_longest_word(store):
+    known, config = (
+        resolve(CATALOG, "group_word", "scornn", {"longest": longest, "train_size": "1000", "epochs": "1"})
+        for longest in ("20", "30")
+    )
+    enter(store, known, 80, 80, {"train": 40.0})
+    settings = config.spec.settings
+    iterations = round(20 * known.spec.settings["batch_size"] / settings["batch_size"])
+    assert estimate(store, config).seconds == pytest.approx(1.5 * 0.5 * iterations)
 
 
 def test_estimate_uses_the_nearest_run(store):

@@ -8,8 +8,9 @@ from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed, find_study
-from orthobench.reporting.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, read_commentary
-from orthobench.reporting.reproduction import everything_measured, keep_authors, reproduction
+from orthobench.reporting.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, read_source, render
+from orthobench.reporting.facts import Facts
+from orthobench.reporting.reproduction import everything_measured, reproduction, with_authors
 from orthobench.reporting.studies import StoredStudy
 from orthobench.store import Benchmark, Status, open_store
 
@@ -101,10 +102,10 @@ def test_text_of_the_author_is_kept(tmp_path, orthobench):
     table = f"{TABLE_BEGINS}\n\nNothing is measured yet.\n\n{TABLE_ENDS}"
     assert text.startswith(f"# Mine\n\n{table}\n\nMy words.\n\n{MARK}\n\n## Where it was run\n")
     assert "old" not in text
-    assert keep_authors(file, "new table", "new").endswith(f"\n\nMy words.\n\n{MARK}\n\nnew")
-    assert keep_authors(file, "new table", "new").count("table") == 1
-    assert "Nothing" not in read_commentary(file).text
-    assert "My words." in read_commentary(file).text
+    assert with_authors(file, None, "new table", "new").endswith(f"\n\nMy words.\n\n{MARK}\n\nnew")
+    assert with_authors(file, None, "new table", "new").count("table") == 1
+    assert "Nothing" not in render(read_source(file), Facts([], []), "text").text
+    assert "My words." in render(read_source(file), Facts([], []), "text").text
 
 
 def test_run_shared_by_two_figures_of_a_study_counts_once(database):
