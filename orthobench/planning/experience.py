@@ -130,6 +130,29 @@ def estimated_seconds(
     return times(settings, group) if group else None
 
 
+def rough_seconds(spec: Mapping[str, Any], known: Sequence[Experience], device: str) -> float | None:
+    """Estimate a run's seconds roughly, from a run on the same data whatever its size or model; None without one.
+
+    On a CPU the time of an iteration is taken as proportional to the batch and to the square of the hidden size. On a
+    GPU it hardly depends on them, because a recurrence is a sequence of short steps.
+
+    Args:
+        spec: the canonical form of the run.
+        known: runs of the same task, best of the same model.
+    """
+    settings, data = merged_settings(spec), data_set(spec["task_settings"])
+
+    def work(own: Mapping[str, Any]) -> float:
+        return float(own["batch_size"] * own["hidden_size"] ** 2)
+
+    same = [other for other in known if other.data == data and "hidden_size" in other.settings]
+    if not same or "hidden_size" not in settings:
+        return None
+    near = min(same, key=lambda other: abs(math.log(work(settings) / work(other.settings))))
+    scale = work(settings) / work(near.settings) if device == "cpu" else 1.0
+    return _iterations(settings, near) * near.time(settings) * scale
+
+
 def times(settings: dict[str, Any], group: Sequence[Experience]) -> tuple[tuple[float, float], Experience]:
     each = [(_iterations(settings, other) * other.time(settings), other) for other in group]
     seconds, fastest = min(each, key=lambda entry: entry[0])

@@ -1,6 +1,6 @@
 """The index: what follows from the code alone, for commands that need not load torch, which takes seconds.
 
-The index describes the built-in plugins and their settings, and has the variants of the papers' experiments. Another
+The index describes the built-in plugins and their settings, and has the runs of the papers' experiments. Another
 process computes it once, and a file in the user's cache folder keeps it under the hash of the code. Next to it are
 the runs that `run` has resolved: the same words and the same code always resolve to the same run.
 
@@ -47,6 +47,7 @@ def index() -> dict[str, Any]:
         `plugins`: the description of each built-in plugin by "kind/name"; see `describe`.
         `training`: the descriptions of the settings of training.
         `variants`: the variants of the papers' experiments that can run, by the identity of the experiment.
+        `specs`: the canonical forms of their runs with seed 0, also by the identity.
     """
     if "torch" in sys.modules:  # then it takes less than a second
         return compute()
@@ -63,11 +64,12 @@ def compute() -> dict[str, Any]:
 
     catalog = Catalog()
     built_in = [plugin for plugin in catalog if plugin.is_built_in]
-    variants, _ = variant_keys(catalog)
+    configs, _ = experiment_runs(catalog)
     return {
         "plugins": {f"{plugin.kind}/{plugin.name}": describe(plugin) for plugin in built_in},
         "training": [asdict(setting) for setting in describe_settings(TrainingSettings)],
-        "variants": variants,
+        "variants": {identity: config.spec.variant for identity, config in configs.items()},
+        "specs": {identity: asdict(config.spec) for identity, config in configs.items()},
     }
 
 
@@ -116,11 +118,11 @@ def describe(plugin: Plugin) -> dict[str, Any]:
     return record
 
 
-def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the variants of all papers' experiments, and why the other experiments cannot run, by their identities."""
+def experiment_runs(catalog: Catalog) -> tuple[dict[str, RunConfig], dict[str, str]]:
+    """Return a run of each paper's experiment, and why the other experiments cannot run, by their identities."""
     from orthobench.papers import papers
 
-    keys, reasons = {}, {}
+    configs, reasons = {}, {}
     for paper in papers():
         for experiment in paper.experiments():
             try:
@@ -128,8 +130,8 @@ def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
             except UsageError as error:
                 reasons[experiment.identity] = str(error)
             else:
-                keys[experiment.identity] = config.spec.variant
-    return keys, reasons
+                configs[experiment.identity] = config
+    return configs, reasons
 
 
 def recall(

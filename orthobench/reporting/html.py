@@ -50,6 +50,7 @@ from orthobench.reporting.pages import (
     total_verdicts,
 )
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
+from orthobench.reporting.printed_numbers import explanation, numbers_sheet, printed_numbers
 from orthobench.reporting.regressions import GatedNumber, draw_gate, gated_numbers, regressions
 from orthobench.reporting.reproduction import where_it_was_run
 from orthobench.reporting.runs import points_for, run_details, run_index, sweep_records
@@ -169,6 +170,7 @@ def _render(
         for key, drawings in everything.items()
     }
     matrix = compute_matrix(conditions)
+    printed = printed_numbers(views, conditions, index()["specs"]) if conditions and views else []
     labels = _labels(conditions, matrix)
     about = _about(conditions)
     by_task = {column.condition.task for column in matrix.columns}
@@ -224,6 +226,8 @@ def _render(
             reach=sparks.REACH,
             commentary=commentary,
             surroundings=where_it_was_run(conditions),
+            printed_numbers=printed and numbers_sheet(printed),
+            about_printed_numbers=explanation(printed),
             searches=searches,
             gated=gated,
             regressions=regressions,

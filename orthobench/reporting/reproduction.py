@@ -16,9 +16,11 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import Cell, Row
 from orthobench.analysis.printed_curves import PrintedCurve, printed_curves
 from orthobench.errors import counted
+from orthobench.planning.index import index
 from orthobench.reporting.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, authors_part
 from orthobench.reporting.export import Sheet, condition_sheet, measured_text, seeds_of, shown_median, spread, write
 from orthobench.reporting.pages import ArtifactView, PaperView, full_title
+from orthobench.reporting.printed_numbers import explanation, numbers_sheet, printed_numbers
 from orthobench.reporting.studies import StoredStudy
 from orthobench.store import Run, Status
 
@@ -26,7 +28,7 @@ TITLE = "# What was reproduced\n"
 
 
 def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], studies: Sequence[StoredStudy]) -> str:
-    """Return the report: machines, runs in progress, papers with results, studies, and runs that belong to no paper."""
+    """Return the report: machines, interrupted runs, papers with results, studies, other runs, counts of numbers."""
     parts = ["## Where it was run\n", _markdown([_machines(conditions)])]
     if cut := _cut_off(conditions):
         parts += ["## Interrupted runs\n\nThey have no result yet and decide no claim.\n", _markdown([cut])]
@@ -42,6 +44,8 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
             "## Without published results to compare\n\nTheir settings or data differ from those of every paper.\n",
             _markdown([condition_sheet(condition, others) for condition in others]),
         ]
+    if counts := printed_numbers(views, conditions, index()["specs"]):
+        parts += [f"## Printed numbers by paper\n\n{explanation(counts)}\n", _markdown([numbers_sheet(counts)])]
     return "\n".join(parts)
 
 

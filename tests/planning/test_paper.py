@@ -8,7 +8,7 @@ import pytest
 
 from orthobench.errors import UsageError
 from orthobench.papers import find_paper
-from orthobench.planning.index import variant_keys
+from orthobench.planning.index import experiment_runs
 from orthobench.planning.paper import resolve_experiments, restrict, select_experiments
 from orthobench.plugins import Catalog
 
@@ -65,7 +65,8 @@ def test_condition_without_a_match_is_refused(conditions, said):
 
 def test_scale_changes_the_settings_and_the_run():
     chosen = select_experiments(find_paper("helfrich2018"), "figure", "1")
-    keys, _ = variant_keys(CATALOG)
+    configs, _ = experiment_runs(CATALOG)
+    keys = {config.spec.variant for config in configs.values()}
     for run, chosen_settings in resolve_experiments(CATALOG, chosen, [0], scale=0.1):
         spec = run.spec
         assert spec.training["epochs"] == 1
@@ -73,7 +74,7 @@ def test_scale_changes_the_settings_and_the_run():
         sizes = (10_000, 1_000) if spec.model in ("urnn", "full_urnn") else (2_000, 100)
         assert (spec.task_settings["train_size"], spec.task_settings["test_size"]) == sizes
         assert chosen_settings["epochs"] == "1"
-        assert spec.variant not in keys.values()
+        assert spec.variant not in keys
 
 
 def test_scaled_settings_have_lower_bounds():
@@ -86,10 +87,10 @@ def test_scaled_settings_have_lower_bounds():
 
 
 def test_every_experiment_has_runs():
-    keys, reasons = variant_keys(CATALOG)
+    configs, reasons = experiment_runs(CATALOG)
     assert reasons == {}
     full = [run.spec.variant for run, _ in resolve_experiments(CATALOG, find_paper("chang2019").experiments(), [0])]
-    assert set(full) <= set(keys.values())
+    assert set(full) <= {config.spec.variant for config in configs.values()}
 
 
 @pytest.mark.parametrize("key", ["siems2025", "grazzi2025", "lezcano2019", "vorontsov2017"])

@@ -12,8 +12,7 @@ from plotly.colors import sample_colorscale
 from plotly.offline import get_plotlyjs
 from support.pages import figures
 
-from orthobench.planning.index import variant_keys
-from orthobench.plugins import Catalog
+from orthobench.planning.index import index
 from orthobench.reporting.blocks import plotly_script
 from orthobench.reporting.colormap import COLOR_SCALE, viridis
 from orthobench.reporting.figure_record import Figure
@@ -30,7 +29,7 @@ def test_every_shipped_figure_is_valid_for_plotly(tmp_path):
     database = tmp_path / "results.db"
     shutil.copy(SHIPPED, database)
     with open_store(str(database)) as store:
-        page = write_html(store, tmp_path / "page.html", Scope(), variant_keys(Catalog())[0])
+        page = write_html(store, tmp_path / "page.html", Scope(), index()["variants"])
     drawn = figures(page.read_text("utf-8")).values()  # raises ValueError for a figure that Plotly refuses
     kinds = {trace["type"] for named in drawn for figure in named.values() for trace in figure["data"]}
     assert kinds == {"scatter", "heatmap"}
