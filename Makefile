@@ -84,10 +84,11 @@ gpu:
 gpu-fold: $(INSTALLED)
 	$(BIN)/python checks/gpu.py fold
 
-# The page and the commentary on results.db, and the README's table. The page is not committed; the site has it.
+# The page and the account of results.db, with the author's reports/commentary.md, and the README's table. The page is not
+# committed; the site has it.
 report: $(INSTALLED)
-	$(BIN)/orthobench report --html -o reports/reference.html --commentary reports/REPRODUCTION.md $(REFERENCE)
-	$(BIN)/orthobench report --format reproduction $(REFERENCE)
+	$(BIN)/orthobench report --html -o reports/reference.html --commentary reports/commentary.md $(REFERENCE)
+	$(BIN)/orthobench report --format reproduction --commentary reports/commentary.md $(REFERENCE)
 	$(MAKE) readme
 
 # All that the papers ran, at their scale, in the foreground; weeks on two cores. Each run trains once, so it may be

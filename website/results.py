@@ -32,7 +32,8 @@ from website.markdown import escape
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = ROOT / "results.db"
 PAGE = ROOT / "reports" / "reference.html"
-COMMENTARY = ROOT / "reports" / "REPRODUCTION.md"
+COMMENTARY = ROOT / "reports" / "commentary.md"
+ACCOUNT = ROOT / "reports" / "REPRODUCTION.md"
 BASELINE = ROOT / "checks" / "baseline.toml"
 SPEED = ROOT / "benchmarks" / "RESULTS.md"
 

@@ -7,6 +7,7 @@ with the names of `Facts.vocabulary`. A remark on a claim appears under the head
 from __future__ import annotations
 
 import statistics
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from orthobench.analysis.selection import select_runs
 from orthobench.assignments import read_conditions
 from orthobench.errors import UsageError, counted, unknown
 from orthobench.papers import Experiment, find_paper
-from orthobench.reporting.pages import ArtifactView, PaperView, compared, total_verdicts
+from orthobench.reporting.pages import GROUPS, ArtifactView, PaperView, compared, total_verdicts
 from orthobench.settings import text
 from orthobench.store import Run, Status
 
@@ -124,7 +125,7 @@ class RunsFact:
 
     @property
     def runs(self) -> str:
-        return counted(len(self.chosen), "run")
+        return f"{len(self.chosen):,} run{'s' * (len(self.chosen) != 1)}"
 
     @property
     def seeds(self) -> str:
@@ -159,6 +160,25 @@ class RunsFact:
     def last(self) -> Values:
         """The last test of each run that has one."""
         return Values(run.final_value for run in self.chosen if run.final_value is not None)
+
+    @property
+    def highest(self) -> Values:
+        """The best end of all finished runs."""
+        best = self._best
+        return Values([] if best is None else [best[0]])
+
+    @property
+    def winner(self) -> str:
+        """The model and the settings of the variant with the best end."""
+        best = self._best
+        return "no run" if best is None else f"`{best[1].label}`"
+
+    @property
+    def _best(self) -> tuple[float, VariantData] | None:
+        ids = {run.id for run in self.chosen}
+        ends = [(end.value, variant) for variant in self.variants for run, end in variant.ends.items() if run in ids]
+        sign = self.chosen[0].main_metric.sign if self.chosen else 1.0
+        return min(ends, key=lambda entry: sign * entry[0], default=None)
 
     @property
     def hardware(self) -> str:
@@ -252,15 +272,17 @@ class Facts:
         return values.pop()
 
     @property
-    def claims(self) -> Any:
-        """The counts of all claims, as headlines count them."""
-        return count_claims([result for view in self.views for result in view.claim_results])
+    def claims(self) -> dict[str, int]:
+        """The counts of all claims, as headlines count them, and of those with too few seeds to count."""
+        counts = count_claims([result for view in self.views for result in view.claim_results])
+        names = ("decided", "confirmed", "seed_decides", "refuted", "undecided")
+        return {name: getattr(counts, name) for name in names} | {"few_seeds": counts.hollow[1]}
 
     @property
     def numbers(self) -> dict[str, int]:
         """The counts of all measured numbers by group of verdicts, and how many are `compared`."""
         totals = total_verdicts(self.views)
-        return {**totals, "compared": compared(totals)}
+        return {group: totals[group] for group in GROUPS} | {"compared": compared(totals)}
 
     def remark(self, fact: ClaimFact, caller: Callable[[], str]) -> str:
         """Note what the author says about a claim; `remarks` shows it under the claim's present verdict."""
@@ -313,8 +335,7 @@ def fill_in(source: str, facts: Facts, name: str) -> str:
     try:
         return environment.from_string(source).render(facts.vocabulary)
     except jinja2.TemplateSyntaxError as error:
-        raise UsageError(f"{name}, line {error.lineno}: {error.message}; escape braces as {{{{ '{{{{' }}}}") from error
-    except (jinja2.TemplateError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise UsageError(f"{name} has a placeholder that cannot be filled in: {error}") from error
-    except UsageError as error:
-        raise UsageError(f"{name}: {error}") from error
+        raise UsageError(f"{name}, line {error.lineno}: {error.message}") from error
+    except (UsageError, jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
+        raise UsageError(f"{name}, line {lines[-1] if lines else 1}: {error}") from error

@@ -162,7 +162,7 @@ def numbers_sheet(papers: Sequence[PrintedNumbers]) -> Sheet:
             for device in DEVICES
         },
     )
-    return Sheet("Printed numbers by paper", [], HEADER, [paper.row for paper in (*papers, total)])
+    return Sheet("Counts, and hours of the open ones", [], HEADER, [paper.row for paper in (*papers, total)])
 
 
 def explanation(papers: Sequence[PrintedNumbers]) -> str:

@@ -45,7 +45,10 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
             _markdown([condition_sheet(condition, others) for condition in others]),
         ]
     if counts := printed_numbers(views, conditions, index()["specs"]):
-        parts += [f"## Printed numbers by paper\n\n{explanation(counts)}\n", _markdown([numbers_sheet(counts)])]
+        parts += [
+            f"## Printed numbers by paper\n\n{explanation(counts)}\n",
+            _markdown([replace(numbers_sheet(counts), title="")]),
+        ]
     return "\n".join(parts)
 
 

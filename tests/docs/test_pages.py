@@ -15,6 +15,8 @@ import typer
 from orthobench.cli import app
 from orthobench.papers import find_study, papers
 from orthobench.plugins import Catalog
+from orthobench.reporting.commentary import authors_part
+from orthobench.reporting.facts import Facts, fill_in
 from orthobench.settings import describe_settings
 from orthobench.task import TrainingSettings
 
@@ -162,6 +164,14 @@ def test_documents_show_what_the_database_holds():
     generated = {**readme.with_tables(), **readme.pictures(), **findings.findings(results.everything())}
     for file, content in generated.items():
         assert file.read_text("utf-8") == content, "run `make readme`"
+
+
+def test_account_is_the_authors_text_filled_in_from_the_database():
+    everything = results.everything()
+    facts = Facts(everything.conditions, everything.papers)
+    filled = fill_in(results.COMMENTARY.read_text("utf-8"), facts, "commentary")
+    shown = authors_part(results.ACCOUNT.read_text("utf-8"))
+    assert shown.split() == filled.split(), "run `make report`"
 
 
 def test_reading_the_results_does_not_change_the_database(monkeypatch, tmp_path):

@@ -69,7 +69,7 @@ def test_columns_add_up_to_the_printed_numbers(database):
 
 
 def test_hours_are_those_of_three_seeds_of_each_open_experiment(database):
-    """A stored run takes 120 seconds for 40 iterations, 10 an epoch, and an experiment has 3 epochs: 90 s, three times."""
+    """A stored run takes 120 seconds for 40 iterations, 10 an epoch; 3 epochs take 90 s, three times."""
     near = number("rnn")
     database.run(near, 0, test=[1.0, 0.05], learning_rate=0.5)
     assert row(database, paper(near))["open: hours on a CPU core"] == f"{3 * 30 * 120 / 40 / 3600:.2g}"
