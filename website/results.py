@@ -62,8 +62,9 @@ def everything() -> Everything:
 
 
 def reference_page() -> Path:
-    """Return the file of the report on the reference results, after rewriting it if `results.db` is newer."""
-    if not PAGE.is_file() or PAGE.stat().st_mtime < DATABASE.stat().st_mtime:
+    """Return the file of the report on the reference results, after rewriting it if one of its sources is newer."""
+    newest = max(source.stat().st_mtime for source in (DATABASE, COMMENTARY))
+    if not PAGE.is_file() or PAGE.stat().st_mtime < newest:
         with reference_results() as store:
             write_html(store, PAGE, Scope(), index()["variants"], COMMENTARY)
     return PAGE

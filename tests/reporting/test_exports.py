@@ -134,6 +134,7 @@ def test_numbers_are_formatted_for_siunitx_and_text_is_escaped(text, latex):
 
 
 def test_latex_of_a_paper_has_published_measured_seeds_and_verdict(database):
+    database.baseline = 100.0
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25, digits="0.250")])
     for seed, value in enumerate((0.25, 0.251, 0.2505)):
         database.run(rnn, seed, test=[1.0, value])
