@@ -170,7 +170,8 @@ def _render(
         for key, drawings in everything.items()
     }
     matrix = compute_matrix(conditions)
-    printed = printed_numbers(views, conditions, index()["specs"]) if conditions and views else []
+    is_measured = any(view.coverage[0] for view in views)
+    printed = printed_numbers(views, conditions, index()["specs"]) if is_measured else []
     labels = _labels(conditions, matrix)
     about = _about(conditions)
     by_task = {column.condition.task for column in matrix.columns}
