@@ -6,6 +6,7 @@ with the names of `Facts.vocabulary`. A remark on a claim appears under the head
 
 from __future__ import annotations
 
+import re
 import statistics
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,9 @@ from orthobench.store import Run, Status
 
 SECTIONS = ("held", "depends on the seed", "did not hold", "few seeds", "not counted", "not decided")
 """The verdicts under which `Facts.remarks` lists claims; a claim with fewer than three seeds is in "few seeds"."""
+
+BEGINS, ENDS = "\x02", "\x03"
+"""Around a value while a text is filled in."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +290,7 @@ class Facts:
 
     def remark(self, fact: ClaimFact, caller: Callable[[], str]) -> str:
         """Note what the author says about a claim; `remarks` shows it under the claim's present verdict."""
-        self.remarked.append((fact, " ".join(caller().split())))
+        self.remarked.append((fact, _unmarked(" ".join(caller().split()))))
         return ""
 
     def remarks(self, section: str) -> str:
@@ -330,12 +334,22 @@ def fill_in(source: str, facts: Facts, name: str) -> str:
         UsageError: a placeholder is malformed, or names something unknown.
     """
     environment = ImmutableSandboxedEnvironment(
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: f"{BEGINS}{value}{ENDS}",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     try:
-        return environment.from_string(source).render(facts.vocabulary)
+        return _unmarked(environment.from_string(source).render(facts.vocabulary))
     except jinja2.TemplateSyntaxError as error:
         raise UsageError(f"{name}, line {error.lineno}: {error.message}") from error
     except (UsageError, jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
         raise UsageError(f"{name}, line {lines[-1] if lines else 1}: {error}") from error
+
+
+def _unmarked(text: str) -> str:
+    """Return a text without the marks around its values; a value at the start of a line begins no numbered list."""
+    text = re.sub(rf"(?m)^(\s*{BEGINS}+\d+{ENDS}+)([.)])", r"\1\\\2", text)
+    return text.replace(BEGINS, "").replace(ENDS, "")

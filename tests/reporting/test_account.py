@@ -146,6 +146,12 @@ def test_text_follows_the_database(database, monkeypatch):
     assert "0.09" in not_held
 
 
+def test_value_at_the_start_of_a_line_begins_no_list():
+    facts = Facts([], [])
+    text = "held:\n{{ claims.confirmed }}. Or\n1. one\n{{ claims.confirmed }}\n"
+    assert fill_in(text, facts, "text") == "held:\n0\\. Or\n1. one\n0\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
