@@ -109,7 +109,8 @@ def test_figures_have_the_numbers_of_the_database(page, tmp_path):
         traces = {id: store.traces([id]) for ids in runs.values() for id in ids}
         seconds = {model: [run.seconds["train"] for run in store.runs(task="adding", model=model)] for model in runs}
     figures = figures_of(page.read_text("utf-8"))[key]
-    assert set(figures) == {"curves", "orthogonality", "gradients", "seeds", "parameters", "seconds"}
+    scores = {"orthogonality", "orthogonality_jacobian", "orthogonality_inside"}
+    assert set(figures) == scores | {"curves", "gradients", "seeds", "parameters", "seconds"}
 
     def by_seed(model: str, split: str, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Iterations, and the values `[seed, iteration]`."""
@@ -135,6 +136,14 @@ def test_figures_have_the_numbers_of_the_database(page, tmp_path):
     lines = [line for line in figures["orthogonality"]["data"] if "text" not in line]
     assert len(lines) == 3  # the LSTM's matrices are inside its gates
     assert_band(lines, "scornn", "probe", "orthogonality/W", "scornn")
+    lines = [line for line in figures["orthogonality_jacobian"]["data"] if "text" not in line]
+    for model in ("scornn", "lstm"):
+        own = [line for line in lines if line["meta"]["model"] == model]
+        assert_band(own, model, "probe", "orthogonality_jacobian/J", model)
+    lines = [line for line in figures["orthogonality_inside"]["data"] if "text" not in line]
+    for number, gate in enumerate(("W_f", "W_g", "W_i", "W_o")):
+        own = lines[3 * number : 3 * number + 3]
+        assert_band(own, "lstm", "probe", f"orthogonality_inside/{gate}", f"lstm {gate}")
 
     lines = {line["name"]: line for line in figures["gradients"]["data"] if "name" in line}
     states = [("scornn", "h"), ("lstm", "c"), ("lstm", "h")]
