@@ -2,9 +2,10 @@
 
 There are three scores, because a recurrent matrix does not mean the same in every cell:
 
-* `orthogonality/W`, of a matrix by which a step multiplies the state, h_t = act(W h_{t-1} + ...). It is measured twice.
-  The product in double precision measures the stored numbers exactly. The product in the run's own precision
-  (`orthogonality_own_precision/W`) adds rounding about as large as the distance of a well constrained matrix.
+* `orthogonality/W`, of a matrix by which a step multiplies the state, h_t = act(W h_{t-1} + ...), or of I + eps W for
+  an Euler step h_{t-1} + eps act(W h_{t-1} + ...). It is measured twice. The product in double precision measures the
+  stored numbers exactly. The product in the run's own precision (`orthogonality_own_precision/W`) adds rounding about
+  as large as the distance of a well constrained matrix.
 * `orthogonality_inside/W_i`, of a matrix inside a gate or a derivative. An orthogonal one does not make the step so.
 * `orthogonality_jacobian/J`, of the step itself, J = ds_t / ds_{t-1}, in the middle of the first sequences of the run's
   probe batch. Every cell with a state has it. s_t is everything that the cell carries from step to step, in the form in
@@ -59,8 +60,8 @@ class Orthogonality(Probe):
             if name in context.model.step_matrices:
                 values[f"{STEP}/{name}"] = orthogonality(matrix)
                 values[f"{STEP}_own_precision/{name}"] = orthogonality(matrix, matrix.dtype.to_real())
-            else:
-                values[f"{INSIDE}/{name}"] = orthogonality(matrix)
+            else:  # MLflow refuses the brackets of "weight_hh_l0[1]"
+                values[f"{INSIDE}/{name.replace('[', '.').replace(']', '')}"] = orthogonality(matrix)
         return ProbeResult(values | score_of_step(context))
 
 

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
+from support.checkout import ROOT
 from support.models import make
 
 from orthobench.metric import why_undefined
 from orthobench.plugins import Catalog
 from orthobench.probe import ProbeContext
 from orthobench.probes import _jacobians as jacobians
+from orthobench.probes import orthogonality as orthogonality_of
 from orthobench.probes.heat_map import HeatMap
 from orthobench.probes.jacobian import Jacobian, eigenvalues, spread
-from orthobench.probes import orthogonality as orthogonality_of
 from orthobench.probes.orthogonality import Orthogonality, orthogonality, score_of_step
 from orthobench.recurrence.runtime import forget_used, last_used
 from orthobench.task import Batch
