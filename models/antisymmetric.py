@@ -35,7 +35,7 @@ class AntisymmetricSettings(EulerSettings):
 
 class Antisymmetric(Model):
     version = 1
-    step_matrices = ()
+    step_matrices: tuple[str, ...] = ("I_plus_eps_W",)
     matrix_methods = ("weight",)
     title = "AntisymmetricRNN"
     paper = "Chang, Chen, Haber, Chi. AntisymmetricRNN: A Dynamical System View on RNNs. ICLR 2019"
@@ -74,4 +74,7 @@ class Antisymmetric(Model):
         return recurrence(x, self.weight(), state, trace, TANH, step_size=self.step_size)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
-        return {"W": self.weight()}
+        """Return W, and I + eps W, by which a step multiplies the state where tanh has slope 1."""
+        weight = self.weight()
+        identity = torch.eye(self.hidden_size, dtype=weight.dtype, device=weight.device)
+        return {"W": weight, "I_plus_eps_W": identity + self.step_size * weight}

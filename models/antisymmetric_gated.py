@@ -18,6 +18,7 @@ from .antisymmetric import Antisymmetric
 
 class AntisymmetricGated(Antisymmetric):
     version = 1
+    step_matrices = ()
     title = "AntisymmetricRNN with gating"
     cites = "chang2019"
     look = "dot cross"
@@ -28,3 +29,7 @@ class AntisymmetricGated(Antisymmetric):
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = project(inputs, self.input_weight, self.bias)
         return gated_recurrence(x, self.weight(), state, trace, self.step_size)
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        """Return W alone: the gate scales each unit's part of eps W."""
+        return {"W": self.weight()}

@@ -99,3 +99,26 @@ def run_columns(metrics: Sequence[Metric]) -> dict[str, Any]:
 def by_length(metric: str) -> str:
     """Return the name of the vector with a metric's values by length."""
     return f"{BY_LENGTH}/{metric}"
+
+
+STEP, INSIDE, JACOBIAN = "orthogonality", "orthogonality_inside", "orthogonality_jacobian"
+"""The prefixes of the scores of orthogonality: of the matrices by which a step multiplies the state, of those inside
+gates and derivatives, and of the step's Jacobian."""
+UNDEFINED = {
+    "no_state": "it has no state that starts at zero and from which it can continue",
+    "not_real": "its state has numbers that are not real",
+    "no_gradient": "no gradient reaches the state before a step",
+    "fails": "it raises an error when it continues from given states",
+}
+"""The reasons why a model has no score of the step's Jacobian, by the end of the name that is stored instead."""
+
+
+def undefined(reason: str) -> dict[str, float]:
+    """Return the value that is stored instead of the score of the step's Jacobian, for a reason of `UNDEFINED`."""
+    return {f"{JACOBIAN}/undefined/{reason}": math.nan}
+
+
+def why_undefined(name: str) -> str | None:
+    """Return in words why a model has no score of the step's Jacobian, from a stored name; None for other names."""
+    start, _, reason = name.rpartition("/")
+    return UNDEFINED.get(reason, reason) if start == f"{JACOBIAN}/undefined" else None

@@ -64,6 +64,7 @@ RUN_COLUMNS: dict[str, Callable[[Run], Any]] = {
 Split = Literal["test", "valid", "train"]
 Axis = Literal["epoch", "iteration"]
 Cost = Literal["parameters", "seconds"]
+Score = Literal["step", "inside", "jacobian"]
 METRIC_COLUMNS = ("run", "split", "name", "epoch", "iteration", "value")
 
 
@@ -448,12 +449,20 @@ class Results:
             raise unknown(f"{split} metric", name, known)
         return learning_curves(condition, styles, x, name, split).to_plotly()
 
-    @checked()
-    def plot_orthogonality(self, where: Sequence[str] = (), **conditions: Any) -> go.Figure:
-        """Draw how far the recurrent matrices are from orthogonal, ||W^T W - I||_F over epochs; as `plot_curves`."""
+    @checked(of=Score)
+    def plot_orthogonality(self, where: Sequence[str] = (), *, of: Score = "step", **conditions: Any) -> go.Figure:
+        """Draw how far steps are from orthogonal, over epochs; as `plot_curves`.
+
+        Args:
+            where: conditions on the runs, as for `runs`.
+            of: "step" draws ||W^T W - I||_F of the matrices W by which a step multiplies the state, "inside" of those
+                inside gates and derivatives, and "jacobian" ||J^T J - I||_F of the step's Jacobian.
+            conditions: further conditions by name.
+        """
         from orthobench.reporting.figures import orthogonality
 
-        return _plotted(orthogonality(*self._condition(where, conditions)), "distance from orthogonal")
+        score = "orthogonality" if of == "step" else f"orthogonality_{of}"
+        return _plotted(orthogonality(*self._condition(where, conditions), of=score), "distance from orthogonal")
 
     @checked()
     def plot_gradient_norms(self, where: Sequence[str] = (), **conditions: Any) -> go.Figure:

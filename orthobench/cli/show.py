@@ -63,7 +63,7 @@ def command(
         elif isinstance(value, dict):
             console.print(name, style="bold")
             for inner, entry in value.items():
-                text = _last(entry) if name == "metrics" else entry
+                text = _measured(inner, entry) if name == "metrics" else entry
                 console.print(f"    {inner:<28} ", end="", soft_wrap=True)
                 console.print(records.cell(text), soft_wrap=True)
         elif isinstance(value, list):
@@ -254,6 +254,13 @@ def _neutral(spec: dict[str, Any]) -> dict[str, Any]:
     except UsageError:
         return {}
     return {**task.neutral(), **model.neutral(), **TrainingSettings.neutral()}
+
+
+def _measured(name: str, points: list[dict[str, Any]]) -> str:
+    from orthobench.metric import why_undefined
+
+    why = why_undefined(name.partition("/")[2])
+    return _last(points) if why is None else f"not defined: {why}"
 
 
 def _last(points: list[dict[str, Any]]) -> str:

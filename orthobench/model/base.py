@@ -208,7 +208,7 @@ class Model(nn.Module, ABC):
         title: the model's name on pages and in tables.
         paper: the reference.
         step_matrices: names of the recurrent matrices by which a step multiplies the state, h_t = act(W h + ...);
-            not those inside a gate or a derivative. Their distance from orthogonal is measured.
+            not those inside a gate or a derivative. Their distance from orthogonal is measured apart from the others'.
         Settings: the hyper-parameters.
         orthogonal: whether every recurrent matrix is orthogonal by construction, before and after training.
         matrix_parameters: names of the parameters from which its constrained recurrent matrices are computed.

@@ -298,15 +298,16 @@ class Foreign(Model):
         lines = [f"{kind}{order}{front}"]
         if not model.interface.from_zero:
             lines.append(
-                "no state that starts at zero and from which it can continue: no Jacobians, and no tasks that carry it"
+                "no state that starts at zero and from which it can continue: no Jacobians and no score of their "
+                "orthogonality, and no tasks that carry it"
             )
         if model.interface.traced is None:
             lines.append("no norms of gradients through time, as its outputs are not its state")
         lines += [fault.removeprefix(f"{cls.name}: ") for fault in cls.faults(settings)]
         matrices = model.recurrent_matrices()
         if not model.step_matrices:
-            why = "those of gates do not count" if matrices else "declare them as recurrent_weights"
-            lines.append(f"no square recurrent weights whose distance from orthogonal is measured: {why}")
+            why = "those of gates count apart" if matrices else "declare them as recurrent_weights"
+            lines.append(f"no square recurrent weights of a step whose distance from orthogonal is measured: {why}")
         return lines
 
     def _state_shapes(self, inputs: int) -> list[tuple[tuple[int, ...], int, torch.dtype]]:

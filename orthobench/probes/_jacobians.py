@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from orthobench.model import Model, State
+from orthobench.recurrence import GradientTrace
 from orthobench.sequences import one_hot
 from orthobench.task import Batch
 
@@ -53,6 +54,31 @@ def step_jacobians(model: Model, x: Tensor, state: State) -> tuple[Tensor, Tenso
         pieces.append([part.unflatten(0, (len(x), -1)) for part in (by_state, by_input[0])])
     by_state, by_input = (torch.cat(parts, dim=1) for parts in zip(*pieces, strict=True))
     return by_state, by_input
+
+
+def products(model: Model, x: Tensor, state: State, vectors: Tensor) -> Tensor | None:
+    """Return J^T u of one step's J = ds_1 / ds_0 for each of the vectors u; None if no gradient reaches s_0.
+
+    Torch's operations compute the step, and no run's record of back ends names them.
+
+    Args:
+        x: the step's inputs, `[B, m]`.
+        state: s_0, real tensors `[B, n]`.
+        vectors: `[k, N]`, where N is the sum of the n.
+
+    Returns:
+        `[B, k, N]`.
+    """
+    sizes, batch, copies = [part.shape[-1] for part in state], len(x), len(vectors)
+    with torch.enable_grad():
+        before = torch.cat(state, dim=-1).detach().repeat_interleave(copies, dim=0).requires_grad_()
+        inputs = x.repeat_interleave(copies, dim=0).unsqueeze(0)
+        after = torch.cat(model.run(inputs, before.split(sizes, dim=-1), GradientTrace(of_sum=True))[1], dim=-1)
+        if not after.requires_grad:
+            return None
+        total = (after.unflatten(0, (batch, copies)) * vectors).sum()
+        (found,) = torch.autograd.grad(total, before, allow_unused=True)
+    return None if found is None else found.unflatten(0, (batch, copies))
 
 
 def _rows(model: Model, inputs: Tensor, state: State) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds, vector_curve
+from orthobench.metric import INSIDE, JACOBIAN, STEP, why_undefined
 from orthobench.reporting.captions import caption
 from orthobench.reporting.drawing import (
     PUBLISHED_SYMBOL,
@@ -33,7 +34,7 @@ Drawn = dict[str, tuple[str, Figure]]
 """Captions and figures, by name."""
 
 GATES = frozenset(["W_i", "W_f", "W_g", "W_o", "W_r", "W_z", "W_y", "W_1", "W_2", "A"])
-"""Matrices inside gates and derivatives (`Model.step_matrices`), which older runs recorded as well."""
+"""Matrices inside gates and derivatives (`Model.step_matrices`), which older runs recorded as those of a step."""
 TOTAL_DERIVATIVE = (
     "It is the total derivative: that by an LSTM's c at step t counts its paths through h at step t and through all "
     "later steps."
@@ -49,6 +50,13 @@ MOST_ROWS, LETTERS = 20, 34
 LEAST_RATIO = 4.0
 """The least ratio of the ends of an axis of costs."""
 SPLITS = {"test": "test", "valid": "validation", "train": "training"}
+SCORES = {
+    STEP: "Distance from orthogonal of the matrix W by which a step multiplies the state",
+    JACOBIAN: "Distance from orthogonal of the step's Jacobian, J = ∂sₜ/∂sₜ₋₁, in the middle of sequences of one batch",
+    INSIDE: "Distance from orthogonal of the matrices W inside gates and derivatives. An orthogonal one does not make "
+    "the step orthogonal",
+}
+"""What the scores of orthogonality measure, in words."""
 NORMS = {
     "gradient_norm": "norm of the whole batch's gradient",
     "gradient_norm_per_sample": "norm of one sample's gradient, mean over the batch",
@@ -65,10 +73,10 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
             + (f" {PUBLISHED_WORDS}" if published(condition) else ""),
             learning_curves(condition, styles),
         ),
-        "orthogonality": (
-            caption("Distance from orthogonal of the matrix W by which a step multiplies the state", condition),
-            orthogonality(condition, styles),
-        ),
+        **{
+            score: (caption(words, condition), orthogonality(condition, styles, of=score))
+            for score, words in SCORES.items()
+        },
         "gradients": (
             caption(
                 "Gradient of the loss by the state at every step on one batch, before training (thin) and after: "
@@ -163,13 +171,21 @@ def _cut_untrained(figure: Figure, later: Sequence[NDArray[np.float64]], baselin
         cut_above(figure, 1.05 * top)
 
 
-def orthogonality(condition: Condition, styles: Styles, x: str = "epoch") -> Figure | None:
-    """Draw ||W^T W - I||_F over epochs on a log scale, for each matrix of a step; None without data."""
-    figure = empty_figure(x, "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
+def orthogonality(condition: Condition, styles: Styles, x: str = "epoch", of: str = STEP) -> Figure | None:
+    """Draw a score of orthogonality over epochs on a log scale, ||W^T W - I||_F or ||J^T J - I||_F; None without data.
+
+    Args:
+        x: "epoch" or "iteration".
+        of: which score, a key of `SCORES`.
+    """
+    matrix_of_axis = {STEP: "WᵀW", INSIDE: "WᵀW", JACOBIAN: "JᵀJ"}[of]
+    inside = " inside gates and derivatives" if of == INSIDE else ""
+    figure = empty_figure(x, f"‖{matrix_of_axis} − I‖<sub>F</sub>{inside}", logarithmic=True)
     for variant, _ in styled(condition, styles, figure):
-        for part, (matrix, rows) in enumerate(step_matrices(variant, "orthogonality")):
+        for part, (matrix, rows) in enumerate(scored(variant, of)):
             values = curve_over_seeds(rows, variant.runs)
-            label = variant.label if matrix == "W" else f"{variant.label} {matrix}"
+            named = {"J": "", "J_estimated": ", estimated", **({} if of == INSIDE else {"W": ""})}
+            label = variant.label + named.get(matrix, f" {matrix}")
             positions = values.x / (variant.run.iterations_per_epoch if x == "epoch" else 1)
             add_curve(figure, values, positions, label, styles.of(condition, variant, part))
     if not figure.data:
@@ -178,12 +194,44 @@ def orthogonality(condition: Condition, styles: Styles, x: str = "epoch") -> Fig
     return figure
 
 
-def step_matrices(variant: VariantData, probe: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the name and the probe's values for each matrix by which a step of the model multiplies the state."""
+def scored(variant: VariantData, of: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the name and the values for each matrix with a score of orthogonality.
+
+    Args:
+        of: a key of `SCORES`, or `STEP` with "_own_precision".
+    """
     for split, name in sorted(variant.rows_of, key=lambda series: series[1]):
         kind, _, matrix = name.partition("/")
-        if kind == probe and matrix and matrix not in GATES:
+        if kind == STEP and matrix in GATES:
+            kind = INSIDE
+        is_old_double = kind == f"{STEP}_own_precision" and matrix in GATES
+        if kind == of and matrix and not is_old_double and why_undefined(name) is None:
             yield matrix, variant.series(split, name)
+
+
+def without_score(condition: Condition) -> str:
+    """Return in sentences which variants have no score of the step's Jacobian, and why; "" if all have one."""
+    not_recorded, not_defined = [], []
+    for variant in condition.variants:
+        names = [name for _, name in variant.rows_of if name.startswith(f"{JACOBIAN}/")]
+        reasons = [reason for name in names if (reason := why_undefined(name)) is not None]
+        if reasons:
+            not_defined.append(f"{variant.label}, because {' and '.join(reasons)}")
+        elif not names:
+            not_recorded.append(variant.label)
+    sentences = []
+    if len(not_recorded) == len(condition.variants):
+        sentences.append(
+            "Not recorded: the orthogonality of the step's Jacobian, as no run here is of a version with it."
+        )
+    elif not_recorded:
+        sentences.append(
+            f"The orthogonality of the step's Jacobian is not recorded for {listed(not_recorded)}: "
+            "earlier versions do not measure it."
+        )
+    if not_defined:
+        sentences.append(f"The orthogonality of the step's Jacobian is not defined for {'; '.join(not_defined)}.")
+    return " ".join(sentences)
 
 
 def gradient_norms(

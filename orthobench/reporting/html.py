@@ -32,7 +32,7 @@ from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.drawing import remarks
 from orthobench.reporting.facts import Facts
-from orthobench.reporting.figures import Drawn, condition_figures
+from orthobench.reporting.figures import SCORES, Drawn, condition_figures, without_score
 from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.matrix import Matrix, compute_matrix, short_labels
 from orthobench.reporting.packed import figure_json, packed_figures
@@ -202,6 +202,8 @@ def _render(
             full_title=full_title,
             views=views,
             figures=drawn,
+            scores=SCORES,
+            without_score={condition.key: without_score(condition) for condition in conditions},
             remarks={
                 key: {name: remarks(figure) for name, (_, figure) in own.items()} for key, own in everything.items()
             },

@@ -13,12 +13,13 @@ import pandas as pd
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import Curve, curve_over_seeds
+from orthobench.metric import STEP
 from orthobench.reporting import figures
 from orthobench.reporting.captions import BAND, capitalized, caption
 from orthobench.reporting.colormap import COLOR_SCALE
 from orthobench.reporting.drawing import add_curve, empty_figure, show_gaps
 from orthobench.reporting.figure_record import Figure
-from orthobench.reporting.figures import Drawn, step_matrices, styled
+from orthobench.reporting.figures import Drawn, scored, styled
 from orthobench.reporting.length_figures import best_over_length, over_length
 from orthobench.reporting.longer_tests import longer_tests
 from orthobench.reporting.study_lengths import BIN
@@ -35,7 +36,7 @@ def orthogonality(figure_name: str, condition: Condition, styles: Styles) -> Dra
     if figure is None:
         return {}
     for variant, _ in styled(condition, styles, figure):
-        for part, (matrix, rows) in enumerate(step_matrices(variant, "orthogonality_own_precision")):
+        for part, (matrix, rows) in enumerate(scored(variant, f"{STEP}_own_precision")):
             values = curve_over_seeds(rows, variant.runs)
             label = f"{variant.label} {matrix}, own precision"
             epochs = values.x / variant.run.iterations_per_epoch

@@ -97,7 +97,20 @@ FUNCTIONS = {name: getattr(ob, name) for name in ob.__all__ if inspect.isfunctio
 METHODS = {
     name: method for name, method in vars(Results).items() if inspect.isfunction(method) and not name.startswith("_")
 }
-OWN_KINDS = {"results", "run", "runs", "chosen", "metric", "x", "against", "status", "tag", "conditions", "overrides"}
+OWN_KINDS = {
+    "results",
+    "run",
+    "runs",
+    "chosen",
+    "metric",
+    "x",
+    "against",
+    "of",
+    "status",
+    "tag",
+    "conditions",
+    "overrides",
+}
 """Arguments whose kind is not the same in all functions, or that may be of any type."""
 CASES = [
     (function, name, value)
@@ -122,6 +135,7 @@ OTHERS = [
     ("split", "plot_curves", {"split": "probe"}),
     ("x", "plot_curves", {"x": "step"}),
     ("against", "plot_ends", {"against": "time"}),
+    ("of", "plot_orthogonality", {"of": "gates"}),
     ("kinds", "weights", {"kinds": 3}),
     ("older_than", "weights", {"older_than": "week"}),
     ("to", "export", {"to": 3}),
@@ -156,7 +170,7 @@ def test_every_typed_argument_has_wrong_values_here():
     assert ARGUMENTS.keys() == WRONG.keys()
     assert OPTIONS.keys() == OPTIONS_WRONG.keys()
     tried = {name for _, name, _ in CASES} | {name for name, _, _ in OTHERS}
-    assert tried == WRONG.keys() | {"run", "runs", "x", "against"}
+    assert tried == WRONG.keys() | {"run", "runs", "x", "against", "of"}
     taken = {name for call in (*FUNCTIONS.values(), *METHODS.values()) for name in inspect.signature(call).parameters}
     assert taken - {"self"} == ARGUMENTS.keys() | OWN_KINDS
 

@@ -17,8 +17,11 @@ from orthobench.model.foreign import Foreign, model_of
 from orthobench.models.gru import GRU
 from orthobench.models.lstm import LSTM
 from orthobench.models.rnn import RNN
+from orthobench.probe import ProbeContext
+from orthobench.probes.orthogonality import Orthogonality
 from orthobench.recurrence import GradientTrace
 from orthobench.recurrence.runtime import use_backend
+from orthobench.tasks.adding import Adding, AddingSettings
 from orthobench.training.trainer import build_model
 
 UNITS, INPUTS, OUTPUTS, STEPS, BATCH = 6, 3, 2, 9, 4
@@ -602,3 +605,59 @@ def test_counting_needs_no_memory():
     assert isinstance(model.layers[0].cell, Foreign)
     expected = nn.GRU(INPUTS, 2000, 1), nn.GRU(2000, 2000, 1), nn.Linear(2000, OUTPUTS)
     assert model.parameter_count() == sum(p.numel() for each in expected for p in each.parameters())
+
+
+class Rotates(nn.Module):
+    """A linear cell whose W is orthogonal."""
+
+    recurrent_weights = ("W",)
+
+    def __init__(self, n_inp, n_hid):
+        super().__init__()
+        self.W = nn.Parameter(torch.linalg.qr(torch.randn(n_hid, n_hid))[0])
+        self.U = nn.Linear(n_inp, n_hid)
+
+    def forward(self, x, h):
+        return self.U(x) + h @ self.W.T
+
+
+class Phases(Rotates):
+    """A cell with a complex state."""
+
+    def forward(self, x, h=None):
+        h = torch.zeros(len(x), len(self.W), dtype=torch.complex64) if h is None else h
+        h = 1j * h + self.U(x)
+        return h.real + h.imag, h
+
+
+class OneSequence(Rotates):
+    """A cell that takes few sequences at once."""
+
+    def forward(self, x, h):
+        if len(x) > BATCH:
+            raise ValueError("too many sequences")
+        return super().forward(x, h)
+
+
+def scores(layer: Any) -> dict[str, float]:
+    settings = AddingSettings(sequence_length=STEPS, train_size=BATCH, test_size=BATCH)
+    task = Adding(settings, 0, torch.device("cpu"))
+    cls = model_of(layer, f"here:{layer.__name__}", "this test")
+    model = build_model(cls, cls.Settings.read({"hidden_size": UNITS}), task.signature, torch.Generator())
+    before = torch.get_rng_state()
+    values = Orthogonality()(ProbeContext(model, task, task.train.batch(torch.arange(BATCH)))).values
+    assert torch.equal(torch.get_rng_state(), before)
+    return dict(values)
+
+
+def test_layers_have_scores_of_their_step_or_a_reason():
+    rotates = scores(Rotates)
+    assert rotates["orthogonality/W"] < 1e-5
+    assert 0 < rotates["orthogonality_jacobian/J"] < 1e-5
+    gru = scores(nn.GRU)
+    assert set(gru) == {f"orthogonality_inside/weight_hh_l0.{k}" for k in (1, 2, 3)} | {"orthogonality_jacobian/J"}
+    assert 0.1 < gru["orthogonality_jacobian/J"] < UNITS
+    for layer, reason in ((Sums, "no_state"), (Phases, "not_real"), (OneSequence, "fails")):
+        stored = {name: value for name, value in scores(layer).items() if name.startswith("orthogonality_jacobian/")}
+        assert list(stored) == [f"orthogonality_jacobian/undefined/{reason}"], layer
+        assert all(math.isnan(value) for value in stored.values())

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
+from support.checkout import ROOT
 from support.models import make
 
+from orthobench.metric import why_undefined
 from orthobench.plugins import Catalog
 from orthobench.probe import ProbeContext
 from orthobench.probes import _jacobians as jacobians
+from orthobench.probes import orthogonality as orthogonality_of
 from orthobench.probes.heat_map import HeatMap
 from orthobench.probes.jacobian import Jacobian, eigenvalues, spread
-from orthobench.probes.orthogonality import Orthogonality, orthogonality
+from orthobench.probes.orthogonality import Orthogonality, orthogonality, score_of_step
+from orthobench.recurrence.runtime import forget_used, last_used
 from orthobench.task import Batch
 from orthobench.tasks.adding import Adding, AddingSettings
 
@@ -206,3 +213,82 @@ def test_orthogonality_is_measured_in_both_precisions():
     assert values["orthogonality/W"] == pytest.approx(exact, rel=1e-12)
     assert values["orthogonality_own_precision/W"] == pytest.approx(exact, rel=1e-5)
     assert values["orthogonality_own_precision/W"] != values["orthogonality/W"]
+
+
+def step_in_the_middle(model, inputs) -> np.ndarray:
+    """The Jacobians of the second of four steps `[B, N, N]`, by central differences."""
+    state = jacobians.advance(model, inputs[:1], jacobians.start(model, B))
+    return by_differences(model, inputs[1:2], state)[0]
+
+
+def distances(matrices: np.ndarray) -> np.ndarray:
+    """||J^T J - I||_F of each J."""
+    return np.linalg.norm(matrices.swapaxes(1, 2) @ matrices - np.eye(matrices.shape[-1]), axis=(1, 2))
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "antisymmetric", "enrnn", "slstm", "deltanet"])
+def test_score_of_step_matches_finite_differences(name):
+    model, inputs = model_of(name), inputs_of()
+    expected = distances(step_in_the_middle(model, inputs))
+    values = Orthogonality()(context(model, inputs)).values
+    assert values["orthogonality_jacobian/J"] == pytest.approx(expected.mean(), rel=1e-6)
+
+
+def test_score_of_a_linear_step_is_that_of_its_eigenvalues():
+    """LRU's J turns and shrinks each pair of numbers by a modulus r, so J^T J has each r^2 twice."""
+    model = model_of("lru")
+    moduli = model.eigenvalues().detach().abs().numpy()
+    values = Orthogonality()(context(model, inputs_of())).values
+    assert values["orthogonality_jacobian/J"] == pytest.approx((2 * (moduli**2 - 1) ** 2).sum() ** 0.5, rel=1e-12)
+
+
+def test_estimate_of_a_large_step_is_near_the_score_and_keeps_zero(monkeypatch):
+    """Within three standard errors of the worst case, a distance of rank one: 2 (2 / 128)^(1/2) / 2 each."""
+    monkeypatch.setattr(orthogonality_of, "EXACT", 3)
+    for name in ("lstm", "gru", "deltanet"):
+        model, inputs = model_of(name), inputs_of()
+        values = Orthogonality()(context(model, inputs)).values
+        assert "orthogonality_jacobian/J" not in values
+        exact = distances(step_in_the_middle(model, inputs)).mean()
+        assert values["orthogonality_jacobian/J_estimated"] == pytest.approx(exact, rel=3 / 8)
+    model = make("scornn", "last", inputs=M, outputs=1, hidden_size=8).double()  # whose units are all active at first
+    values = Orthogonality()(context(model, inputs_of())).values
+    assert values["orthogonality_jacobian/J_estimated"] < 8 * 128 * np.finfo(float).eps
+
+
+def test_step_is_that_in_the_middle_of_the_shortest_sequence():
+    model, inputs = model_of("gru"), inputs_of(7)
+    about = context(model, inputs)
+    short = replace(about, batch=replace(about.batch, lengths=torch.tensor([7, 4])))
+    assert score_of_step(short) == score_of_step(context(model, inputs[:4]))
+    assert score_of_step(about) != score_of_step(short)
+
+
+@pytest.mark.parametrize("name", Catalog().names("model"))
+def test_every_model_has_a_score_of_its_step_and_one_of_each_matrix(name):
+    model = make(name, "last", inputs=M, outputs=1, hidden_size=8)
+    forget_used()
+    values = Orthogonality()(context(model, inputs_of().float())).values
+    assert last_used() <= {"cpu"}  # the step's own operations are not those of the run
+    (score,) = (value for each, value in values.items() if each.startswith("orthogonality_jacobian/J"))
+    assert np.isfinite(score)
+    assert not any(why_undefined(each) for each in values)
+    of_matrices = {each.partition("/")[2] for each in values if not each.startswith("orthogonality_jacobian/")}
+    assert of_matrices == set(model.recurrent_matrices())
+    step, inside, listed = documented(name)
+    assert {each for each in values if each.startswith("orthogonality/")} == {f"orthogonality/{w}" for w in step}
+    assert {each for each in values if each.startswith("orthogonality_inside/")} == {
+        f"orthogonality_inside/{w}" for w in inside
+    }
+    assert listed == 1
+
+
+def documented(name: str) -> tuple[set[str], set[str], int]:
+    """The matrices of a step and those inside gates in the manual's table, and the number of its rows for a model."""
+    rows = [
+        [cell.strip() for cell in line.strip("| ").split("|")]
+        for line in (ROOT / "docs" / "orthogonality.md").read_text("utf-8").splitlines()
+        if f"`{name}`" in line and line.startswith("|")
+    ]
+    step, inside = (set(re.findall(r"`([^`]+)`", cell)) for cell in rows[0][1:3])
+    return step, inside, len(rows)

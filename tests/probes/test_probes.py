@@ -37,9 +37,10 @@ def test_orthogonality_matches_numpy():
         ("scornn", {"W"}),
         ("rnn", {"W"}),
         ("enrnn", {"W_L", "W_S"}),
+        ("antisymmetric", {"I_plus_eps_W"}),
         *(
             (name, set())
-            for name in ("lstm", "gru", "antisymmetric", "antisymmetric_gated", "lipschitz_rnn", "cornn", "lem")
+            for name in ("lstm", "gru", "antisymmetric_gated", "ablation", "lipschitz_rnn", "cornn", "lem")
         ),
     ],
 )

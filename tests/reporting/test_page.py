@@ -10,13 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.databases import experiment
 from support.pages import HOSTILE
 from support.pages import figures as figures_of
 
 from orthobench.analysis.conditions import collect
+from orthobench.metric import undefined
 from orthobench.reporting.captions import capitalized
+from orthobench.reporting.figures import SCORES, condition_figures, without_score
 from orthobench.reporting.html import cited
-from orthobench.store import Status, open_store
+from orthobench.reporting.styles import Styles
+from orthobench.store import MetricRow, Status, open_store
 
 SCRIPTS_OF_TWO_CONDITIONS = (
     9  # Plotly, index, environments, twice figures and runs, about, and the script that executes
@@ -109,7 +113,8 @@ def test_figures_have_the_numbers_of_the_database(page, tmp_path):
         traces = {id: store.traces([id]) for ids in runs.values() for id in ids}
         seconds = {model: [run.seconds["train"] for run in store.runs(task="adding", model=model)] for model in runs}
     figures = figures_of(page.read_text("utf-8"))[key]
-    assert set(figures) == {"curves", "orthogonality", "gradients", "seeds", "parameters", "seconds"}
+    scores = {"orthogonality", "orthogonality_jacobian", "orthogonality_inside"}
+    assert set(figures) == scores | {"curves", "gradients", "seeds", "parameters", "seconds"}
 
     def by_seed(model: str, split: str, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Iterations, and the values `[seed, iteration]`."""
@@ -135,6 +140,14 @@ def test_figures_have_the_numbers_of_the_database(page, tmp_path):
     lines = [line for line in figures["orthogonality"]["data"] if "text" not in line]
     assert len(lines) == 3  # the LSTM's matrices are inside its gates
     assert_band(lines, "scornn", "probe", "orthogonality/W", "scornn")
+    lines = [line for line in figures["orthogonality_jacobian"]["data"] if "text" not in line]
+    for model in ("scornn", "lstm"):
+        own = [line for line in lines if line["meta"]["model"] == model]
+        assert_band(own, model, "probe", "orthogonality_jacobian/J", model)
+    lines = [line for line in figures["orthogonality_inside"]["data"] if "text" not in line]
+    for number, gate in enumerate(("W_f", "W_g", "W_i", "W_o")):
+        own = lines[3 * number : 3 * number + 3]
+        assert_band(own, "lstm", "probe", f"orthogonality_inside/{gate}", f"lstm {gate}")
 
     lines = {line["name"]: line for line in figures["gradients"]["data"] if "name" in line}
     states = [("scornn", "h"), ("lstm", "c"), ("lstm", "h")]
@@ -228,3 +241,22 @@ def test_note_has_code_and_links_its_discrepancy():
         '<abbr title="entry D-04 of docs/discrepancies.md in the repository of orthobench">D-04</abbr>: '
         "<code>gradient=both</code> takes &lt;all&gt;."
     )
+
+
+def test_runs_without_a_score_of_their_step_are_named(database):
+    """Runs of earlier versions lack it, and the matrices that they recorded for gates are not drawn as a step's."""
+    runs = {model: database.run(experiment(model, "final", []), 0, [0.5, 0.4]) for model in ("rnn", "lstm", "gru")}
+    store = database.store
+    (condition,) = collect(store)
+    assert without_score(condition).startswith("Not recorded: the orthogonality of the step's Jacobian")
+    store.log(runs["rnn"].id, [MetricRow("probe", "orthogonality_jacobian/J", 0, 0, 0.5)], [], {})
+    gone = [MetricRow("probe", name, 0, 0, value) for name, value in undefined("no_state").items()]
+    store.log(runs["gru"].id, gone, [], {})
+    store.log(runs["lstm"].id, [MetricRow("probe", "orthogonality/W_i", 0, 0, 2.0)], [], {})
+    (condition,) = collect(store)
+    words = without_score(condition)
+    assert "is not recorded for lstm: earlier versions do not measure it" in words
+    assert "is not defined for gru, because it has no state" in words
+    drawn = condition_figures(condition, Styles([condition]))
+    names = {score: {line.get("name") for line in drawn[score][1].data} - {None} for score in SCORES if score in drawn}
+    assert names == {"orthogonality_jacobian": {"rnn"}, "orthogonality_inside": {"lstm W_i"}}

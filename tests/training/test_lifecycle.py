@@ -80,8 +80,12 @@ def test_everything_is_logged(config, tmp_path):
     assert (best, best_iteration) == min((value, i) for _, i, value in test)
     assert [i for split, name, _, i, _ in metrics if (split, name) == ("train", "loss")] == [2, 4, 6, 8, 10, 12]
     matrices = {name for split, name, *_ in metrics if split == "probe"}
-    both = "orthogonality", "orthogonality_own_precision"
-    assert matrices in ({f"{kind}/W" for kind in both}, set())  # an LSTM's matrices are inside its gates
+    of_step = {"orthogonality/W", "orthogonality_own_precision/W"}
+    of_gates = {f"orthogonality_inside/W_{gate}" for gate in "ifgo"}
+    for name in matrices:
+        assert [i for split, own, _, i, _ in metrics if (split, own) == ("probe", name)] == [0, 4, 8, 12]
+    expected = of_step if config.spec.model == "scornn" else of_gates
+    assert matrices == expected | {"orthogonality_jacobian/J"}
     assert {i for name, _, i, _ in traces if name == "gradient_norm/h"} == {0, 4, 8, 12}
     vectors = [vector for name, _, _, vector in traces if name == "gradient_norm/h"]
     assert len(vectors) == 4
