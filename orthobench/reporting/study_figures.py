@@ -122,7 +122,7 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
 
 
 def over_setting(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """Draw the test metric over epochs for every variant and, if they differ in one number, its end over this number."""
+    """Draw the test metric over epochs and, if the variants differ in one number alone, its end over this number."""
     drawn: Drawn = {}
     metric = condition.metric.label or condition.metric.name
     learning = figures.learning_curves(condition, styles)
@@ -155,7 +155,7 @@ def euler_stability(figure_name: str, condition: Condition, styles: Styles) -> D
             _add_by_step(figure, variant, style, "euler_stability/steps", f"euler_stability/{name}")
         if figure.data:
             what = (
-                f"{axis} of a step's Jacobian along a sequence, mean over seeds after training (thin: before); {limit}"
+                f"{axis} of a step's Jacobian along a sequence, mean over seeds; thin: before training; {limit}"
             )
             drawn[name] = (_caption(figure_name, what, condition), figure)
     return drawn
