@@ -154,9 +154,7 @@ def euler_stability(figure_name: str, condition: Condition, styles: Styles) -> D
         for variant, style in styled(condition, styles, figure):
             _add_by_step(figure, variant, style, "euler_stability/steps", f"euler_stability/{name}")
         if figure.data:
-            what = (
-                f"{axis} of a step's Jacobian along a sequence, mean over seeds; thin: before training; {limit}"
-            )
+            what = f"{axis} of a step's Jacobian along a sequence, mean over seeds; thin: before training; {limit}"
             drawn[name] = (_caption(figure_name, what, condition), figure)
     return drawn
 
