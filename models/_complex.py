@@ -27,6 +27,7 @@ class ComplexRNN(PlainRNN):
     """
 
     activation = Activation(Kind.COMPLEX_MODRELU_SMOOTH, epsilon=1e-5)
+    bounded_parts = {}  # the derivative of a modReLU that divides by |z| + epsilon exceeds 1
     cost = "complex units are two features each: four times the products"
 
     def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -45,6 +45,7 @@ class PlainRNN(Model):
     """
 
     matrix_methods = ("weight", "multiplier")
+    bounded_parts = {"h": "W"}
     activation: Activation
     forms_weight = True
     fixed_weight: Tensor | None

@@ -49,7 +49,7 @@ class Antisymmetric(Model):
     def __init__(self, settings: EulerSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
         m, n = signature.input_size, settings.hidden_size
-        self.step_size = settings.step_size
+        self.step_size = self.euler_step = settings.step_size
         self.diffusion = settings.diffusion if isinstance(settings, AntisymmetricSettings) else 0.0
         width = self.inputs_per_unit * n
         self.input_weight = nn.Parameter(torch.randn(width, m, generator=generator) / math.sqrt(m))

@@ -76,6 +76,7 @@ class ENRNNSettings(MatrixSettings):
 class ENRNN(PlainRNN):
     version = 1
     step_matrices = ("W_L", "W_S")
+    bounded_parts = {"short": "W_S"}  # the long-term state also reads the short-term one
     title = "ENRNN"
     paper = "Helfrich, Ye. Eigenvalue Normalized RNNs for Short Term Memory. AAAI 2020"
     cites = "helfrich2020, helfrich2018"

@@ -83,6 +83,7 @@ class EURNN(PlainRNN):
     learns = Learns("copying", 0.2, gate={"hidden_size": 32})
     cost = "complex units are two features each: four times the products"
     orthogonal = True
+    bounded_parts = {}  # the derivative of a modReLU that divides by |z| + epsilon exceeds 1
     Settings = EURNNSettings
     matrix_parameters = ("theta", "phi", "omega")
 

@@ -44,6 +44,7 @@ class LipschitzRNN(Model):
     def __init__(self, settings: LipschitzSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
         m, n = signature.input_size, settings.hidden_size
+        self.euler_step = settings.step_size
         self.step_size, self.skewness, self.diffusion = settings.step_size, settings.skewness, settings.diffusion
         torch_linear_(self.output_weight, n, generator)
         self.input_weight = nn.Parameter(torch_linear_(torch.empty(n, m), m, generator))

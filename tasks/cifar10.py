@@ -7,6 +7,9 @@ Noise-padded: each of the first 32 steps shows a row, its 32 red, then green, th
 steps are standard normal noise, so T = 1000. As in the paper's text the noise is independent: it differs between
 examples and, in training, between epochs. The programs of coRNN, LEM and LipschitzRNN use the same block for every
 example (`noise=shared`).
+
+With `last_rows=8` only the last eight rows of the image are shown, pixel by pixel: T = 256. The paper's text compares
+an LSTM on them with one on the whole image.
 """
 
 from __future__ import annotations
@@ -41,12 +44,21 @@ class CIFAR10Settings(ImageSettings):
         description="noise after the rows; fresh: drawn for every example and epoch; "
         "shared: one block for all (coRNN, LEM)",
     )
+    last_rows: int = Field(
+        ROWS,
+        ge=1,
+        le=ROWS,
+        description="rows of the image that are shown, the last ones, pixel by pixel",
+        json_schema_extra={"neutral": ROWS},
+    )
     train_size: Size = Field(50_000, description="images for training, which follow those for validation")
 
     @model_validator(mode="after")
     def _says_what_it_means(self) -> CIFAR10Settings:
         if self.noise != "fresh" and not self.noise_padded:
             raise ValueError(f"noise={self.noise} has no effect: add noise_padded=true")
+        if self.last_rows != ROWS and self.noise_padded:
+            raise ValueError(f"last_rows={self.last_rows} is about pixels: leave out noise_padded=true")
         return self
 
 
@@ -91,7 +103,7 @@ class CIFAR10(ImageTask):
 
         def split(part: str, images: Tensor, labels: Tensor) -> Split:
             if not settings.noise_padded:
-                return ImageSplit(images.flatten(1, 2), labels, 255, device)
+                return ImageSplit(images[:, -settings.last_rows :].flatten(1, 2), labels, 255, device)
             rows = ImageSplit(images.transpose(2, 3).flatten(2), labels, 255, device)
             if settings.noise == "shared":
                 return PaddedSplit(rows, SharedNoise(draws))

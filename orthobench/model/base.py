@@ -209,6 +209,9 @@ class Model(nn.Module, ABC):
         paper: the reference.
         step_matrices: names of the recurrent matrices by which a step multiplies the state, h_t = act(W h + ...);
             not those inside a gate or a derivative. Their distance from orthogonal is measured apart from the others'.
+        bounded_parts: parts h of the state that a step maps to act(W h + U x + b), with |act'| <= 1 and U the rows of
+            `input_weight`: the name of each part's W. Their gradients have a bound that follows from W.
+        euler_step: eps, if a step h + eps f(h, x) is a forward Euler step of dh/dt = f(h, x); else 0.
         Settings: the hyper-parameters.
         orthogonal: whether every recurrent matrix is orthogonal by construction, before and after training.
         matrix_parameters: names of the parameters from which its constrained recurrent matrices are computed.
@@ -232,6 +235,8 @@ class Model(nn.Module, ABC):
     paper: ClassVar[str]
     orthogonal: ClassVar[bool] = False
     step_matrices: tuple[str, ...] = ("W",)
+    bounded_parts: ClassVar[Mapping[str, str]] = {}
+    euler_step: float = 0.0
     matrix_parameters: ClassVar[tuple[str, ...]] = ()
     matrix_methods: ClassVar[tuple[str, ...]] = ()
     penalises_weights: ClassVar[bool] = False

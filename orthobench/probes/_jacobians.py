@@ -6,18 +6,32 @@ row of a Jacobian becomes a separate sequence in a batch, so one forward and one
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from orthobench.model import Model, State
+from orthobench.probe import ProbeContext
 from orthobench.recurrence import GradientTrace
 from orthobench.sequences import one_hot
 from orthobench.task import Batch
 
 ROWS = 1 << 16
 """Approximate limit of steps times sequences in one batch, to bound the memory."""
+
+
+def exact(model: Model) -> Model:
+    """Return a copy of the model on the CPU, in double precision."""
+    return copy.deepcopy(model).cpu().double()
+
+
+def first_sequence(context: ProbeContext) -> Tensor:
+    """Return the valid inputs of the first sequence of the run's probe batch, `[T, 1, m]`."""
+    batch = context.batch
+    length = len(batch.inputs) if batch.lengths is None else int(batch.lengths[0])
+    return numbers(batch, context.task.signature.input_size)[:length, :1]
 
 
 def start(model: Model, batch_size: int) -> State:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from orthobench.probe import Probe, ProbeContext, ProbeResult
-from orthobench.probes._jacobians import advance, numbers, start, state_jacobian
+from orthobench.probes._jacobians import advance, first_sequence, start, state_jacobian
 
 STEPS, CLOUDS = 16, 4
 """Number of steps with recorded moduli, and how many of them record all eigenvalues; both spread over the sequence."""
@@ -31,9 +31,7 @@ class Jacobian(Probe):
     def __call__(self, context: ProbeContext) -> ProbeResult:
         if not context.model.initial_state(1):  # a layer of another program that takes no state
             return ProbeResult()
-        model, batch = context.model, context.batch
-        length = len(batch.inputs) if batch.lengths is None else int(batch.lengths[0])
-        inputs = numbers(batch, context.task.signature.input_size)[:length, :1]
+        model, inputs = context.model, first_sequence(context)
         steps = spread(STEPS, len(inputs))
         clouds = [steps[position - 1] for position in spread(CLOUDS, len(steps))]
         vectors: dict[str, Sequence[float]] = {"jacobian/steps": steps}

@@ -40,6 +40,8 @@ def where(condition: Condition) -> str:
         parts[0] = f"permuted {parts[0]}"
     if condition.settings.get("noise_padded"):
         parts[0] = f"noise-padded {parts[0]}"
+    if rows := condition.settings.get("last_rows"):  # left out of the record of whole images
+        parts.append(f"the last {rows} rows")
     batches = sorted({size for variant in condition.variants if (size := _batch(variant)) is not None})
     if batches:
         parts.append(f"batches of {' and '.join(map(str, batches))}")

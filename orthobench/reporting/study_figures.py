@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -111,26 +111,81 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     by_size: dict[int, list[float]] = {}
     for variant in ordered:
         by_size.setdefault(_short_size(variant), []).extend(end.value for end in variant.ends.values())
-    points = {size: values for size, values in by_size.items() if values}
-    if points:
-        middle, low, high = (np.array([f(values) for values in points.values()]) for f in (np.median, np.min, np.max))
-        short_sizes = np.array(list(points), dtype=float)
-        style = styles.of_model(ordered[0].run.model)
-        add_curve(
-            ends,
-            Curve(short_sizes, middle, low, high, len(ordered[0].runs)),
-            short_sizes,
-            ordered[0].label.partition(" ")[0],
-            style,
-        )
-        ends.update_yaxes(type="log", rangemode="normal")
-        show_gaps(ends)
+    name = ordered[0].label.partition(" ")[0]
+    _add_ends(ends, by_size, name, styles.of_model(ordered[0].run.model), len(ordered[0].runs))
+    ends.update_yaxes(type="log", rangemode="normal")
     constraint = "the long-term state fixed" if figure_name == "figure 6" else "all units fixed"
     what = f"test {condition.metric.label or condition.metric.name} by size, {constraint}"
     return {
         f"{figure_name} curves": (_caption(figure_name, what, condition, BAND), learning),
         f"{figure_name} ends": (_caption(figure_name, f"{what}, at the end", condition, BAND), ends),
     }
+
+
+def over_setting(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
+    """Draw the test metric over epochs and, if the variants differ in one number alone, its end over this number."""
+    drawn: Drawn = {}
+    metric = condition.metric.label or condition.metric.name
+    learning = figures.learning_curves(condition, styles)
+    if learning.data:
+        drawn[f"{figure_name} curves"] = (_caption(figure_name, f"test {metric}", condition, BAND), learning)
+    for setting in _numbers_that_differ(condition.variants):
+        by_value: dict[float, list[float]] = {}
+        for variant in condition.variants:
+            value = float(variant.run.spec["model_settings"][setting])
+            by_value.setdefault(value, []).extend(end.value for end in variant.ends.values())
+        ends = empty_figure(setting, f"test {condition.metric.axis} at the end")
+        model, seeds = condition.variants[0].run.model, len(condition.variants[0].runs)
+        _add_ends(ends, dict(sorted(by_value.items())), model, styles.of_model(model), seeds)
+        if ends.data:
+            what = f"test {metric} at the end by {setting}"
+            drawn[f"{figure_name} ends"] = (_caption(figure_name, what, condition, BAND), ends)
+    return drawn
+
+
+def euler_stability(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
+    """Draw the largest |1 + eps lambda| and the largest Re lambda of the steps, before and after training."""
+    labels = {
+        "modulus_max": ("largest |1 + ελ|", "the steps are stable up to 1"),
+        "real_max": ("largest Re λ", "the differential equation is stable up to 0"),
+    }
+    drawn: Drawn = {}
+    for name, (axis, limit) in labels.items():
+        figure = empty_figure("step t", axis)
+        for variant, style in styled(condition, styles, figure):
+            _add_by_step(figure, variant, style, "euler_stability/steps", f"euler_stability/{name}")
+        if figure.data:
+            what = f"{axis} of a step's Jacobian along a sequence, mean over seeds; thin: before training; {limit}"
+            drawn[name] = (_caption(figure_name, what, condition), figure)
+    return drawn
+
+
+def gradient_bounds(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
+    """Draw the gradients of the last state by earlier ones and by inputs, their bounds, and the norms of W's powers."""
+    drawn: Drawn = {}
+    for kind, words in (("state", "state"), ("input", "input")):
+        figure = empty_figure("steps back k", f"gradient by the {words}, 2-norm", logarithmic=True)
+        for variant, style in styled(condition, styles, figure):
+            prefix = f"gradient_bound/{kind}/"
+            names = variant.traces["name"]
+            for part in sorted({str(name).removeprefix(prefix) for name in names if str(name).startswith(prefix)}):
+                label, lags = f"{variant.label} {part}", "gradient_bound/lags"
+                _add_by_step(figure, variant, style, lags, f"{prefix}{part}", label)
+                bound = replace(style, dash="dot", color=GREY)
+                _add_by_step(figure, variant, bound, lags, f"gradient_bound/{kind}_bound/{part}", f"{label}, bound")
+        if figure.data:
+            what = f"gradient of the last state by the {words} k steps back, and its bound (dotted), after training"
+            drawn[f"{kind}s"] = (_caption(figure_name, f"{what}; thin: before", condition), figure)
+    powers = empty_figure("power k", "‖W<sup>k</sup>‖", logarithmic=True)
+    for variant, style in styled(condition, styles, powers):
+        prefix = "transient_growth/norms/"
+        for name in sorted({str(name) for name in variant.traces["name"] if str(name).startswith(prefix)}):
+            label = f"{variant.label} {name.removeprefix(prefix)}"
+            _add_by_step(powers, variant, style, "transient_growth/powers", name, label)
+    if powers.data:
+        what = "norms of the powers of the recurrent matrices after training; thin: before"
+        drawn["powers"] = (_caption(figure_name, what, condition), powers)
+    return drawn
 
 
 def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
@@ -185,6 +240,9 @@ DRAWINGS: dict[str, Callable[[str, Condition, Styles], Drawn]] = {
     "heat_maps": heat_maps,
     "sizes": sizes,
     "jacobians": jacobians,
+    "over_setting": over_setting,
+    "euler_stability": euler_stability,
+    "gradient_bounds": gradient_bounds,
     "state_tracking": tracking,
     "longer_tests": longer_tests,
 }
@@ -251,6 +309,25 @@ def _caption(figure_name: str, what: str, condition: Condition, band: str = "") 
     return caption(f"{capitalized(figure_name)}: {what}", condition, band=band)
 
 
+def _numbers_that_differ(variants: Sequence[VariantData]) -> list[str]:
+    """Return the name of the model's setting that differs between variants, if it is a number and the only one."""
+    settings = [variant.run.spec["model_settings"] for variant in variants]
+    names = [name for name in settings[0] if len({str(each.get(name)) for each in settings}) > 1]
+    is_number = len(names) == 1 and all(type(each.get(names[0])) in (int, float) for each in settings)
+    return names if is_number and len({variant.run.model for variant in variants}) == 1 else []
+
+
+def _add_ends(figure: Figure, by_value: Mapping[float, list[float]], name: str, style: Style, seeds: int) -> None:
+    """Draw the median of the ends over a setting, with a band from the lowest to the highest."""
+    points = {value: ends for value, ends in by_value.items() if ends}
+    if not points:
+        return
+    middle, low, high = (np.array([f(ends) for ends in points.values()]) for f in (np.median, np.min, np.max))
+    settings = np.array(list(points), dtype=float)
+    add_curve(figure, Curve(settings, middle, low, high, seeds), settings, name, style)
+    show_gaps(figure)
+
+
 def _short_size(variant: VariantData) -> int:
     size: int = variant.run.spec["model_settings"]["short_size"]
     return size
@@ -289,6 +366,20 @@ def _add_moduli(figure: Figure, variant: VariantData, style: Style) -> None:
             y=mean,
             mode="lines",
             name=name if last else f"{name} before",
+            line={"color": style.color, "dash": style.dash, "width": 2 if last else 1},
+        )
+
+
+def _add_by_step(figure: Figure, variant: VariantData, style: Style, steps: str, name: str, label: str = "") -> None:
+    """Draw a vector over the steps that another names: the mean over seeds after training, and thin before it."""
+    vectors = [_readings(variant, vector) for vector in (steps, name)]
+    for (last, x), (_, y) in zip(*vectors, strict=True):
+        words = html.escape(label or variant.label)
+        figure.add_scatter(
+            x=x,
+            y=y,
+            mode="lines",
+            name=words if last else f"{words} before",
             line={"color": style.color, "dash": style.dash, "width": 2 if last else 1},
         )
 

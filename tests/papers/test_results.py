@@ -172,12 +172,18 @@ def test_only_the_listed_figures_have_no_claim():
 
 
 def test_figures_of_a_paper_are_in_order():
-    """Those that are studies among them."""
+    """Those that are studies among them, and statements of the text."""
     order = {key: [artifact.name for artifact in find_paper(key).artifacts()] for key in ("helfrich2020", "chang2019")}
     assert order["helfrich2020"][-4:] == ["figure 4", "figure 5", "figure 6", "figure 7"]
-    assert order["chang2019"][:2] == ["figure 1", "table 1"]
+    assert order["chang2019"][:3] == ["equation 7", "figure 1", "table 1"]
     studies = {artifact.name: artifact.study for artifact in find_paper("helfrich2018").artifacts() if artifact.study}
-    assert studies == {"table 3": "time", "figure 4": "orthogonality", "figure 5": "gradient-norms"}
+    assert studies == {
+        "table 3": "time",
+        "figure 4": "orthogonality",
+        "negative ones": "negative-ones",
+        "activations": "activations",
+        "figure 5": "gradient-norms",
+    }
 
 
 def test_published_numbers_match_a_sample_of_the_papers():
@@ -340,7 +346,7 @@ def test_every_table_and_figure_is_named():
         key: {artifact.name for artifact in find_paper(key).artifacts()} for key in ("helfrich2018", "helfrich2017")
     }
     printed = {*(f"figure {n}" for n in range(1, 6)), *(f"table {n}" for n in range(1, 4))}
-    assert names["helfrich2018"] == {*printed, "rate of the LSTM"}
+    assert names["helfrich2018"] == {*printed, "rate of the LSTM", "negative ones", "activations"}
     assert names["helfrich2017"] == {*(f"figure {n}" for n in range(1, 5)), *(f"table {n}" for n in range(1, 3))}
     assert {f"figure {n}" for n in range(1, 8)} <= {
         artifact.name for artifact in find_paper("helfrich2020").artifacts()

@@ -265,6 +265,9 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
         *rows("antisymmetric", ANTISYMMETRIC, CIFAR10, hidden_size=256),
         *rows("antisymmetric_gated", ANTISYMMETRIC, CIFAR10, hidden_size=256),
     ],
+    ("chang2019", "last eight rows"): [
+        *rows("lstm", GRID, forget_bias=1.0, last_rows=8),
+    ],
     ("wisdom2016", "notebook"): [
         *rows("full_urnn", PERMUTED, hidden_size=512, learning_rate=1e-4, recurrent_learning_rate=1e-6, batch_size=50),
         *rows("urnn", PERMUTED, hidden_size=512, learning_rate=1e-4, batch_size=50),

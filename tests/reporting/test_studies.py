@@ -121,14 +121,13 @@ def small(monkeypatch, tiny):
     tiny = {name: value for name, value in tiny.items() if name != "hidden_size"}
 
     def shrunk(run: StudyRun) -> StudyRuns:
-        known = Catalog().load("task", run.task).Settings.model_fields.keys() | TrainingSettings.model_fields.keys()
+        task = "adding" if run.task == "mnist" else run.task  # which needs no data
+        known = Catalog().load("task", task).Settings.model_fields.keys() | TrainingSettings.model_fields.keys()
         fitting = {name: value for name, value in tiny.items() if name in known}
-        own = {name: value for name, value in run.settings.items() if name not in tiny}
+        own = {name: value for name, value in run.settings.items() if name not in {*tiny, "permuted"}}
         if run.model != "enrnn":
             own["hidden_size"] = 8
-        return StudyRuns(
-            preset="quick", figure=run.figure, task=run.task, models=[run.model], settings={**own, **fitting}
-        )
+        return StudyRuns(preset="quick", figure=run.figure, task=task, models=[run.model], settings={**own, **fitting})
 
     shrunken = tuple(
         study.model_copy(update={"run": [shrunk(run) for run in study.runs("quick", ALL)]}) for study in studies()
@@ -254,6 +253,57 @@ def test_sizes_figure_ends_at_the_final_values(orthobench, tmp_path):
     line, _ = split["data"]  # and the mark of its end
     assert list(array(line["x"])) == [0, 8, 16, 24, 40]
     np.testing.assert_allclose(array(line["y"]), [ends[40, short] for short in (0, 8, 16, 24, 40)], rtol=5e-5)
+
+
+@pytest.mark.usefixtures("small")
+def test_stability_of_euler_steps_shows_the_numbers_of_the_database(orthobench, tmp_path):
+    _, data = page(orthobench("study", "euler-stability", "--preset", "quick"))
+    drawn = data["study-euler-stability"]
+    assert [name.split(maxsplit=1)[1] for name in drawn] == ["modulus_max", "real_max"]
+    with open_store(str(tmp_path / "results.db")) as store:
+        for name, figure in zip(("modulus_max", "real_max"), drawn.values(), strict=True):
+            lines = [trace for trace in figure["data"] if not trace["name"].endswith("before")]
+            assert len(lines) == len(store.runs()) == 5
+            logged = [
+                np.array(trace.values)
+                for run in store.runs()
+                for trace in store.traces([run.id])
+                if trace.iteration == run.iterations and trace.name == f"euler_stability/{name}"
+            ]
+            for line in lines:
+                assert any(np.allclose(array(line["y"]), values, rtol=5e-5) for values in logged)
+
+
+@pytest.mark.usefixtures("small")
+def test_gradient_bounds_show_the_numbers_of_the_database(orthobench, tmp_path):
+    _, data = page(orthobench("study", "gradient-bounds", "--preset", "quick"))
+    traces = last_traces(tmp_path, "enrnn")
+    drawn = data["study-gradient-bounds"]
+    assert [name.split(maxsplit=1)[1] for name in drawn] == ["states", "inputs", "powers"]
+    for kind, figure in zip(("state", "input"), drawn.values(), strict=False):
+        lines = {trace["name"]: array(trace["y"]) for trace in figure["data"]}
+        assert set(lines) == {f"ENRNN short{end}{when}" for end in ("", ", bound") for when in ("", " before")}
+        np.testing.assert_allclose(lines["ENRNN short"], traces[f"gradient_bound/{kind}/short"], rtol=5e-5)
+        np.testing.assert_allclose(lines["ENRNN short, bound"], traces[f"gradient_bound/{kind}_bound/short"], rtol=5e-5)
+    lines = {trace["name"]: array(trace["y"]) for trace in drawn[next(reversed(drawn))]["data"]}
+    for matrix in ("W_L", "W_S"):
+        np.testing.assert_allclose(lines[f"ENRNN {matrix}"], traces[f"transient_growth/norms/{matrix}"], rtol=5e-5)
+
+
+@pytest.mark.usefixtures("small")
+def test_ends_are_drawn_over_the_only_number_that_differs(orthobench, tmp_path):
+    _, data = page(orthobench("study", "negative-ones", "--preset", "quick"))
+    drawn = data["study-negative-ones"]
+    assert [name.split(maxsplit=1)[1] for name in drawn] == [
+        f"{figure} {what}" for figure in ("MNIST", "permuted MNIST") for what in ("curves", "ends")
+    ]
+    with open_store(str(tmp_path / "results.db")) as store:
+        ends = {run.spec["model_settings"]["negative_ones"]: run.final_value for run in store.runs()}
+    _, first, _, second = drawn.values()
+    for figure in (first, second):
+        line = figure["data"][0]
+        assert list(array(line["x"])) == sorted(ends) == [0, 1, 2, 4, 6, 8]
+        np.testing.assert_allclose(array(line["y"]), [ends[number] for number in sorted(ends)], rtol=5e-5)
 
 
 def test_unfinished_runs_are_reported(orthobench, small, tmp_path):

@@ -30,6 +30,17 @@ def test_step_is_a_pixels_red_green_and_blue_in_reading_order(small_data):
     assert batch.targets.tolist() == [7, 3]
 
 
+def test_last_rows_are_the_end_of_the_whole_image(small_data):
+    examples = torch.tensor([7, 3])
+    whole, cut = (task(**settings) for settings in ({}, {"last_rows": 8}))
+    for part in ("train", "validation", "test"):
+        batch = getattr(cut, part).batch(examples)
+        assert batch.inputs.shape == (256, 2, 3)
+        assert torch.equal(batch.inputs, getattr(whole, part).batch(examples).inputs[-256:])
+    expected = planes("train", 27)[:, 24, 5]
+    np.testing.assert_allclose(cut.train.batch(examples).inputs[5, 0].numpy(), expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("noise", ["fresh", "shared"])
 def test_noise_padded_step_is_a_row_followed_by_noise(noise, small_data):
     cifar10 = task(noise_padded=True, noise=noise)
@@ -87,6 +98,16 @@ def test_shared_noise_is_one_block_for_all_examples(small_data):
 def test_settings_without_effect_are_refused():
     with pytest.raises(UsageError, match="noise=shared has no effect: add noise_padded=true"):
         CIFAR10Settings.read({"noise": "shared"})
+    with pytest.raises(UsageError, match="last_rows=8 is about pixels: leave out noise_padded=true"):
+        CIFAR10Settings.read({"last_rows": 8, "noise_padded": True})
+
+
+def test_whole_images_keep_their_key():
+    catalog = Catalog()
+    whole = resolve(catalog, "cifar10", "rnn", {})
+    assert "last_rows" not in whole.spec.task_settings  # so that runs from before the setting keep their keys
+    assert resolve(catalog, "cifar10", "rnn", {"last_rows": 32}).spec.key == whole.spec.key
+    assert resolve(catalog, "cifar10", "rnn", {"last_rows": 8}).spec.key != whole.spec.key
 
 
 def test_settings_of_the_papers_are_the_defaults():

@@ -313,3 +313,15 @@ class StaysBelow(CurveClaim):
         highest = [float(series.max()) for series in self.curves(variant)]
         share = share_of_seeds(value <= self.limit for value in highest)
         return share, f"highest value {in_words(highest)}; limit {self.limit:g}"
+
+
+class StaysAbove(CurveClaim):
+    """Every value exceeds a limit."""
+
+    check: Literal["stays_above"] = "stays_above"
+    limit: float = Field(description="the value that all exceed, in the unit of the metric")
+
+    def judge(self, variant: VariantData) -> Verdict:
+        lowest = [float(series.min()) for series in self.curves(variant)]
+        share = share_of_seeds(value > self.limit for value in lowest)
+        return share, f"lowest value {in_words(lowest, '.7g')}; limit {self.limit:g}"

@@ -16,6 +16,7 @@ from orthobench.papers import Artifact, Study
 Kind = Annotated[
     curves.EndsBelow | curves.EndsBetween | curves.SettlesAbove | curves.Starts | curves.Waits | curves.Bypasses
     | curves.DropsWithin | curves.Smooth | curves.Returns | curves.Late | curves.Grows | curves.StaysBelow
+    | curves.StaysAbove
     | comparisons.First | comparisons.Later | comparisons.Slower | comparisons.Rougher | comparisons.Best
     | comparisons.Worst | comparisons.Similar | comparisons.Ratio | comparisons.FailsOnlyHere
     | over_setting.ImprovesWith | over_setting.NearBest
