@@ -220,10 +220,11 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(backward)
     def run(ctx: Any, *gradients: Tensor | None) -> Any:
         saved = ctx.saved_tensors  # once, because `torch.utils.checkpoint` allows no second time
-        with torch.no_grad():
-            results = backward(ctx, saved, *(gradients if _are_usual(gradients) else map(_readable, gradients)))
+        readable = gradients if _are_usual(gradients) else map(_readable, gradients)
         if not torch.is_grad_enabled():  # no graph of the gradients is wanted
-            return results
+            return backward(ctx, saved, *readable)
+        with torch.no_grad():
+            results = backward(ctx, saved, *readable)
         sources = [each for each in (*saved, *gradients) if each is not None and each.requires_grad]
         several = results if isinstance(results, tuple) else (results,)
         tensors = iter(_Refusal.apply(len(sources), *sources, *(each for each in several if each is not None)))
