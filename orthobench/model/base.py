@@ -296,10 +296,10 @@ class Model(nn.Module, ABC):
 
     def initial_state(self, batch_size: int) -> State:
         """Return the state before the first step, tensors `[B, features]`; zeros by default."""
-        own = (each for each in self._parameters.values() if each is not None)  # quicker than all parameters
-        tensor = next(own, None)
-        tensor = next(self.parameters(), self.output_weight) if tensor is None else tensor
-        return (tensor.new_zeros(batch_size, self.features),)
+        for own in self._parameters.values():  # quicker than to search the modules inside too
+            if own is not None:
+                return (own.new_zeros(batch_size, self.features),)
+        return (next(self.parameters(), self.output_weight).new_zeros(batch_size, self.features),)
 
     def state_parts(self) -> dict[str, slice]:
         """Return the parts of the state that probes show separately, as slices of its concatenated features."""

@@ -388,9 +388,10 @@ class RecurrentLayer(nn.Module):
 
     def _any_tensor(self) -> Tensor:
         """Return a tensor that has the type and device of the layer."""
-        own = self.cells[0]._parameters.values()  # the usual case, in a fifth of the time
-        found = next((each for each in own if each is not None), None)
-        return next(itertools.chain(self.parameters(), self.buffers())) if found is None else found
+        for own in self.cells[0]._parameters.values():  # the usual case, in a fifth of the time
+            if own is not None:
+                return own
+        return next(itertools.chain(self.parameters(), self.buffers()))
 
     def _dtype(self) -> torch.dtype:
         """Return the type of the parameters.
