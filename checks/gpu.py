@@ -23,7 +23,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -221,7 +221,7 @@ def run(minutes: float, runs: Path, only: Sequence[str] | None) -> int:
     trained = ["--device", "cuda", "--gpu-share", cores, "--db", str(database), "--no-profile"]
     trained += ["--keep-weights", "none", "--checkpoint-every", "60"]
     steps = [
-        Step("tests", ["pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", *GPU_TESTS], 0.2),
+        Step("tests", ["pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider", *GPU_TESTS], 0.2),
         Step("cells", ["benchmarks.cuda_cells", "--out", str(results), "--seconds", "120"], 0.2),
         Step("bench", ["orthobench", "bench", *measured], 0.15),
         Step("models", ["orthobench", "bench", "--models", *measured], 0.2),
@@ -342,10 +342,11 @@ def pack(database: Path, benchmarks: Path, results: Path) -> None:
 
     for file in (database, benchmarks):
         if file.exists():
-            with sqlite3.connect(file) as connection:
+            with closing(sqlite3.connect(file)) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             (results / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes(), 6, mtime=0))
-    benchmarks.unlink(missing_ok=True)
+    for part in (benchmarks, *results.glob(f".{benchmarks.name}*"), *results.glob(f"{benchmarks.name}-*")):
+        part.unlink(missing_ok=True)
     checkpoints = database.with_name(f"{database.name}.checkpoints")
     if checkpoints.exists():
         with tarfile.open(results / "checkpoints.tar.gz", "w:gz") as archive:

@@ -145,7 +145,7 @@ def test_results_of_another_machine_are_merged(gpu, tmp_path, monkeypatch):
     Path("list.toml").write_text(LIST)
     results = gpu.next_folder(Path("gpu/results"))
     first, second = (run.config for run in runs_in(Path("list.toml"), Catalog()))
-    database, benchmarks = Path("gpu/runs.db"), Path("gpu/benchmarks.db")
+    database, benchmarks = Path("gpu/runs.db"), results / "benchmarks.db"
     with open_store(str(database), create=True) as store:
         train(first, store, RunOptions(device="cpu"))
         calls = iter(range(1000))
@@ -156,7 +156,7 @@ def test_results_of_another_machine_are_merged(gpu, tmp_path, monkeypatch):
     with open_store("results.db", create=True):
         pass
     gpu.pack(database, benchmarks, results)
-    assert not benchmarks.exists()
+    assert {file.name for file in results.iterdir()} == {"runs.db.gz", "benchmarks.db.gz", "checkpoints.tar.gz"}
     kept = database.read_bytes()
     with monkeypatch.context() as patched:  # a fold that ends before the benchmarks are merged
         patched.setattr("orthobench.store.merge.merge", interrupted_after_runs())
