@@ -175,14 +175,33 @@ from orthobench.recurrence.cuda import persistent
 for cache in (persistent.plan, persistent.pair_of):
     cache.cache_clear()
 show("small slice:", lambda: nn.SLSTM(3, 60, device="cuda")(on_gpu(4, 2, 3)))
-show("full slice:", lambda: nn.SLSTM(3, 512, device="cuda")(on_gpu(4, 2, 3)))
+lem = nn.LEM(3, 500, device="cuda")
+show("full slice:", lambda: lem(on_gpu(4, 2, 3)))
+show("other size:", lambda: nn.LEM(3, 60, device="cuda")(on_gpu(4, 2, 3)))
+show("full again:", lambda: lem(on_gpu(4, 2, 3)))
 """
 
 
 @pytest.mark.slow
 def test_unusual_inputs_run_or_are_refused_in_one_line(cuda_stub_environment):
     """The stub computes nothing, so this shows which back end runs them; the emulator compares the numbers."""
-    assert cuda_stub.run(cuda_stub_environment, "-c", UNUSUAL).splitlines() == []
+    assert cuda_stub.run(cuda_stub_environment, "-c", UNUSUAL).splitlines() == [
+        "one step of one row: cuda torch.float32 [1, 1, 33]",
+        "no row: cuda torch.float32 [4, 0, 33]",
+        "no step: inputs [0, 2, 3] should be [time, batch, features] or [time, features], "
+        "with 3 features and at least one step",
+        "transposed: cuda torch.float32 [5, 2, 33]",
+        "bfloat16: inputs are torch.bfloat16, but the parameters are torch.float32: give inputs.to(torch.float32)",
+        "autocast: cuda torch.bfloat16 [4, 2, 33]",
+        "double: reference torch.float64 [4, 2, 33]",
+        "default: cuda torch.float32 [4, 2, 33]",
+        "small slice: cuda torch.float32 [4, 2, 60]",
+        "lem: not on back end cuda: the weights of 500 units do not fit into the registers of this GPU's largest "
+        "cluster",
+        "full slice: reference torch.float32 [4, 2, 500]",
+        "other size: cuda torch.float32 [4, 2, 60]",
+        "full again: reference torch.float32 [4, 2, 500]",
+    ]
 
 
 BENCH = """
