@@ -1,12 +1,14 @@
 """Use a machine with a GPU for some minutes: test the kernels, time them, and train the papers' runs.
 
     python checks/gpu.py prepare              collect in gpu/ what a machine without network needs
-    python checks/gpu.py run --minutes 12     test, time and train on the GPU; write everything to gpu/results/
+    python checks/gpu.py run --minutes 12     test, time and train on the GPU; write everything to gpu/results/N/
     python checks/gpu.py fold                 merge gpu/results/ into results.db and reports/checkpoints/
 
 `run` needs Python, PyTorch for CUDA and pytest. `prepare` packs the other packages as wheels for the Python of that
 machine, the commit of the checkout, and the data sets of checks/papers.toml. Each step of `run` has its own share of
-the time and its own processes, so a failed step costs the others nothing, and each step's output is kept.
+the time and its own processes, so a failed step costs the others nothing, and each step's output is kept. No command
+deletes results: each `run` has a folder of its own, `prepare` refuses to start while one of them waits to be folded,
+and `fold` moves what it has merged to gpu/folded/.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import sys
 import tarfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,8 +34,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path("gpu")
-MISSING = ("alembic", "fsspec", "jinja2", "platformdirs", "pydantic", "rich", "sqlalchemy", "typer")
-"""Packages that a machine with PyTorch may lack. The wheels of their requirements come along."""
+MISSING = ("orthobench", "fsspec", "jinja2", "hypothesis", "pytest", "soundfile")
+"""Packages that a machine with PyTorch may lack, with those of the tests. Their requirements come along, except for
+what PyTorch brings."""
 DATA = ("mnist", "ptb", "cifar10")
 """The data sets of checks/papers.toml whose files are packed if they are here."""
 LIST = Path("checks/papers.toml")
@@ -79,20 +83,47 @@ def main() -> int:
     options = parser.parse_args()
     os.chdir(ROOT)
     if options.command == "prepare":
+        if waiting := unfolded():
+            print(f"{waiting[0]} is not merged yet: make gpu-fold, or move it away", file=sys.stderr)
+            return 2
         prepare(options.python, options.list)
     elif options.command == "run":
         return run(options.minutes, options.list, options.only)
-    else:
+    elif unfolded():
         fold(options.list)
+    else:
+        print(f"{FOLDER}/results has nothing to merge: bring it back from the machine with the GPU", file=sys.stderr)
+        return 2
     return 0
+
+
+def unfolded() -> list[Path]:
+    """Return the folders of results that wait to be merged, in the order of their runs."""
+    return sorted((file for file in (FOLDER / "results").glob("*") if file.is_dir()), key=number_of)
+
+
+def number_of(folder: Path) -> int:
+    """Return the number of a folder of results."""
+    return int(folder.name) if folder.name.isdigit() else 0
+
+
+def next_folder(parent: Path) -> Path:
+    """Create the next numbered folder, which nothing else uses."""
+    parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        folder = parent / str(1 + max((number_of(each) for each in parent.iterdir()), default=0))
+        with suppress(FileExistsError):  # another process took the number
+            folder.mkdir()
+            return folder
 
 
 def prepare(python: str, runs: Path) -> None:
     """Pack wheels, data sets, the commit, and what the list's runs have so far into the folder."""
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    for name in ("wheels", "site", "git", "clone", "data", "datasets"):  # runs and results stay
+        shutil.rmtree(FOLDER / name, ignore_errors=True)
     wheels = FOLDER / "wheels"
     wheels.mkdir(parents=True)
-    pinned = [f"{name}=={version(name)}" for name in sorted(needed(MISSING))]
+    pinned = [f"{name}=={version(name)}" for name in sorted(packed())]
     words = ["--no-deps", "--only-binary=:all:", "--implementation", "cp", "--python-version", python]
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -104,14 +135,21 @@ def prepare(python: str, runs: Path) -> None:
     print(f"{FOLDER}/ has {size:.0f} MB; on the machine with the GPU: make gpu MINUTES=12")
 
 
+def packed() -> set[str]:
+    """Return the packages whose wheels come along."""
+    present = needed(["torch", "numpy"]) - needed(["fsspec", "jinja2"])
+    return needed(MISSING) - present - {"orthobench"}
+
+
 def needed(names: Sequence[str]) -> set[str]:
-    """Return packages and what they require, among the packages that are installed here."""
+    """Return packages and what they require, among the packages that are installed here, by their canonical names."""
     from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
 
     found: set[str] = set()
     ahead = list(names)
     while ahead:
-        name = ahead.pop()
+        name = canonicalize_name(ahead.pop())
         if name in found or not installed(name):
             continue
         found.add(name)
@@ -176,34 +214,36 @@ def run(minutes: float, runs: Path, only: Sequence[str] | None) -> int:
     """Run all steps within the time; return 1 if one of them failed."""
     end = time.monotonic() + 60 * minutes - PACKING
     environment = on_this_machine()
-    results = FOLDER / "results"
-    shutil.rmtree(results, ignore_errors=True)
-    results.mkdir(parents=True)
-    database, benchmarks = FOLDER / "runs.db", FOLDER / "benchmarks.db"
-    benchmarks.unlink(missing_ok=True)
+    results = next_folder(FOLDER / "results")
+    database, benchmarks = FOLDER / "runs.db", results / "benchmarks.db"
     cores = str(len(os.sched_getaffinity(0)))
     measured = ["--device", "cuda", "--rounds", "3", "--db", str(benchmarks), "--quiet"]
     trained = ["--device", "cuda", "--gpu-share", cores, "--db", str(database), "--no-profile"]
     trained += ["--keep-weights", "none", "--checkpoint-every", "60"]
     steps = [
-        Step("tests", ["pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", *GPU_TESTS], 0.2),
+        Step("tests", ["pytest", "-v", "-m", "gpu", "-p", "no:cacheprovider", *GPU_TESTS], 0.2),
         Step("cells", ["benchmarks.cuda_cells", "--out", str(results), "--seconds", "120"], 0.2),
         Step("bench", ["orthobench", "bench", *measured], 0.15),
         Step("models", ["orthobench", "bench", "--models", *measured], 0.2),
         Step("runs", ["orthobench", "reproduce", "--file", str(runs), *trained], None),
     ]
     failed = []
-    with multi_process_service(environment):
-        for step in steps:
-            if only is not None and step.name not in only:
-                continue
-            left = end - time.monotonic()
-            limit = left if step.share is None else min(left, step.share * 60 * minutes)
-            code = execute(step, limit, environment, results / f"{step.name}.txt")
-            print(f"{step.name}: exit code {code}, {left - (end - time.monotonic()):.0f} s", flush=True)
-            if code != 0 and step.name != "runs":  # runs are stopped by the clock, and resume later
-                failed.append(step.name)
-    pack(database, benchmarks, results)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a lent machine may end earlier than it said
+    try:
+        with multi_process_service(environment):
+            for step in steps:
+                if only is not None and step.name not in only:
+                    continue
+                left = end - time.monotonic()
+                limit = left if step.share is None else min(left, step.share * 60 * minutes)
+                code = execute(step, limit, environment, results / f"{step.name}.txt")
+                print(f"{step.name}: exit code {code}, {left - (end - time.monotonic()):.0f} s", flush=True)
+                if code != 0 and step.name != "runs":  # runs are stopped by the clock, and resume later
+                    failed.append(step.name)
+    except KeyboardInterrupt:
+        failed.append("the whole, which was stopped")
+    finally:
+        pack(database, benchmarks, results)
     print(f"results: {results}; merge them with: make gpu-fold")
     if failed:
         print(f"failed: {', '.join(failed)}; see their logs there", file=sys.stderr)
@@ -216,7 +256,12 @@ def on_this_machine() -> dict[str, str]:
     wheels = sorted(map(str, (FOLDER / "wheels").glob("*.whl")))
     if wheels and not site.exists():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
-        if subprocess.run([*pip, "--target", str(site), *wheels], check=False).returncode:
+        partial = site.with_name("site.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        installed = subprocess.run([*pip, "--target", str(partial), *wheels], check=False)
+        if installed.returncode == 0:
+            partial.rename(site)
+        else:
             here = f"{sys.version_info.major}.{sys.version_info.minor}"
             raise SystemExit(f"the wheels in {FOLDER}/ do not fit: python checks/gpu.py prepare --python {here}")
     if not Path(".git").exists() and (FOLDER / "git").exists():
@@ -234,8 +279,10 @@ def on_this_machine() -> dict[str, str]:
     subprocess.run(["git", "update-index", "-q", "--refresh"], env=environment, check=False)
     for archive in sorted((FOLDER / "data").glob("*.tar.gz")):
         environment["ORTHOBENCH_DATA"] = str((FOLDER / "datasets").resolve())
-        words = [sys.executable, "-m", "orthobench", "data", "import", archive.name.removesuffix(".tar.gz")]
-        subprocess.run([*words, str(archive)], env=environment, check=True)
+        name = archive.name.removesuffix(".tar.gz")
+        words = [sys.executable, "-m", "orthobench", "data", "import", name, str(archive)]
+        if not (FOLDER / "datasets" / name).exists() and subprocess.run(words, env=environment, check=False).returncode:
+            print(f"{name} was not imported, so its runs will fail", file=sys.stderr)
     return environment
 
 
@@ -258,7 +305,8 @@ class multi_process_service:  # noqa: N801 (used as a function)
 
     def __exit__(self, *error: object) -> None:
         if self.control:
-            subprocess.run([self.control], input=b"quit\n", env=self.environment, check=False, timeout=20)
+            with suppress(subprocess.TimeoutExpired):
+                subprocess.run([self.control], input=b"quit\n", env=self.environment, check=False, timeout=20)
 
 
 def execute(step: Step, limit: float, environment: dict[str, str], log: Path) -> int:
@@ -272,12 +320,20 @@ def execute(step: Step, limit: float, environment: dict[str, str], log: Path) ->
         try:
             return child.wait(limit)
         except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGINT)  # a run saves its checkpoint
-        try:
-            return child.wait(PACKING / 2)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            return child.wait()
+            return end_of(child)
+        except KeyboardInterrupt:
+            end_of(child)
+            raise
+
+
+def end_of(child: subprocess.Popen[bytes]) -> int:
+    """Interrupt a step, so that a run saves its checkpoint; kill it if it does not end; return its exit code."""
+    child.send_signal(signal.SIGINT)
+    try:
+        return child.wait(PACKING / 2)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        return child.wait()
 
 
 def pack(database: Path, benchmarks: Path, results: Path) -> None:
@@ -286,9 +342,11 @@ def pack(database: Path, benchmarks: Path, results: Path) -> None:
 
     for file in (database, benchmarks):
         if file.exists():
-            with sqlite3.connect(file) as connection:
+            with closing(sqlite3.connect(file)) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             (results / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes(), 6, mtime=0))
+    for part in (benchmarks, *results.glob(f".{benchmarks.name}*"), *results.glob(f"{benchmarks.name}-*")):
+        part.unlink(missing_ok=True)
     checkpoints = database.with_name(f"{database.name}.checkpoints")
     if checkpoints.exists():
         with tarfile.open(results / "checkpoints.tar.gz", "w:gz") as archive:
@@ -296,27 +354,38 @@ def pack(database: Path, benchmarks: Path, results: Path) -> None:
 
 
 def fold(runs: Path) -> None:
-    """Merge runs, checkpoints and benchmarks into the repository."""
+    """Merge runs, checkpoints and benchmarks into the repository; then move their folders to gpu/folded/.
+
+    What is folded is unpacked into a folder of its own, because gpu/ may have runs that are not in the archive. A fold
+    that was interrupted is done again as a whole, which changes nothing that it had merged.
+    """
     from measure import LIMIT_MB
     from measure import fold as fold_runs
 
     from orthobench.store import open_store
     from orthobench.store.merge import merge, reading
 
-    results = FOLDER / "results"
-    files = measured(runs)
-    if (archive := results / f"{files.database.name}.gz").exists():
-        files.database.write_bytes(gzip.decompress(archive.read_bytes()))
-        if (checkpoints := results / "checkpoints.tar.gz").exists():
-            with tarfile.open(checkpoints) as content:
-                content.extractall(FOLDER, filter="data")
-        fold_runs(files, round(LIMIT_MB * 1e6))
-    if (archive := results / "benchmarks.db.gz").exists():
-        benchmarks = FOLDER / "benchmarks.db"
-        benchmarks.write_bytes(gzip.decompress(archive.read_bytes()))
-        with reading(str(benchmarks)) as source, open_store(str(files.results)) as target:
-            merged = merge(source, target)
-        print(f"{merged.rows.get('benchmark', 0)} benchmarks folded into {files.results}")
+    for results in unfolded():
+        unpacked = FOLDER / "unpacked"
+        shutil.rmtree(unpacked, ignore_errors=True)
+        unpacked.mkdir()
+        files = replace(measured(runs), folder=unpacked)
+        if (archive := results / f"{files.database.name}.gz").exists():
+            files.database.write_bytes(gzip.decompress(archive.read_bytes()))
+            if (checkpoints := results / "checkpoints.tar.gz").exists():
+                with tarfile.open(checkpoints) as content:
+                    content.extractall(unpacked, filter="data")
+            fold_runs(files, round(LIMIT_MB * 1e6))
+        if (archive := results / "benchmarks.db.gz").exists():
+            benchmarks = unpacked / "benchmarks.db"
+            benchmarks.write_bytes(gzip.decompress(archive.read_bytes()))
+            with reading(str(benchmarks)) as source, open_store(str(files.results)) as target:
+                merged = merge(source, target)
+            print(f"{merged.rows.get('benchmark', 0)} benchmarks folded into {files.results}")
+        kept = next_folder(FOLDER / "folded")
+        results.rename(kept)  # over the empty folder
+        shutil.rmtree(unpacked)
+        print(f"{results} is merged; its files, and checkpoints that do not fit, are in {kept}")
 
 
 if __name__ == "__main__":

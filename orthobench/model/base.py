@@ -301,6 +301,9 @@ class Model(nn.Module, ABC):
 
     def initial_state(self, batch_size: int) -> State:
         """Return the state before the first step, tensors `[B, features]`; zeros by default."""
+        for own in self._parameters.values():  # quicker than to search the modules inside too
+            if own is not None:
+                return (own.new_zeros(batch_size, self.features),)
         return (next(self.parameters(), self.output_weight).new_zeros(batch_size, self.features),)
 
     def state_parts(self) -> dict[str, slice]:

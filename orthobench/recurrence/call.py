@@ -332,11 +332,24 @@ def parts(x: Inputs) -> tuple[Tensor | None, ...]:
 
 
 @dataclass(slots=True, eq=False)
+class Known:
+    """What calls with the same shapes, types, devices and other values have in common, found out once.
+
+    Attributes:
+        fits: whether the CUDA back end has a kernel for them.
+        variants: the variants of kernels whose self-tests they rely on, or None if nothing has asked yet.
+    """
+
+    fits: bool = False
+    variants: Sequence[Any] | None = None
+
+
+@dataclass(slots=True, eq=False)
 class Call:
     """A checked call of an operation.
 
     x is `[T, B, gates * n]`, the state's tensors are `[B, n]`, and `parameters` has every parameter by name. `is_plain`
-    says whether kernels can read all tensors, see `runtime.are_plain`.
+    says whether kernels can read all tensors, see `runtime.are_plain`. `known` is shared with similar calls.
     """
 
     operation: Declaration
@@ -346,6 +359,7 @@ class Call:
     parameters: Mapping[str, Any]
     trace: GradientTrace | None = None
     is_plain: bool = True
+    known: Known = field(default_factory=Known)
 
     @property
     def is_mapped(self) -> bool:

@@ -25,6 +25,7 @@ from orthobench.recurrence.call import (
     Form,
     GradientTrace,
     Inputs,
+    Known,
     Projection,
     Result,
     State,
@@ -153,7 +154,7 @@ class Operation(Declaration, Generic[P]):
 
     def __init__(self, *declaration: Any) -> None:
         super().__init__(*declaration)
-        self._fitting: set[tuple[Any, ...]] = set()  # the signatures of arguments that fit
+        self._fitting: dict[tuple[Any, ...], Known] = {}  # by the signatures of arguments that fit
 
     def __call__(
         self,
@@ -201,8 +202,8 @@ class Operation(Declaration, Generic[P]):
         """
         parameters = self.bind(weight, *args, **kwargs)
         values = (*parts(x), *state, *parameters.values(), weight)
-        self._check(x, weight, state, parameters, values)
-        return Call(self, x, weight, state, parameters, trace, runtime.are_plain(values))
+        known = self._check(x, weight, state, parameters, values)
+        return Call(self, x, weight, state, parameters, trace, runtime.are_plain(values), known)
 
     def chosen_backend(self, x: Tensor, weight: Weight, *args: P.args, **kwargs: P.kwargs) -> str:
         """Return the name of the back end that would run this call.
@@ -214,7 +215,7 @@ class Operation(Declaration, Generic[P]):
 
     def _check(
         self, x: Inputs, weight: Weight, state: State, parameters: dict[str, Any], values: tuple[Any, ...]
-    ) -> None:
+    ) -> Known:
         """Check the arguments, once for each combination of shapes, types, devices and other values."""
         signature: list[Any] = [type(x)]
         for value in values:
@@ -224,15 +225,17 @@ class Operation(Declaration, Generic[P]):
                 signature.append(value)
         key = tuple(signature)
         try:
-            if key in self._fitting:
-                return
+            if (known := self._fitting.get(key)) is not None:
+                return known
         except TypeError:  # a value has no hash, such as a size that is a symbol
             key = ()
         self._check_all(x, weight, state, parameters)
         if len(self._fitting) >= _SIGNATURES:
             self._fitting.clear()
+        known = Known()
         if key:
-            self._fitting.add(key)
+            self._fitting[key] = known
+        return known
 
     def _check_all(self, x: Inputs, weight: Weight, state: State, parameters: dict[str, Any]) -> None:
         if isinstance(x, Convolution):

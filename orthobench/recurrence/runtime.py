@@ -209,6 +209,8 @@ def forget_used() -> None:
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Return a hand-written backward pass that records no graph, and whose results cannot be differentiated.
 
+    It computes in the precision of the tensors, whatever `torch.autocast` says.
+
     Torch's decorator of this name refuses only if an incoming gradient needs a gradient itself. But the results depend
     on the saved tensors too, so a second derivative of, for example, a sum of outputs would silently be 0.
 
@@ -220,10 +222,14 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(backward)
     def run(ctx: Any, *gradients: Tensor | None) -> Any:
         saved = ctx.saved_tensors  # once, because `torch.utils.checkpoint` allows no second time
-        with torch.no_grad():
-            results = backward(ctx, saved, *(gradients if _are_usual(gradients) else map(_readable, gradients)))
-        if not torch.is_grad_enabled():  # no graph of the gradients is wanted
-            return results
+        readable = gradients if _are_usual(gradients) else map(_readable, gradients)
+        # A program may call `backward` under autocast, which would round the products of a gradient.
+        device = next(each.device for each in (*saved, *gradients) if each is not None)
+        with outside_autocast(device):
+            if not torch.is_grad_enabled():  # no graph of the gradients is wanted
+                return backward(ctx, saved, *readable)
+            with torch.no_grad():
+                results = backward(ctx, saved, *readable)
         sources = [each for each in (*saved, *gradients) if each is not None and each.requires_grad]
         several = results if isinstance(results, tuple) else (results,)
         tensors = iter(_Refusal.apply(len(sources), *sources, *(each for each in several if each is not None)))

@@ -128,6 +128,22 @@ def test_projection_agrees_with_float64_for_views() -> None:
         assert comparison.distance(actual.detach(), exact.detach()) < TOLERANCE
 
 
+def test_gradients_are_not_rounded_where_backward_runs_under_autocast() -> None:
+    """A program may leave `loss.backward()` in its block of autocast, whose products would be in bfloat16."""
+    leaves = [comparison.normal(*sizes, seed=i).float() for i, sizes in enumerate(((3, 2, 5), (80, 5), (80, 20)))]
+    u, matrix, w = (each.requires_grad_() for each in leaves)
+    results = []
+    with emulation.emulated(PAIRS):
+        for autocast in (False, True):
+            call = lstm.call(Projection(u, matrix), w, (torch.zeros(2, 20), torch.zeros(2, 20)))
+            outputs, final = kernels.find(lstm, "cuda").run(call)  # type: ignore[union-attr]
+            loss = _loss(outputs, final)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                results.append(torch.autograd.grad(loss, leaves))
+    for outside, inside in zip(*results, strict=True):
+        assert torch.equal(outside, inside)
+
+
 def _loss(outputs: torch.Tensor, final: tuple[torch.Tensor, ...]) -> torch.Tensor:
     return outputs.square().sum() + sum((i + 2) * each.square().sum() for i, each in enumerate(final))
 

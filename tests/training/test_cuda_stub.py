@@ -136,6 +136,74 @@ def test_without_nvrtc_triton_or_pytorch_runs_with_the_reason(case, reason, cuda
     assert len(lines) == 3
 
 
+UNUSUAL = """
+import json, logging, sys
+logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+import torch
+from orthobench import nn
+from orthobench.errors import UsageError
+from orthobench.recurrence.cuda import nvrtc, plans
+from orthobench.recurrence.runtime import forget_used, last_used
+
+def show(name, run):
+    forget_used()
+    try:
+        outputs, _ = run()
+        if outputs.numel():
+            outputs.float().sum().backward()
+        print(name, *sorted(last_used()), outputs.dtype, list(outputs.shape))
+    except UsageError as error:
+        print(name, error)
+
+def on_gpu(*shape, **more):
+    return torch.ones(*shape, device="cuda", **more)
+
+layer = nn.LSTM(3, 33, device="cuda")
+show("one step of one row:", lambda: layer(on_gpu(1, 1, 3)))
+show("no row:", lambda: layer(on_gpu(4, 0, 3)))
+show("no step:", lambda: layer(on_gpu(0, 2, 3)))
+show("transposed:", lambda: layer(on_gpu(3, 2, 5).permute(2, 1, 0)))
+show("bfloat16:", lambda: layer(on_gpu(4, 2, 3, dtype=torch.bfloat16)))
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    show("autocast:", lambda: layer(on_gpu(4, 2, 3, dtype=torch.bfloat16)))
+show("double:", lambda: nn.LSTM(3, 33, device="cuda", dtype=torch.float64)(on_gpu(4, 2, 3, dtype=torch.float64)))
+torch.set_default_dtype(torch.float64)
+show("default:", lambda: layer(on_gpu(4, 2, 3, dtype=torch.float32)))
+torch.set_default_dtype(torch.float32)
+nvrtc.describe = lambda device: plans.Device(90, {1: 14, 2: 7, 4: 2, 8: 0, 16: 0}, 232448)  # a slice of a GPU
+from orthobench.recurrence.cuda import persistent
+for cache in (persistent.plan, persistent.pair_of):
+    cache.cache_clear()
+show("small slice:", lambda: nn.SLSTM(3, 60, device="cuda")(on_gpu(4, 2, 3)))
+lem = nn.LEM(3, 500, device="cuda")
+show("full slice:", lambda: lem(on_gpu(4, 2, 3)))
+show("other size:", lambda: nn.LEM(3, 60, device="cuda")(on_gpu(4, 2, 3)))
+show("full again:", lambda: lem(on_gpu(4, 2, 3)))
+"""
+
+
+@pytest.mark.slow
+def test_unusual_inputs_run_or_are_refused_in_one_line(cuda_stub_environment):
+    """The stub computes nothing, so this shows which back end runs them; the emulator compares the numbers."""
+    assert cuda_stub.run(cuda_stub_environment, "-c", UNUSUAL).splitlines() == [
+        "one step of one row: cuda torch.float32 [1, 1, 33]",
+        "no row: cuda torch.float32 [4, 0, 33]",
+        "no step: inputs [0, 2, 3] should be [time, batch, features] or [time, features], "
+        "with 3 features and at least one step",
+        "transposed: cuda torch.float32 [5, 2, 33]",
+        "bfloat16: inputs are torch.bfloat16, but the parameters are torch.float32: give inputs.to(torch.float32)",
+        "autocast: cuda torch.bfloat16 [4, 2, 33]",
+        "double: reference torch.float64 [4, 2, 33]",
+        "default: cuda torch.float32 [4, 2, 33]",
+        "small slice: cuda torch.float32 [4, 2, 60]",
+        "lem: not on back end cuda: the weights of 500 units do not fit into the registers of this GPU's largest "
+        "cluster",
+        "full slice: reference torch.float32 [4, 2, 500]",
+        "other size: cuda torch.float32 [4, 2, 60]",
+        "full again: reference torch.float32 [4, 2, 500]",
+    ]
+
+
 BENCH = """
 import os, sys
 os.chdir(sys.argv.pop(1))

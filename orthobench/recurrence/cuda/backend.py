@@ -6,8 +6,6 @@ module needs neither Triton nor a GPU; `unsupported` returns what a call lacks.
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 from torch import Tensor
 
@@ -21,6 +19,14 @@ SLOWER_WITHOUT = "many times slower"
 
 def unsupported(call: Call) -> str | None:
     """Return the reason why this back end has no kernel for the call, or None."""
+    if call.known.fits:
+        return None
+    reason = _misfit(call)
+    call.known.fits = reason is None
+    return reason
+
+
+def _misfit(call: Call) -> str | None:
     op, x, weight, kernel = call.operation.name, call.x, call.weight, kernels.find(call.operation, "cuda")
     if kernel is None:
         return f"{op} has no CUDA kernels"
@@ -58,6 +64,8 @@ def run(call: Call) -> Result:
     """Run all steps, with compiled kernels or PyTorch's."""
     kernel = kernels.find(call.operation, "cuda")
     assert kernel is not None
-    # Kernels are launched on the current device.
-    with torch.cuda.device(call.x.device) if call.x.is_cuda else contextlib.nullcontext():
+    device = call.x.device
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        return kernel.run(call)
+    with torch.cuda.device(device):  # on which kernels are launched
         return kernel.run(call)

@@ -144,9 +144,11 @@ def loss_gradient(tape: Tape) -> tuple[bool, Tensor]:
 
 def weight_gradient(d_mixed: Tensor, states: Tensor, h0: Tensor) -> Tensor:
     """dL/dW = sum_t d_mixed_t^T h_{t-1}, from `[T, B, k]`, `[T, B, n]` and `[B, n]`."""
-    batch, d_rows, rows = len(h0), d_mixed.flatten(0, 1), states.flatten(0, 1)
-    gradient = torch.mm(d_rows[:batch].t(), h0)
-    return torch.addmm(gradient, d_rows[batch:].t(), rows[:-batch], out=gradient) if len(states) > 1 else gradient
+    batch, d_rows, rows = h0.shape[0], d_mixed.flatten(0, 1), states.flatten(0, 1)
+    gradient = torch.mm(d_rows.narrow(0, 0, batch).t(), h0)
+    if (others := rows.shape[0] - batch) > 0:  # `narrow` costs the host less than a slice
+        torch.addmm(gradient, d_rows.narrow(0, batch, others).t(), rows.narrow(0, 0, others), out=gradient)
+    return gradient
 
 
 def record(norms: Tensor | None, total: Tensor) -> None:

@@ -22,6 +22,7 @@ from orthobench.recurrence.cuda.plans import Direction, Plan
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 _PACKED = struct.Struct("20P2i3f4x")  # the structure Arguments of `cell.cuh`
+_ABSENT = (None,) * 4
 Tensors = Sequence[Tensor | None]
 
 
@@ -60,23 +61,17 @@ class Loaded:
         trace: Tensors = (),
     ) -> None:
         """Launch it; `cell.cuh` describes the arguments. All tensors are contiguous and in float32."""
-        a, b, c = (*constants, 0.0, 0.0, 0.0)[:3]
-        packed = _PACKED.pack(
-            *_addresses((input, second, weight), 3),
-            *_addresses(vectors, 2),
-            *_addresses(start, 4),
-            *_addresses((output, saved), 2),
-            *_addresses(end, 4),
-            *_addresses(sums, 2),
-            *_addresses(trace, 3),
-            *(steps, batch, a, b, c),
+        tensors = (
+            *(input, second, weight),
+            *(*vectors, *_ABSENT[len(vectors) : 2]),
+            *(*start, *_ABSENT[len(start) : 4]),
+            *(output, saved),
+            *(*end, *_ABSENT[len(end) : 4]),
+            *(*sums, *_ABSENT[len(sums) : 2]),
+            *(*trace, *_ABSENT[len(trace) : 3]),
         )
-        self.launch(self.grid, packed)
-
-
-def _addresses(tensors: Tensors, count: int) -> list[int]:
-    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-    return addresses + [0] * (count - len(addresses))
+        addresses = [0 if each is None else each.data_ptr() for each in tensors]
+        self.launch(self.grid, _PACKED.pack(*addresses, steps, batch, *(*constants, 0.0, 0.0, 0.0)[:3]))
 
 
 @functools.cache
@@ -103,7 +98,7 @@ def loaded(direction: Direction, chosen: Plan, device: torch.device) -> nvrtc.La
     return nvrtc.load(program, "persistent", device, chosen.threads, chosen.shared, chosen.cluster)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each step looks them up, and their identity is found fastest
 class Cells:
     """The two directions of a cell, and its constants (`Constants` of `cell.cuh`)."""
 
@@ -187,10 +182,8 @@ class PersistentKernel(CompiledKernel):
     @classmethod
     def _kernels(cls, x: Tensor, arguments: Arguments) -> tuple[Cells, Loaded, Loaded] | None:
         heads, (batch, n) = arguments.parameters.get("heads", 1), arguments.state[0].shape
-        if problem(x.device):
-            return None
         cells = cls.cells(arguments.parameters)
-        pair = pair_of(cells.forward, cells.backward, n // heads, heads, batch, x.device)
+        pair = pair_of(cells, n // heads, heads, batch, x.device)
         return None if pair is None else (cells, *pair)
 
     @classmethod
@@ -204,7 +197,7 @@ class PersistentKernel(CompiledKernel):
             states, more = cls.other.forward(x, arguments, keep)
             return (states[0], *(each[-1].clone() for each in states)), (inputs, None, *states, *more)
         cells, run, _ = kernels
-        steps, (batch, n) = len(x), arguments.state[0].shape
+        steps, (batch, n) = x.shape[0], arguments.state[0].shape
         h = x.new_empty(steps, batch, n)
         numbers = cells.forward.constants["SAVED"]
         needs_saved = keep and numbers and cls.saves(parameters)
@@ -271,8 +264,9 @@ class PersistentKernel(CompiledKernel):
 
 def _projected(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return U u + b `[T, B, k]` from u `[T, B, m]`, in their own type also under `torch.autocast`."""
-    x = inputs.new_empty(*inputs.shape[:2], len(weight))
-    rows, result = inputs.view(-1, inputs.shape[-1]), x.view(-1, len(weight))
+    steps, batch, features = inputs.shape
+    x = inputs.new_empty(steps, batch, weight.shape[0])
+    rows, result = inputs.view(-1, features), x.view(-1, weight.shape[0])
     if bias is None:
         torch.mm(rows, weight.t(), out=result)
     else:
@@ -286,7 +280,7 @@ def _of_inputs(gradients: Gradients, inputs: Tensor | None, arguments: Arguments
         return gradients
     weight, bias = arguments.parameters["input_weight"], arguments.parameters["input_bias"]
     assert gradients.x is not None
-    dx, rows = gradients.x.view(-1, len(weight)), inputs.view(-1, inputs.shape[-1])
+    dx, rows = gradients.x.view(-1, weight.shape[0]), inputs.view(-1, inputs.shape[-1])
     gradients.x = torch.mm(dx, weight).view_as(inputs) if tape.needs_inputs else None
     d_weight = torch.mm(dx.t(), rows) if weight.requires_grad else None
     d_bias = dx.sum(0) if bias is not None and bias.requires_grad else None
@@ -295,19 +289,17 @@ def _of_inputs(gradients: Gradients, inputs: Tensor | None, arguments: Arguments
 
 
 @functools.cache
-def pair_of(
-    forward: Direction, backward: Direction, n: int, heads: int, batch: int, device: torch.device
-) -> tuple[Loaded, Loaded] | None:
-    """Return the kernels of both directions, or None if one of them does not fit.
+def pair_of(cells: Cells, n: int, heads: int, batch: int, device: torch.device) -> tuple[Loaded, Loaded] | None:
+    """Return the kernels of both directions, or None if one of them does not fit or nothing can compile them.
 
     Raises:
         RuntimeError: one does not compile or load.
     """
-    chosen = [plan(direction, n, heads, batch, device) for direction in (forward, backward)]
-    if None in chosen:
+    directions = cells.forward, cells.backward
+    if problem(device) or None in [plan(direction, n, heads, batch, device) for direction in directions]:
         return None
     with ThreadPoolExecutor(2) as pool:  # the compiler runs on two cores
-        both = pool.map(lambda each: find(each, n, heads, batch, device), (forward, backward))
+        both = pool.map(lambda each: find(each, n, heads, batch, device), directions)
         first, second = both
     assert first is not None
     assert second is not None
