@@ -4,8 +4,12 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
+BASE := $(DEMO)/venv
 
-.PHONY: demo docs install layers readme test test-all test-instructions mutants faults reproduce-quick reproduce measure \
+# The tests of the repository itself: documents, packaging, workflows, and the check of prose.
+REPOSITORY := tests/repository
+
+.PHONY: demo docs install layers readme quick test test-all test-instructions mutants faults reproduce-quick reproduce measure \
     measure-stop measure-status gpu gpu-prepare gpu-fold report check lint bench clean
 
 install: $(INSTALLED)
@@ -15,10 +19,16 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-demo: $(INSTALLED)
-	mkdir -p $(DEMO)
-	cd $(DEMO) && $(abspath $(BIN))/orthobench sweep adding --models scornn,lstm --preset quick
-	cd $(DEMO) && $(abspath $(BIN))/orthobench report --html
+# The demonstration has an environment of its own, without the packages of the tests, because installing those takes longer
+# than its runs.
+$(BASE)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(BASE)
+	$(BASE)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+demo: $(BASE)/.installed
+	cd $(DEMO) && venv/bin/orthobench sweep adding --models scornn,lstm --preset quick
+	cd $(DEMO) && venv/bin/orthobench report --html
 
 # The documentation site: site/index.html opens from the disk. The build reads no network. A server shows 404.html at any
 # depth; SITE_URL=https://you.github.io/orthobench/ writes links into it that hold everywhere.
@@ -33,9 +43,13 @@ layers: $(INSTALLED)
 readme: $(INSTALLED)
 	$(BIN)/python -m website.readme
 
+# Tests of the rooms that the changes touch, and of the rooms that import them, for at most a minute: see checks/quick.py.
+quick: $(INSTALLED)
+	$(BIN)/python -m checks.quick
+
 # OPTIONS are pytest's, for example OPTIONS=--strict-skips.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto --dist worksteal $(OPTIONS)
+	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=$(REPOSITORY) $(OPTIONS)
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -m '' --whole-grids $(OPTIONS)
@@ -111,6 +125,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python checks/prose.py
+	$(BIN)/python -m pytest -n auto --dist loadfile $(REPOSITORY) $(OPTIONS)
 
 bench: $(INSTALLED)
 	mkdir -p $(DEMO)

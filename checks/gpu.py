@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from measure import Files
+    from checks.measure import Files
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path("gpu")
@@ -198,14 +198,14 @@ def pack_data(folder: Path) -> None:
 
 def pack_runs(runs: Path) -> None:
     """Pack the results of the list and the checkpoints of its unfinished runs, so that none of them trains twice."""
-    from measure import take_up
+    from measure import take_up  # type: ignore[import-not-found] # of this folder
 
     print(f"{take_up(measured(runs))} runs of {runs} are left to train")
 
 
 def measured(runs: Path) -> Files:
     """Return the files of `make measure`, with this script's folder in place of its own."""
-    from measure import Files
+    from checks.measure import Files
 
     return Files(runs, Path("results.db"), FOLDER, Path("reports/checkpoints"))
 

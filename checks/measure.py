@@ -80,7 +80,7 @@ class Files:
         """Return the newest checkpoint of a run in training; the file may be missing."""
         from orthobench.training.checkpoint import NEWEST, PREVIOUS, checkpoint_root
 
-        folder = Path(checkpoint_root(str(self.database)), key)
+        folder = Path(str(checkpoint_root(str(self.database))), key)
         return folder / (NEWEST if (folder / NEWEST).exists() or not (folder / PREVIOUS).exists() else PREVIOUS)
 
     def checkpoint_of(self, key: str) -> Path:
@@ -196,7 +196,7 @@ def take_up(files: Files) -> int:
     for key in records.keys() - final:
         shipped, working = files.checkpoint_of(key), files.working(key)
         if shipped.exists() and (key in further or not working.exists()):
-            folder = Path(checkpoint_root(str(files.database)), key)
+            folder = Path(str(checkpoint_root(str(files.database))), key)
             folder.mkdir(parents=True, exist_ok=True)
             for earlier in folder.iterdir():
                 earlier.unlink()

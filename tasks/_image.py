@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from orthobench.data.images import CLASSES
+from orthobench.data.images import ImageDataSet, Part
+from orthobench.data.registry import dataset
 from orthobench.settings import Settings
 from orthobench.task import Batch, Metric, Size, Split, Task
 
@@ -19,25 +20,42 @@ class ImageSettings(Settings):
     next `train_size` for training.
     """
 
-    available: ClassVar[int]
-
     validation_size: int = Field(0, ge=0, description="images for validation, the first of the training file")
     train_size: Size = Field(description="images for training, which follow those for validation")
-    test_size: Size = Field(10_000, le=10_000, description="images for testing, from the first on")
+    test_size: Size = Field(10_000, description="images for testing, from the first on")
 
     @model_validator(mode="after")
     def _check_split_sizes(self) -> Self:
-        if self.validation_size + self.train_size > self.available:
+        train, test = self.available("train"), self.available("test")
+        if self.validation_size + self.train_size > train:
             raise ValueError(
                 f"validation_size={self.validation_size} and train_size={self.train_size} exceed the "
-                f"{self.available} training images: reduce one of them"
+                f"{train} training images: reduce one of them"
             )
+        if self.test_size > test:
+            raise ValueError(f"test_size={self.test_size} exceeds the {test} test images: reduce it")
         return self
+
+    def available(self, part: Part) -> int:
+        """Return the number of images of the data set."""
+        return self.source.counts[part]
+
+    @property
+    def source(self) -> ImageDataSet:
+        """The data set with the images."""
+        raise NotImplementedError
 
     def cut(self, images: Tensor, labels: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """Return the training and the validation images, each with their labels."""
         first, past = self.validation_size, self.validation_size + self.train_size
         return (images[first:past], labels[first:past]), (images[:first], labels[:first])
+
+
+def image_data(name: str) -> ImageDataSet:
+    """Return the data set of images with this name."""
+    source = dataset(name)
+    assert isinstance(source, ImageDataSet)
+    return source
 
 
 class ImageTask(Task):
@@ -58,7 +76,8 @@ class ImageTask(Task):
     @classmethod
     def baselines(cls, settings: Any) -> dict[str, float]:
         """The scores of guessing a class at random."""
-        return {"accuracy": 1 / CLASSES, "cross_entropy": math.log(CLASSES)}
+        classes = settings.source.classes
+        return {"accuracy": 1 / classes, "cross_entropy": math.log(classes)}
 
 
 class ImageSplit(Split):

@@ -22,11 +22,10 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from orthobench.data.images import ImageDataSet
-from orthobench.data.registry import dataset
 from orthobench.model import Signature
 from orthobench.task import Batch, Size, Split, seeded_generator
 
-from ._image import ImageSettings, ImageSplit, ImageTask
+from ._image import ImageSettings, ImageSplit, ImageTask, image_data
 
 PADDED_STEPS, ROWS, ROW_VALUES = 1000, 32, 96
 NOISE_STEPS = PADDED_STEPS - ROWS
@@ -34,8 +33,6 @@ BLOCK_SIZE, TABLE_SIZE = NOISE_STEPS * ROW_VALUES, 1 << 24
 
 
 class CIFAR10Settings(ImageSettings):
-    available = 50_000
-
     noise_padded: bool = Field(
         False, description="show an image row by row, then noise up to 1000 steps; false: pixel by pixel"
     )
@@ -60,6 +57,10 @@ class CIFAR10Settings(ImageSettings):
         if self.last_rows != ROWS and self.noise_padded:
             raise ValueError(f"last_rows={self.last_rows} is about pixels: leave out noise_padded=true")
         return self
+
+    @property
+    def source(self) -> ImageDataSet:
+        return image_data("cifar10")
 
 
 class CIFAR10(ImageTask):
@@ -94,8 +95,7 @@ class CIFAR10(ImageTask):
 
     def __init__(self, settings: CIFAR10Settings, seed: int, device: torch.device) -> None:
         self.signature = Signature(ROW_VALUES if settings.noise_padded else 3, output_size=10, readout="last")
-        data = dataset("cifar10")
-        assert isinstance(data, ImageDataSet)
+        data = settings.source
         train, validation = settings.cut(*data.load("train"))
         test = data.load("test")
         count = 0 if not settings.noise_padded else BLOCK_SIZE if settings.noise == "shared" else TABLE_SIZE

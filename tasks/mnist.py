@@ -6,6 +6,9 @@ the last step: cross-entropy, and accuracy on 10 000 test images.
 
 The paper trains on the last 55 000 of the 60 000 training images. The first 5 000, which it does not use, are the
 validation set here. To train on all of them, like EXPRNN's program, use `-s validation_size=0 -s train_size=60000`.
+
+The setting `dataset` chooses another data set of this form. All of EMNIST is `-s dataset=emnist -s train_size=107800 -s
+test_size=18800`.
 """
 
 from __future__ import annotations
@@ -18,20 +21,19 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from orthobench.data.images import ImageDataSet
-from orthobench.data.registry import dataset
 from orthobench.model import Signature
 from orthobench.task import Size
 
-from ._image import ImageSettings, ImageSplit, ImageTask
+from ._image import ImageSettings, ImageSplit, ImageTask, image_data
 
 PIXELS = 28 * 28
 PERMUTATION_SEEDS = {"scornn": 92916, "nnrnn": 1234}
 
 
 class MNISTSettings(ImageSettings):
-    available = 60_000
-
-    dataset: Literal["mnist", "fashion"] = Field("mnist", description="data set: MNIST or Fashion-MNIST")
+    dataset: Literal["mnist", "fashion", "kmnist", "emnist"] = Field(
+        "mnist", description="data set: MNIST, Fashion-MNIST, KMNIST, or EMNIST's balanced split of 47 classes"
+    )
     permuted: bool = Field(False, description="show the pixels in one random order, the same for all images")
     permutation: Literal["scornn", "nnrnn"] = Field(
         "scornn",
@@ -47,6 +49,10 @@ class MNISTSettings(ImageSettings):
         if self.permutation != "scornn" and not self.permuted:
             raise ValueError(f"permutation={self.permutation} has no effect: add permuted=true")
         return self
+
+    @property
+    def source(self) -> ImageDataSet:
+        return image_data("fashion_mnist" if self.dataset == "fashion" else self.dataset)
 
 
 class MNIST(ImageTask):
@@ -82,9 +88,8 @@ class MNIST(ImageTask):
     }
 
     def __init__(self, settings: MNISTSettings, seed: int, device: torch.device) -> None:
-        self.signature = Signature(input_size=1, output_size=10, readout="last")
-        data = dataset("fashion_mnist" if settings.dataset == "fashion" else "mnist")
-        assert isinstance(data, ImageDataSet)
+        data = settings.source
+        self.signature = Signature(input_size=1, output_size=data.classes, readout="last")
         order = permutation(settings.permutation) if settings.permuted else torch.arange(PIXELS)
 
         def split(images: Tensor, labels: Tensor) -> ImageSplit:

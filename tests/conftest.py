@@ -95,15 +95,26 @@ def real_data() -> Callable[[str], Path]:
 
 @pytest.fixture
 def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty data folder in $ORTHOBENCH_DATA; image data sets have the sizes of `support.data`."""
+    """An empty data folder in $ORTHOBENCH_DATA; image data sets have the sizes of `support.data`.
+
+    The settings keep the limits of the real data sets, because their defaults are sizes of these.
+    """
     from support.data import COUNTS
 
     from orthobench.data.cifar10 import CIFAR10
+    from orthobench.data.emnist import EMNIST
     from orthobench.data.mnist import MNIST
+    from orthobench.tasks._image import ImageSettings
 
     folder = tmp_path / "data folder"
     monkeypatch.setenv("ORTHOBENCH_DATA", str(folder))
-    for small in (MNIST, CIFAR10):
+    real = {kind: kind.counts for kind in (MNIST, EMNIST, CIFAR10)}
+    monkeypatch.setattr(
+        ImageSettings,
+        "available",
+        lambda self, part: next(real[each] for each in type(self.source).__mro__ if each in real)[part],
+    )
+    for small in real:
         monkeypatch.setattr(small, "counts", COUNTS)
     return folder
 

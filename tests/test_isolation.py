@@ -106,7 +106,7 @@ def unusual_state() -> Iterator[None]:
         torch.set_num_threads(2)
         torch.backends.cuda.enable_flash_sdp(False)
         torch.backends.cudnn.benchmark = True
-        torch.backends.mkldnn.enabled = False
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
         stack.enter_context(torch.device("meta"))
         stack.enter_context(torch.autocast("cpu", torch.float16))
         stack.enter_context(torch.no_grad())

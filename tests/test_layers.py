@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "orthobench"
-ROW = re.compile(r"^\| `(?P<room>\w+)` \| (?P<purpose>[^|]*) \| (?P<imports>[^|]*) \|$", re.M)
-
-
-def table() -> dict[str, set[str]]:
-    """The rooms of ARCHITECTURE.md from the top floor down, each with the rooms that it imports."""
-    rows = ROW.finditer((ROOT / "ARCHITECTURE.md").read_text("utf-8"))
-    return {row["room"]: set(re.findall(r"`(\w+)`", row["imports"])) for row in rows}
-
-
-def rooms() -> dict[str, list[Path]]:
-    """The files of each room. A top-level module is its own room; `models` and `tasks` lie next to the package."""
-    files: dict[str, list[Path]] = {}
-    for path in PACKAGE.rglob("*.py"):
-        room = path.relative_to(PACKAGE).with_suffix("").parts[0]
-        files.setdefault("orthobench" if room == "__init__" else room, []).append(path)
-    for room in ("models", "tasks"):
-        files[room] = list((ROOT / room).glob("*.py"))
-    return files
+from checks.rooms import PACKAGE, rooms, table
 
 
 def imported(path: Path) -> set[str]:

@@ -121,7 +121,7 @@ def test_plugin_file_imports_modules_next_to_it(plugin_file, tiny):
     def largest() -> tuple[str, float]:
         config = resolve(Catalog([plugin_file]), "adding", "mine", tiny)
         model = config.model_class(config.model_settings, Signature(2, 1, "last"), torch.Generator().manual_seed(1))
-        return config.spec.key, float(model.recurrent_weight.detach().abs().max())
+        return config.spec.key, float(model.recurrent_weight.detach().abs().max())  # type: ignore[operator]
 
     first_key, first = largest()
     (plugin_file.parent / "gains.py").write_text(HELPER.replace("0.5", "2.0"))

@@ -28,7 +28,7 @@ CONTRACT = {
 
 def api_pages() -> dict[str, str]:
     """Return the pages of the Python API by path."""
-    names = [name for name in orthobench.__all__ if not name.startswith("__")]
+    names = [name for name in orthobench.__all__ if not name.startswith("__")]  # type: ignore[attr-defined] # hidden from mypy
     return {
         "api/index.md": page(
             "# orthobench",

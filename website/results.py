@@ -21,10 +21,11 @@ from orthobench.analysis.paper_tables import Cell
 from orthobench.gate.baseline import read_baseline
 from orthobench.planning.index import index
 from orthobench.reporting.export import seeds_of, shown_median, spread
-from orthobench.reporting.html import load_views, write_html
+from orthobench.reporting.html import write_html
 from orthobench.reporting.pages import ArtifactView, PaperView, full_title
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.studies import StoredStudy
+from orthobench.reporting.views import load_views
 from orthobench.settings import text
 from orthobench.store import Store, open_store
 from website.markdown import escape
@@ -91,7 +92,8 @@ def decided() -> Iterator[Decided]:
                         yield Decided(view, part, row.model, cell=(row.label, label, cell))
             for result in part.claim_results:
                 if result.is_decided and not result.uncounted:
-                    yield Decided(view, part, result.claim.model, claim=result)
+                    model: str = result.claim.model  # type: ignore[attr-defined] # of the classes with a verdict
+                    yield Decided(view, part, model, claim=result)
 
 
 NUMBERS = ["end: median [95 %]", "best: mean [95 %]"]

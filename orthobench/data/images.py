@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from orthobench.data.dataset import DataSet
+from orthobench.data.download import Download
+from orthobench.data.torchvision_mirrors import with_mirrors_of_torchvision
 from orthobench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,14 +18,17 @@ if TYPE_CHECKING:
 Part = Literal["train", "test"]
 Read = TypeVar("Read")
 
-CLASSES = 10
-
 
 class ImageDataSet(DataSet):
-    """Images of one shape in ten classes; `counts` has the numbers of training and test images."""
+    """Images of one shape; `counts` has the numbers of training and test images, and `classes` that of the labels."""
 
+    classes: ClassVar[int] = 10
     counts: ClassVar[dict[Part, int]]
     shape: ClassVar[tuple[int, ...]]
+
+    def fetch_list(self) -> Sequence[Download]:
+        """Add torchvision's addresses of the same files, where it is installed, because addresses change."""
+        return with_mirrors_of_torchvision(self.downloads)
 
     @abstractmethod
     def read(self, folder: Path, part: Part) -> tuple[Tensor, Tensor]:
@@ -34,7 +39,7 @@ class ImageDataSet(DataSet):
         """
 
     def load(self, part: Part) -> tuple[Tensor, Tensor]:
-        """Return the images, uint8 `[N, *shape]`, and their labels 0 to 9, int64 `[N]`, in the standard order.
+        """Return the images, uint8 `[N, *shape]`, and their labels from 0 on, int64 `[N]`, in the standard order.
 
         Raises:
             UsageError: the data set is missing, or a file is broken.
@@ -63,8 +68,9 @@ class ImageDataSet(DataSet):
             raise UsageError(f"the {part} images are {_by(actual)}, not {_by(expected)}")
         if len(labels) != len(images):
             raise UsageError(f"{len(images)} {part} images have {len(labels)} labels")
-        if not 0 <= int(labels.min()) <= int(labels.max()) < CLASSES:
-            raise UsageError(f"the {part} labels run from {int(labels.min())} to {int(labels.max())}, not from 0 to 9")
+        if not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
+            labelled, last = f"{int(labels.min())} to {int(labels.max())}", self.classes - 1
+            raise UsageError(f"the {part} labels run from {labelled}, not from 0 to {last}")
         return images, labels
 
 

@@ -32,13 +32,21 @@ def packed(mirrors: tuple[str, ...], files: dict[str, tuple[str, int]]) -> tuple
     )
 
 
+def is_gzipped(file: Path) -> bool:
+    """Return whether a file is gzipped, whatever its name: browsers unpack files and keep the name, or the reverse."""
+    with file.open("rb") as stream:
+        return stream.read(2) == GZIP
+
+
 def _names(file: str) -> list[str]:
-    """Return the names that a file may have; some unpacking programs put a dot before `idx`."""
-    return [name + end for name in (file, file.replace("-idx", ".idx")) for end in ("", ".gz")]
+    """Return the names that a file may have, its own first; some unpacking programs put a dot before `idx`."""
+    plain = file.removesuffix(".gz")
+    ends = ("", ".gz") if file == plain else (".gz", "")
+    return [name + end for name in (plain, plain.replace("-idx", ".idx")) for end in ends]
 
 
-def read_idx(file: Path, dimensions: int) -> Tensor:
-    """Return the unsigned bytes in an IDX file.
+def read_idx(content: bytes, dimensions: int) -> Tensor:
+    """Return the unsigned bytes in the content of an IDX file.
 
     Such a file has a magic number (0, 0, 8 for unsigned bytes, the number of dimensions), the sizes, and the values.
     Magic number and sizes have four bytes each, the most significant first.
@@ -48,7 +56,6 @@ def read_idx(file: Path, dimensions: int) -> Tensor:
     """
     import torch
 
-    content = file.read_bytes()
     sizes = np.frombuffer(content[: 4 + 4 * dimensions], ">u4")
     if len(sizes) != 1 + dimensions or sizes[0] != 0x800 + dimensions:
         raise ValueError
@@ -79,6 +86,8 @@ class MNIST(ImageDataSet):
         },
     )
     torchvision_folder: ClassVar[str] = "MNIST/raw"
+    begins: ClassVar[dict[Part, str]] = {"train": "train", "test": "t10k"}
+    """The first words of the names of a part's files."""
     counts = {"train": 60_000, "test": 10_000}
     shape = (28, 28)
 
@@ -89,7 +98,9 @@ class MNIST(ImageDataSet):
             for file in self.files:
                 source = next((each for folder in folders for each in self._sources(folder, file)), None)
                 if source is None:
-                    raise UsageError(f"{path} has no {file} or {file}.gz: name the folder with the four files")
+                    raise UsageError(
+                        f"{path} has no {' or '.join(_names(file)[:2])}: name the folder with the four files"
+                    )
                 self._unpack(source, into / file)
 
     def _sources(self, folder: Path, file: str) -> Iterator[Path]:
@@ -99,12 +110,16 @@ class MNIST(ImageDataSet):
                 yield from (path for path in (parent / name, parent / name / name) if path.is_file())
 
     def read(self, folder: Path, part: Part) -> tuple[Tensor, Tensor]:
-        begin = "train" if part == "train" else "t10k"
-        images, labels = (folder / f"{begin}-{end}" for end in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+        files = [file for file in self.files if Path(file).name.startswith(self.begins[part])]
+        images, labels = (folder / next(file for file in files if kind in file) for kind in ("images", "labels"))
         return (
-            read_file(images, "an IDX file of images", lambda: read_idx(images, 3)),
-            read_file(labels, "an IDX file of labels", lambda: read_idx(labels, 1).long()),
+            read_file(images, "an IDX file of images", lambda: read_idx(self.content(images), 3)),
+            read_file(labels, "an IDX file of labels", lambda: read_idx(self.content(labels), 1).long()),
         )
+
+    def content(self, file: Path) -> bytes:
+        """Return the content of an IDX file of the data folder."""
+        return file.read_bytes()
 
     def _unpack(self, source: Path, target: Path) -> None:
         """Copy a file, gzipped or plain, whatever its name.
@@ -112,9 +127,7 @@ class MNIST(ImageDataSet):
         Raises:
             UsageError: the file is cut off, is not gzipped, or is larger than the original.
         """
-        with source.open("rb") as stream:
-            is_packed = stream.read(2) == GZIP  # browsers unpack files and keep their names, or the reverse
-        if not is_packed:
+        if not is_gzipped(source):
             self.copy_file(source, target)
             return
         try:

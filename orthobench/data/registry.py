@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from orthobench.data.cifar10 import CIFAR10
 from orthobench.data.dataset import DataSet
+from orthobench.data.emnist import EMNIST
 from orthobench.data.fashion_mnist import FashionMNIST
+from orthobench.data.kmnist import KMNIST
 from orthobench.data.mnist import MNIST
 from orthobench.data.ptb import PTB
 from orthobench.data.timit import TimitCorpus, TimitSample
@@ -13,6 +15,8 @@ from orthobench.errors import unknown
 _ALL: tuple[type[DataSet], ...] = (
     MNIST,
     FashionMNIST,
+    KMNIST,
+    EMNIST,
     CIFAR10,
     PTB,
     TimitCorpus,

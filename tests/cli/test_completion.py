@@ -40,7 +40,10 @@ def complete(tmp_path):
         ("orthobench sweep adding --models lstm,lst", []),
         ("orthobench run adding scornn -s neg", ["negative_ones="]),
         ("orthobench sweep adding --models lstm,scornn -s forget", ["forget_bias="]),
-        ("orthobench run mnist rnn -s dataset=", ["dataset=mnist", "dataset=fashion"]),
+        (
+            "orthobench run mnist rnn -s dataset=",
+            ["dataset=mnist", "dataset=fashion", "dataset=kmnist", "dataset=emnist"],
+        ),
         ("orthobench run adding rnn -s gate", []),
         ("orthobench reproduce helfrich", ["helfrich2017", "helfrich2018", "helfrich2020"]),
         ("orthobench ls --status fi", ["finished"]),

@@ -65,7 +65,7 @@ def test_data_folder_is_an_option_of_data_run_and_sweep(orthobench, data_folder,
 def test_invalid_paths_and_names_are_one_line(orthobench, data_folder, tmp_path):
     for words, message in (
         (("import", "mnist", "nowhere"), "error: nowhere does not exist: name the file or folder with MNIST\n"),
-        (("get", "minst"), "error: unknown data set 'minst': did you mean mnist or timit?\n"),
+        (("get", "minst"), "error: unknown data set 'minst': did you mean mnist or kmnist?\n"),
         (
             ("verify", "cifar10"),
             "error: cifar10 is not installed: orthobench data get cifar10 "

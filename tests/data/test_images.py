@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.data import COUNTS, idx, images, labels, write_cifar10, write_mnist
+from support.data import COUNTS, idx, images, labels, write_cifar10, write_emnist, write_mnist
 
 from orthobench.data.registry import dataset
 from orthobench.errors import StorageError, UsageError
@@ -33,7 +33,15 @@ LAYOUTS = (
     "gztar",
     "xztar",
 )
-WRITERS = {"mnist": write_mnist, "fashion_mnist": write_mnist, "cifar10": write_cifar10}
+WRITERS = {
+    "mnist": write_mnist,
+    "fashion_mnist": write_mnist,
+    "kmnist": write_mnist,
+    "emnist": write_emnist,
+    "cifar10": write_cifar10,
+}
+FOLDERS = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST", "kmnist": "KMNIST", "emnist": "EMNIST"}
+"""The names of torchvision's folders."""
 
 
 def expected(name: str, part: str) -> np.ndarray:
@@ -77,18 +85,15 @@ def write_layout(layout: str, name: str, folder):
             inner.rename(file / file.name)
         return source
     if layout in ("zip", "tar", "gztar", "xztar"):
-        pack(source, folder / "root" / "MNIST" / "raw")
+        pack(source, folder / "root" / FOLDERS[name] / "raw")
         other = "FashionMNIST" if name == "mnist" else "MNIST"
-        if name == "fashion_mnist":
-            (folder / "root" / "MNIST").rename(folder / "root" / "FashionMNIST")
         shutil.copytree(folder / "root", folder / "more" / "data")
         (folder / "more" / "data" / other / "raw").mkdir(parents=True)
         for file in source.iterdir():  # the other set, which is not to be taken
             (folder / "more" / "data" / other / "raw" / file.name).write_bytes(b"another set")
         return folder / Path(shutil.make_archive(str(folder / "packed"), layout, folder / "more")).name
     if layout == "torchvision":
-        inner = folder / "root" / ("MNIST" if name == "mnist" else "FashionMNIST")
-        pack(source, inner / "raw")
+        pack(source, folder / "root" / FOLDERS[name] / "raw")
         return folder / "root"
     if layout == "inner folder":
         return source / "cifar-10-batches-py"
@@ -101,6 +106,7 @@ def write_layout(layout: str, name: str, folder):
 @pytest.mark.parametrize(
     ("name", "layout"),
     [(name, layout) for name in ("mnist", "fashion_mnist") for layout in LAYOUTS]
+    + [(name, layout) for name in ("kmnist", "emnist") for layout in ("plain", "gz", "torchvision", "dotted", "zip")]
     + [("cifar10", layout) for layout in ("plain", "inner folder", "archive", "folder with the archive")],
 )
 def test_files_are_imported_in_every_distributed_form(name, layout, data_folder, tmp_path, caplog):
@@ -114,7 +120,7 @@ def test_files_are_imported_in_every_distributed_form(name, layout, data_folder,
         read, classes = data_set.load(part)
         assert (read.dtype, classes.dtype) == (torch.uint8, torch.int64)
         np.testing.assert_array_equal(read.numpy(), expected(name, part))
-        np.testing.assert_array_equal(classes.numpy(), labels(part))
+        np.testing.assert_array_equal(classes.numpy(), labels(part, data_set.classes))
     # random images are not the canonical ones: whole, so they are taken, and it is said
     assert "not the canonical copy" in caplog.text
     assert "not the canonical copy" in data_set.verify()[0]

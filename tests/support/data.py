@@ -22,8 +22,8 @@ def images(part: str, *shape: int) -> np.ndarray:
     return random.randint(0, 256, (COUNTS[part], *shape)).astype(np.uint8)
 
 
-def labels(part: str) -> np.ndarray:
-    return (np.arange(COUNTS[part]) % 10).astype(np.uint8)
+def labels(part: str, classes: int = 10) -> np.ndarray:
+    return (np.arange(COUNTS[part]) % classes).astype(np.uint8)
 
 
 def write_mnist(folder: Path) -> Path:
@@ -31,6 +31,17 @@ def write_mnist(folder: Path) -> Path:
     for part, begin in BEGIN.items():
         (folder / f"{begin}-images-idx3-ubyte").write_bytes(idx(images(part, 28, 28)))
         (folder / f"{begin}-labels-idx1-ubyte").write_bytes(idx(labels(part)))
+    return folder
+
+
+def write_emnist(folder: Path) -> Path:
+    """Write the files of EMNIST's balanced split: 47 classes, and transposed images."""
+    folder.mkdir(parents=True)
+    for part in COUNTS:
+        begin = f"emnist-balanced-{part}"
+        turned = images(part, 28, 28).transpose(0, 2, 1)
+        (folder / f"{begin}-images-idx3-ubyte").write_bytes(idx(turned))
+        (folder / f"{begin}-labels-idx1-ubyte").write_bytes(idx(labels(part, 47)))
     return folder
 
 

@@ -3,7 +3,7 @@
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Generator, Hashable, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import combinations
 from typing import Any
@@ -60,7 +60,7 @@ def factors(callspec: Any) -> dict[str, Hashable]:
     return values
 
 
-def pairwise(cases: Sequence[dict[str, Hashable]]) -> list[int]:
+def pairwise(cases: Sequence[Mapping[str, Hashable]]) -> list[int]:
     """Return the numbers of cases that together have every pair of values, chosen greedily: the most new pairs first.
 
     A case with one factor alone is a pair with itself, so that every value stays.

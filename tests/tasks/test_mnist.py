@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from support.data import images, labels
+from support.data import images, labels, write_emnist
 
+from orthobench.data.registry import dataset
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -80,6 +81,27 @@ def test_fashion_mnist_has_the_same_form(small_data):
     )
     assert (task(dataset="fashion").test.batch(torch.arange(3)).inputs == 1).all()
     assert (task().test.batch(torch.arange(3)).inputs != 1).any()
+
+
+def test_emnist_has_47_classes_and_upright_images(small_data, tmp_path):
+    dataset("emnist").import_files(write_emnist(tmp_path / "emnist"))
+    emnist = task(dataset="emnist")
+    assert emnist.signature.output_size == 47
+    pixels = images("train", 28, 28)[20:110].reshape(90, 784)
+    np.testing.assert_array_equal(emnist.train.images[..., 0].numpy(), pixels)
+    assert emnist.train.labels[:30].tolist() == [*range(20, 47), 0, 1, 2]
+    baselines = MNIST.baselines(MNISTSettings.read(SMALL | {"dataset": "emnist"}))
+    assert baselines == pytest.approx({"accuracy": 1 / 47, "cross_entropy": np.log(47)})
+
+
+@pytest.mark.parametrize(("name", "train", "test"), [("kmnist", 60_000, 10_000), ("emnist", 112_800, 18_800)])
+def test_sizes_are_those_of_the_data_set(name, train, test):
+    whole = {"dataset": name, "validation_size": "0", "train_size": str(train), "test_size": str(test)}
+    MNISTSettings.read(whole)
+    with pytest.raises(UsageError, match=f"train_size={train + 1} exceed the {train} training images"):
+        MNISTSettings.read(whole | {"train_size": str(train + 1)})
+    with pytest.raises(UsageError, match=f"test_size={test + 1} exceeds the {test} test images: reduce it"):
+        MNISTSettings.read(whole | {"test_size": str(test + 1)})
 
 
 def test_accuracy_loss_and_baselines_by_hand(small_data):

@@ -1,10 +1,12 @@
-"""The workflow files and the action: they parse, and each of their commands exists."""
+"""Workflows, the action, pre-commit and templates: they parse, and each of their commands exists."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import yaml
 
 from orthobench.cli import app
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ACTION = ROOT / "action.yml"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 USED = re.compile(r"[\w-]+/[\w-]+@v\d+|\./")
@@ -110,3 +112,24 @@ def test_action_checks_a_baseline_and_shows_its_table(tmp_path):
         "check a b.toml --only adding/lstm --junit out/check.xml --markdown out/check.md\n"
     )
     assert (tmp_path / "outputs").read_text() == "junit=out/check.xml\n"
+
+
+def test_hooks_of_pre_commit_are_programs_of_the_environment():
+    """They need no network, so each runs a program of .venv; pyproject.toml asks for the programs."""
+    (own,) = content(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert own["repo"] == "local"
+    entries = {hook["id"]: shlex.split(hook["entry"]) for hook in own["hooks"]}
+    assert set(entries) == {"ruff", "ruff-format", "mypy", "prose", "large-files"}
+    assert all(hook["language"] == "system" for hook in own["hooks"])
+    for program, *arguments in entries.values():
+        assert Path(program).parent == Path(".venv/bin")
+        assert shutil.which(Path(sys.executable).with_name(Path(program).name)), program
+        assert all((ROOT / word).is_file() for word in arguments if "/" in word)
+
+
+@pytest.mark.parametrize("name", ["bug.md", "idea.md"])
+def test_issue_templates_have_a_name_and_a_purpose(name):
+    _, head, text = (ROOT / ".github" / "ISSUE_TEMPLATE" / name).read_text("utf-8").split("---\n", 2)
+    assert set(yaml.safe_load(head)) == {"name", "about", "labels"}
+    commands = re.findall(r"`orthobench (\w+)", text)
+    assert set(commands) <= set(typer.main.get_command(app).commands)

@@ -23,7 +23,7 @@ from orthobench.task import TrainingSettings
 from orthobench.testing import problems
 from orthobench.training.trainer import build_model
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EXAMPLES = re.findall(
     r"`(models|tasks|probes)/(\w+)\.py`[^\n]*:\n\n```python\n(.*?)```",
     (ROOT / "docs" / "plugins.md").read_text("utf-8"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-long_sentences = runpy.run_path(str(Path(__file__).parent.parent / "checks" / "prose.py"))["long_sentences"]
+long_sentences = runpy.run_path(str(Path(__file__).parents[2] / "checks" / "prose.py"))["long_sentences"]
 LONG = " ".join(["Words"] + ["follow"] * 35)
 
 

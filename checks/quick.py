@@ -1,0 +1,113 @@
+"""Test what the changes touch, for at most a minute: `make quick`.
+
+The changes are those since the branch left the upstream branch or main, with uncommitted and untracked files. Changed
+test files come first, then the tests of the touched rooms, then those of the rooms that import them. What does not fit
+into the minute is named at the end, and `make test` runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import pytest
+
+from checks.rooms import ROOT, room_of, table
+
+SECONDS = 50
+"""After this time no test begins. The rest of the minute is for the end of the last test."""
+BASES = ("@{upstream}", "upstream/main", "origin/main", "main")
+FOLDERS = {"website": "docs"}
+"""The folders of tests of code outside the package, where they have another name."""
+
+
+def changed_files() -> list[str]:
+    """Return the paths of the changed files below the root of the repository, deleted ones included."""
+    names = _git("diff", "--name-only", "--no-renames", _base()) + _git("ls-files", "--others", "--exclude-standard")
+    return sorted(set(names))
+
+
+def _base() -> str:
+    """Return the commit since which changes count: where this branch left another one, or else the last commit."""
+    for name in BASES:
+        if found := _git("merge-base", "HEAD", name, check=False):
+            return found[0]
+    return "HEAD"
+
+
+def _git(*words: str, check: bool = True) -> list[str]:
+    done = subprocess.run(["git", *words], cwd=ROOT, check=check, capture_output=True, text=True)
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+def selection(changed: Iterable[str], imports: dict[str, set[str]]) -> list[str]:
+    """Return the tests to run, the nearest to the changes first.
+
+    Args:
+        changed: paths of changed files below the root.
+        imports: each room with the rooms that it imports, from the top floor down.
+    """
+    changed = list(changed)
+    own = [path for path in changed if path.startswith("tests/") and path.rpartition("/")[2].startswith("test_")]
+    touched = {room for path in changed if (room := room_of(path)) is not None}
+    others = {path.partition("/")[0] for path in changed if room_of(path) is None and not path.startswith("tests/")}
+    outside = [f"tests/{FOLDERS.get(name, name)}" for name in sorted(others) if (ROOT / name).is_dir()]
+    importers = [room for room in reversed(imports) if room not in touched and imports[room] & touched]
+    near = [*own, *_tests_of(sorted(touched)), *outside, *_tests_of(importers)]
+    if others:
+        near.append("tests/repository")
+    return [path for path in dict.fromkeys(near) if (ROOT / path).exists()]
+
+
+def _tests_of(rooms: Sequence[str]) -> Iterator[str]:
+    """Yield the folder and the file in which a room may have its tests."""
+    for room in rooms:
+        yield from (f"tests/{room}", f"tests/test_{room}.py")
+
+
+class Minute:
+    """A plugin of pytest that begins no test after the time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.end = time.monotonic() + seconds
+        self.left = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self.end
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Skip a test after the time, by claiming to have run it."""
+        if not self.is_over:
+            return None
+        self.left += 1
+        return True
+
+
+def main() -> int:
+    """Run the selected tests and return pytest's exit code; 0 if there is nothing to test."""
+    os.chdir(ROOT)
+    changed = changed_files()
+    paths = selection(changed, table())
+    if not paths:
+        print(f"{len(changed)} files have changed, and none has tests of its own")
+        return 0
+    minute, worst = Minute(SECONDS), 0
+    while paths and not minute.is_over:  # one at a time, because collecting all of them may take the whole minute
+        path = paths.pop(0)
+        print(path)
+        code = pytest.main([path], plugins=[minute])
+        worst = max(worst, 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else int(code))
+    if minute.left or paths:
+        rest = ", ".join([f"{minute.left} tests of {path}"] * (minute.left > 0) + paths)
+        print(f"did not fit into the minute, but into make test and make lint: {rest}")
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""The choice of tests of `make quick`, and its limit of time."""
+
+from __future__ import annotations
+
+import pytest
+
+from checks.quick import Minute, selection
+from checks.rooms import ROOT, table
+
+IMPORTS = {"cli": {"store", "errors"}, "store": {"errors"}, "errors": set()}
+"""Three rooms, from the top floor down."""
+
+
+@pytest.mark.parametrize(
+    ("changed", "first", "absent"),
+    [
+        (["orthobench/store/reader.py"], ["tests/store", "tests/cli"], "tests/errors"),
+        (["orthobench/cli/run.py"], ["tests/cli"], "tests/store"),
+        (["orthobench/errors.py"], ["tests/store", "tests/cli"], "tests/repository"),
+        (
+            ["tests/data/test_images.py", "orthobench/cli/run.py"],
+            ["tests/data/test_images.py", "tests/cli"],
+            "tests/data",
+        ),
+        (["models/lstm.py"], ["tests/models"], "tests/repository"),
+        (["README.md"], ["tests/repository"], "tests/cli"),
+        (["website/pages.py"], ["tests/docs", "tests/repository"], "tests/cli"),
+        (["tests/data/test_deleted.py"], [], "tests/data"),
+    ],
+)
+def test_tests_of_the_touched_room_come_before_those_of_its_importers(changed, first, absent):
+    chosen = selection(changed, IMPORTS)
+    assert chosen == first
+    assert absent not in chosen
+
+
+def test_every_room_of_the_package_is_found_with_tests():
+    """A room without tests of its name is tested by those of the rooms that import it."""
+    imports = table()
+    for room in set(imports) - {"__main__", "orthobench"}:
+        assert selection([f"orthobench/{room}.py"], imports), room
+
+
+def test_no_test_begins_after_the_time(items):
+    minute = Minute(seconds=0)
+    assert [minute.pytest_runtest_protocol(item) for item in items] == [True, True]
+    assert minute.left == 2
+    assert Minute(seconds=3600).pytest_runtest_protocol(items[0]) is None
+
+
+@pytest.fixture
+def items(request):
+    """Two items of pytest, which nothing reads."""
+    return [request.node, request.node]
+
+
+def test_folders_of_tests_have_the_names_of_rooms_or_of_what_they_test():
+    known = {*table(), "docs", "files", "repository", "support"}
+    assert {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name[0] not in "._"} <= known
