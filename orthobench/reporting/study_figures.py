@@ -15,7 +15,6 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import Curve, curve_over_seeds
 from orthobench.reporting import figures
 from orthobench.reporting.captions import BAND, capitalized, caption
-from orthobench.reporting.colormap import COLOR_SCALE
 from orthobench.reporting.drawing import add_curve, empty_figure, show_gaps
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn, step_matrices, styled
@@ -87,7 +86,7 @@ def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
                 z=np.log10(values),
                 zmin=highest - 6,
                 zmax=highest,
-                colorscale=COLOR_SCALE,
+                colorscale="Viridis",
                 hovertemplate="input %{x}, state %{y}: 10^%{z:.2f}<extra></extra>",
                 colorbar={"title": {"text": "log<sub>10</sub>"}},
             )
