@@ -19,8 +19,10 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure as Still
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.transforms import Bbox
 
 from orthobench.files import dump_json
 from orthobench.reporting.drawing import PUBLISHED_SYMBOL, is_arrow, is_published, with_few_bands
@@ -33,6 +35,8 @@ TEXT = 8
 """The size of all text in points."""
 POINTS = 0.48
 """Points per pixel of Plotly's sizes, which are for a screen."""
+COLUMN_SPACING = 1.2
+"""The space between two columns of the legend, in sizes of its text."""
 LETTERS_PER_INCH = 14
 """The number of letters in an inch of text, at most, where long names are broken into lines."""
 PARAMETERS: dict[Any, Any] = {
@@ -144,9 +148,9 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float, columns: int, p
 
 def _add_legend(still: Still, canvas: FigureCanvasAgg, entries: dict[str, Line2D]) -> float:
     """Add the legend in as many columns as fit, and return its height in inches."""
-    width = int(LETTERS_PER_INCH * still.get_figwidth())
-    names = [textwrap.fill(name, width) for name in entries]
-    for columns in range(min(len(names), 6), 0, -1):
+    names = [textwrap.fill(name, int(LETTERS_PER_INCH * still.get_figwidth())) for name in entries]
+
+    def add(columns: int) -> tuple[Legend, Bbox]:
         legend = still.legend(
             list(entries.values()),
             names,
@@ -154,14 +158,18 @@ def _add_legend(still: Still, canvas: FigureCanvasAgg, entries: dict[str, Line2D
             ncols=columns,
             frameon=False,
             borderpad=0.2,
-            columnspacing=1.2,
+            columnspacing=COLUMN_SPACING,
             handlelength=2.8,
             labelspacing=0.3,
         )
-        box = legend.get_window_extent(canvas.get_renderer())
-        if columns == 1 or box.width <= still.bbox.width:
-            break
-        legend.remove()
+        return legend, legend.get_window_extent(canvas.get_renderer())
+
+    single, box = add(1)
+    spacing = COLUMN_SPACING * TEXT * still.dpi / 72
+    columns = min(int((still.bbox.width + spacing) / (box.width + spacing)), len(names))
+    if columns > 1:
+        single.remove()
+        _, box = add(columns)
     return float(box.height / still.dpi)
 
 
