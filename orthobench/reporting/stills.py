@@ -306,7 +306,8 @@ def _set_axis(axes: Axes, name: str, layout: Record, inches: float) -> None:
     """Set the range, the ticks and the title of an axis, whose lines have 60 % of the panel's size in inches."""
     axis = getattr(axes, f"{name}axis")
     width = int(0.6 * LETTERS_PER_INCH * inches)
-    axis.set_label_text(textwrap.fill(_words(layout["title"]["text"]), width, break_on_hyphens=False))
+    title = _words(layout["title"]["text"])
+    axis.set_label_text(textwrap.fill(title, width, break_on_hyphens=False, break_long_words=False))
     limits = getattr(axes, f"set_{name}lim")
     is_log = layout.get("type") == "log"
     if given := layout.get("range"):
@@ -340,8 +341,23 @@ def _space_ticks(axis: Axis) -> None:
 def _words(text: str) -> str:
     """Return a text of Plotly, which is markup with escaped names, as matplotlib reads it."""
     parts = re.split(r"<(sub|sup)>(.*?)</\1>", re.sub(r"</?[bi]>", "", text).replace("<br>", "\n"))
-    words = [html.unescape(part).replace("$", r"\$") for part in parts]
-    for number in range(1, len(parts), 3):
-        script = re.sub(r"([{}_%#&])", r"\\\1", words[number + 1]).replace(" ", r"\;")
-        words[number : number + 2] = ["", f"${'_' if parts[number] == 'sub' else '^'}{{{script}}}$"]
-    return "".join(words)
+    words = [_printable(html.unescape(part)) for part in parts[::3]]
+    scripts = [
+        f"${'_' if kind == 'sub' else '^'}{{{_script(html.unescape(inside))}}}$"
+        for kind, inside in zip(parts[1::3], parts[2::3], strict=True)
+    ]
+    escaped = [word.replace("$", r"\$") for word in words]
+    return "".join(part for pair in zip(escaped, [*scripts, ""], strict=True) for part in pair)
+
+
+def _script(text: str) -> str:
+    """Return the inside of a subscript or superscript for matplotlib, without spaces, at which a line could end."""
+    if text.replace("−", "").isalnum():
+        return text
+    escaped = re.sub(r"([\\{}$])", r"\\\1", _printable(text)).replace(" ", "\N{NO-BREAK SPACE}")
+    return rf"\text{{{escaped}}}"
+
+
+def _printable(text: str) -> str:
+    """Return text without control characters, which SVG does not allow."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)

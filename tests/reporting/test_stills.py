@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import re
 from itertools import pairwise, product
+from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
@@ -202,6 +204,24 @@ def test_titles_are_written_as_on_the_page():
     text = svg(figure_of({"x": [1], "y": [1], "marker": marker()}, xaxis={"title": title}), 6.75, 2.0)
     words = re.sub(r"\s+", "", "".join(re.findall(r">([^<>]*)</t(?:ext|span)>", text)))
     assert "a$b&amp;c" in words
+
+
+def test_lines_of_a_title_end_between_words():
+    title = {"title": {"text": "‖∂L/∂s<sub>t</sub>‖, s: c or h or n or z, of W<sub>a b,c</sub>"}}
+    axes = panel_of({"x": [1], "y": [1], "marker": marker()}, yaxis=title)
+    lines = axes.get_ylabel().split("\n")
+    assert len(lines) > 1
+    assert " ".join(lines) == "‖∂L/∂s$_{t}$‖, s: c or h or n or z, of W$_{\\text{a\N{NO-BREAK SPACE}b,c}}$"
+
+
+@pytest.mark.parametrize("name", ["a$b$c", r"$\frac{$", "\\", "x\\$", "<script>", "a\x00b", "a\x1bb", "{_^%#&~", "$"])
+def test_any_name_is_drawn(name):
+    title = {"text": f"‖W<sub>{html.escape(name)}</sub>‖ of {html.escape(name)}"}
+    figure = figure_of({"x": [1, 2], "y": [1, 2], "mode": "lines", "name": html.escape(name)}, xaxis={"title": title})
+    root = ElementTree.fromstring(svg(figure, 6.75, 2.0))
+    texts = {"".join(text.itertext()).strip() for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert re.sub(r"[\x00\x1b]", "�", name) in texts
+    assert draw_still([(name, figure)], "pdf", 3.25, 1, 2.0)
 
 
 @pytest.mark.parametrize("form", ["svg", "pdf", "png"])
