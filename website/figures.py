@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from orthobench.analysis.conditions import Condition
 from orthobench.plugins.layers import is_layer
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.matrix import Matrix, compute_matrix, picture
-from orthobench.reporting.packed import figure_json
 from orthobench.reporting.pages import full_title
-from orthobench.reporting.stills import still
+from orthobench.reporting.stills import svg
 from orthobench.reporting.styles import Styles
 from website.markdown import escape
 from website.results import everything
 
+SIZE = (6.75, 3.5)
+"""The width of a picture and the height of its panel, in inches."""
 MOST_CURVES = 12
 """The largest number of variants whose curves can be told apart."""
 READ = (
@@ -58,9 +60,10 @@ def matrix_figure(task: str = "", model: str = "") -> list[str]:
 
 
 def pictures() -> dict[str, str]:
-    """Draw the pictures of `matrix_figure` for all tasks and models, by their paths on the site."""
+    """Draw the pictures of `matrix_figure` and `curves_of` for all tasks and models, by their paths on the site."""
     tasks = {column.condition.task for column in matrix().columns}
     parts = {f"tasks/{name}": part_of(task=name) for name in tasks}
+    measured = {condition.task for condition in everything().conditions}
     models = {row.model for row in matrix().rows if not is_layer(row.model)}
     parts |= {f"models/{name}": part_of(model=name) for name in models}
     return {
@@ -68,16 +71,24 @@ def pictures() -> dict[str, str]:
         for path, part in parts.items()
         if part
         for kind in ("light", "dark")
-    }
+    } | {f"tasks/{task}-curves.svg": drawn for task in measured if (drawn := _curves(task))}
 
 
 def curves_of(task: str) -> list[str]:
-    """Return the learning curves of the task with the most variants, of those whose curves can be told apart."""
-    conditions = everything().conditions
-    fitting = [each for each in conditions if each.task == task and len(each.variants) <= MOST_CURVES]
-    if not fitting:
+    """Return the parts of a page that show the learning curves of the task, which `pictures` draws."""
+    condition = _clearest(task)
+    if condition is None:
         return []
-    condition = max(fitting, key=lambda each: sum(bool(variant.finished) for variant in each.variants))
-    drawn = still(figure_json(learning_curves(condition, Styles(conditions))))
-    caption = f"Learning curves on {escape(full_title(condition, conditions))}: medians, and the range over the seeds."
-    return [f"<div data-search-exclude>{drawn}</div>", f"<small>{caption}</small>"]
+    caption = f"Learning curves on {escape(full_title(condition, everything().conditions))}"
+    return [f"![{caption}]({task}-curves.svg)", f"<small>{caption}: medians, and the range over the seeds.</small>"]
+
+
+def _clearest(task: str) -> Condition | None:
+    """Return the task's condition with the most finished variants, of those whose curves can be told apart."""
+    fitting = [each for each in everything().conditions if each.task == task and len(each.variants) <= MOST_CURVES]
+    return max(fitting, key=lambda each: sum(bool(variant.finished) for variant in each.variants), default=None)
+
+
+def _curves(task: str) -> str:
+    condition = _clearest(task)
+    return svg(learning_curves(condition, Styles(everything().conditions)), *SIZE) if condition else ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
@@ -16,13 +14,13 @@ from orthobench.analysis.horizons import Horizon, horizons, log_correlation
 from orthobench.errors import counted
 from orthobench.papers import find_study
 from orthobench.planning.index import index
-from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.longer_tests import longer_table
 from orthobench.reporting.matrix import families_of_models
-from orthobench.reporting.stills import HEIGHT, LEFT, WIDTH, still
+from orthobench.reporting.stills import svg
 from orthobench.reporting.studies import StoredStudy
 from orthobench.reporting.study_lengths import UNFITTED, longest_held
 from orthobench.reporting.tracking_figures import Tracked, tracked_runs, tracking_figures
+from website.figures import SIZE
 from website.markdown import escape, fenced, page, table
 from website.results import Everything
 
@@ -36,10 +34,6 @@ FIGURES = {
     "families": "Measured horizon by family",
     "eigenvalues": "Measured horizon and the smallest eigenvalue",
 }
-STYLE = (
-    "text{font:24px system-ui,sans-serif;fill:#3d4854}.grid{stroke:#dce1e7}.frame{fill:none;stroke:#7b8794;"
-    "stroke-width:2}"
-)
 
 
 def findings(found: Everything) -> dict[Path, str]:
@@ -55,7 +49,7 @@ def findings(found: Everything) -> dict[Path, str]:
         if any(map(horizons, condition.variants))
     ]
     drawn = tracking_figures(tracked)
-    pictures = {name: picture(figure) for name, (_, figure) in drawn.items() if name in FIGURES}
+    pictures = {name: svg(figure, *SIZE) for name, (_, figure) in drawn.items() if name in FIGURES}
     studies = {result.study.name: result for result in found.studies}
     text = page(
         "# State tracking",
@@ -255,25 +249,3 @@ def _length(horizon: float) -> str:
 
 def _listed(numbers: Sequence[int]) -> str:
     return " or ".join(f"{number:,}" for number in numbers)
-
-
-def picture(figure: Figure) -> str:
-    """Return a figure as an SVG file, with the names of its traces at the top."""
-    drawn = re.search(r"<svg[^>]*>(.*?)</svg>", still({"data": figure.data, "layout": figure.layout}), re.DOTALL)
-    assert drawn is not None
-    names = [
-        (str(trace["name"]), (trace.get("marker") or trace["line"])["color"])
-        for trace in figure.data
-        if trace.get("name") and trace.get("showlegend") is not False
-    ]
-    top, place, legend = 44, float(LEFT), []
-    for name, color in names:
-        text = html.escape(html.unescape(name))
-        legend.append(f'<circle cx="{place:.0f}" cy="22" r="9" fill="{color}"/>')
-        legend.append(f'<text x="{place + 18:.0f}" y="30">{text}</text>')
-        place += 50 + 14 * len(text)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {-top} {WIDTH} {HEIGHT + top}"><style>{STYLE}</style>'
-        f'<rect y="{-top}" width="{WIDTH}" height="{HEIGHT + top}" fill="#ffffff"/>'
-        f'<g transform="translate(0 {-top})">{"".join(legend)}</g>{drawn[1]}</svg>\n'
-    )

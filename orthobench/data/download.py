@@ -1,6 +1,7 @@
 """Download files: resume after an interruption, try several mirrors and compare the MD5.
 
-We do not use the library pooch because it neither resumes a download nor tries a second mirror.
+We do not use the library pooch because it neither resumes a download, nor tries a second mirror, nor stops a server
+that sends too much.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from orthobench.version import __version__
 
 EXTRAS = {
     "audio": speech.PACKAGES,
-    "figures": ("kaleido",),
     "mlflow": ("mlflow", "sqlparse"),
     "onnx": ("onnx", "onnxscript"),
     "postgresql": ("psycopg",),
@@ -37,7 +36,6 @@ EXTRAS = {
 """The packages of each extra in pyproject.toml."""
 USES = {
     "audio": "the task timit",
-    "figures": "`orthobench report --format png`",
     "mlflow": "`log_to='mlflow'`",
     "onnx": "the export of a model to ONNX",
     "postgresql": "a PostgreSQL server as database",

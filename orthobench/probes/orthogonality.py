@@ -106,7 +106,8 @@ def distance(rows: Tensor, vectors: Tensor, *, is_exact: bool) -> Tensor:
     if is_exact:
         return torch.linalg.matrix_norm(entries)
     pairs = ~torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)  # of different, so independent, vectors
-    return entries[:, pairs].square().mean(1).sqrt()
+    mean: Tensor = entries[:, pairs].square().mean(1)
+    return mean.sqrt()
 
 
 def _signs(size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""A figure as plain records in Plotly's schema. The page needs no more, so Plotly is imported only for images."""
+"""A figure as plain records in Plotly's schema, which the page draws. Plotly is imported only for notebooks."""
 
 from __future__ import annotations
 

@@ -56,7 +56,6 @@ from orthobench.reporting.reproduction import where_it_was_run
 from orthobench.reporting.runs import points_for, run_details, run_index, sweep_records
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.search_data import search_record
-from orthobench.reporting.stills import still
 from orthobench.reporting.studies import StoredStudy, draw, figures_of, find_result
 from orthobench.reporting.styles import PALETTE, Styles
 from orthobench.reporting.views import load_views
@@ -207,7 +206,6 @@ def _render(
             remarks={
                 key: {name: remarks(figure) for name, (_, figure) in own.items()} for key, own in everything.items()
             },
-            stills={key: {name: still(figure) for name, figure in named.items()} for key, named in plain.items()},
             commands=_commands(views, sections),
             studies=sections,
             shared_studies=[section for section in sections if not section.study.has_page],

@@ -1,334 +1,363 @@
-"""Draw a Plotly figure as plain SVG, for printing and for browsers without JavaScript."""
+"""Draw figures with matplotlib, for papers and documents: panels side by side, with one legend below them."""
 
 from __future__ import annotations
 
-import base64
-import math
+import hashlib
+import html
+import io
 import re
-import struct
-import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
 
+import matplotlib
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure as Still
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.transforms import Bbox
 
-from orthobench.reporting.colormap import viridis
-from orthobench.reporting.decimate import visible
-from orthobench.reporting.drawing import with_few_bands
-from orthobench.reporting.packed import numbers
-from orthobench.reporting.sparks import path
-from orthobench.reporting.symbols import markers
+from orthobench.files import dump_json
+from orthobench.reporting.drawing import PUBLISHED_SYMBOL, is_arrow, is_published, with_few_bands
+from orthobench.reporting.figure_record import Figure, Record
+from orthobench.reporting.packed import figure_json
+from orthobench.reporting.styles import GREY
 
-WIDTH, HEIGHT = 1000, 560
-LEFT, RIGHT, TOP, BOTTOM = 144, 24, 20, 92
-SCALE = 2
-"""Units of the picture per pixel of Plotly's sizes."""
-FAR = 1e6
-"""Distance from the picture, in units, within which points keep their places."""
-DIGIT, LETTER = 17, 13
-"""The width of a digit in the fonts that browsers use for the page, at most, and that of a letter in a word."""
-SYMBOLS, FEW_SYMBOLS, MANY_TRACES = 6, 3, 60
-"""The most symbols per line, for a few traces and for more traces than `MANY_TRACES`."""
-BAR, BAR_ROOM = 26, 170
-"""The width of the colour scale of a map, and of all that stands right of a map."""
-DASHES = {"dash": "14 8", "dot": "4 6", "dashdot": "14 6 4 6", "longdash": "22 8", "longdashdot": "22 6 4 6"}
-SAFE_COLOR = re.compile(r"#[0-9a-fA-F]{3,8}|rgba?\([\d., ]+\)|[a-z]+")
+Drawable = Literal["svg", "png", "pdf"]
+TEXT = 8
+"""The size of all text in points."""
+POINTS = 0.48
+"""Points per pixel of Plotly's sizes, which are for a screen."""
+COLUMN_SPACING = 1.2
+"""The space between two columns of the legend, in sizes of its text."""
+LETTERS_PER_INCH = 14
+"""The number of letters in an inch of text, at most, where long names are broken into lines."""
+PARAMETERS: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",  # because matplotlib brings it, a figure is the same on every machine
+    "font.size": TEXT,
+    **{f"{part}.labelsize": TEXT for part in ("axes", "xtick", "ytick")},
+    "axes.titlesize": TEXT,
+    "legend.fontsize": TEXT,
+    "axes.linewidth": 0.6,
+    "axes.formatter.use_mathtext": True,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.5,
+    "mathtext.default": "regular",
+    "pdf.fonttype": 42,  # because publishers refuse Type 3 fonts
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "orthobench",  # else identifiers would be random
+}
+NO_DATE: dict[str, dict[str, None]] = {"svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}, "png": {}}
+"""The metadata that would make two files of the same figure differ."""
+MARKERS = {
+    "circle": "o",
+    "square": "s",
+    "diamond": "D",
+    "triangle-up": "^",
+    "triangle-right": ">",
+    "arrow-up": r"$\uparrow$",
+    "cross": "P",
+    "star": "*",
+    "pentagon": "p",
+    "x-thin": "x",
+    "line-ns": "|",
+    "circle-x": r"$\otimes$",
+}
+"""Markers by Plotly's symbols, which end in `-open` if they are hollow."""
+LARGER = {"*": 1.6, "p": 1.2, r"$\uparrow$": 1.2, r"$\otimes$": 1.5}
+"""Factors for the markers that look smaller than a circle of their size."""
+STROKES = ("x", "|")
+DASHES = {
+    "dash": (0, (4, 2)),
+    "dot": (0, (1, 1.5)),
+    "dashdot": (0, (4, 1.5, 1, 1.5)),
+    "longdash": (0, (8, 2)),
+    "longdashdot": (0, (8, 1.5, 1, 1.5)),
+}
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Axis:
-    """An axis: its range in data, or in decades if it is logarithmic, its place in the picture, and its own ticks."""
-
-    low: float
-    high: float
-    logarithmic: bool
-    start: float
-    end: float
-    named: Sequence[tuple[float, str]] = ()
-
-    def scaled(self, values: Floats) -> Floats:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.log10(np.where(values > 0, values, np.nan)) if self.logarithmic else values
-
-    def locate(self, values: Floats) -> Floats:
-        return self.start + (self.scaled(values) - self.low) / ((self.high - self.low) or 1) * (self.end - self.start)
-
-    def ticks(self) -> list[tuple[float, str]]:
-        """Return the position and the text of each tick."""
-        low, high = sorted((self.low, self.high))
-        if self.named:
-            values, texts = np.array([value for value, _ in self.named]), [name for _, name in self.named]
-        elif not self.logarithmic:
-            values = _round_numbers(low, high)
-            texts = [f"{value:.6g}" for value in values]
-        elif high - low > 2:
-            values = _round_numbers(low, high, least_step=1)
-            texts = [f"1e{value:.0f}" for value in values]
-        else:
-            decades = 10.0 ** np.arange(math.floor(low), math.ceil(high) + 1)
-            numbers_between = [
-                value for value in np.outer(decades, (1, 2, 5)).ravel() if low <= np.log10(value) <= high
-            ]
-            values = np.array(numbers_between if len(numbers_between) > 1 else _round_numbers(10.0**low, 10.0**high))
-            texts = [f"{value:.6g}" for value in values]
-            values = np.log10(values)
-        positions = self.start + (values - self.low) / ((self.high - self.low) or 1) * (self.end - self.start)
-        return list(zip(positions.tolist(), texts, strict=True))
-
-
-def _round_numbers(low: float, high: float, least_step: float = 0) -> Floats:
-    """Return about five multiples of 1, 2 or 5 times a power of ten in a range."""
-    step = max(least_step, _nice((high - low) / 5))
-    counts: Floats = np.arange(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1, dtype=float)
-    return counts * step
-
-
-def _nice(step: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, at least the step."""
-    if not step > 0 or not math.isfinite(step):
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(step))
-    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= step * (1 - 1e-9))
-
-
-def still(figure: Mapping[str, Any]) -> Markup:
-    """Return a figure as SVG with a legend below.
+def draw_still(
+    panels: Sequence[tuple[str, Figure]], form: Drawable, inches: float, columns: int, panel_height: float
+) -> bytes:
+    """Return a file with the panels side by side, in as many rows as necessary; a PNG has 600 dots per inch.
 
     Args:
-        figure: a Plotly figure as JSON: `data` and `layout`.
+        panels: titles and figures; empty titles are left out.
+        inches: the width of the picture.
+        columns: the most panels side by side.
+        panel_height: the height of a panel in inches, including its axes and labels.
     """
-    layout = figure["layout"]
-    few = with_few_bands(figure["data"])
-    traces = [{**trace, "x": numbers(trace.get("x")), "y": numbers(trace.get("y"))} for trace in few]
-    named = layout.get("yaxis", {}).get("ticktext") or [""]
-    left = max(LEFT, LETTER * (max(map(len, named)) + 1))
-    margin = 0.06 if all(trace.get("mode") == "markers" for trace in traces) else 0.0
-    across, up = [trace["x"] for trace in traces], [part for trace in traces for part in _with_errors(trace)]
-    right = WIDTH - RIGHT - (BAR_ROOM if any(trace.get("type") == "heatmap" for trace in traces) else 0)
-    x = _axis(layout.get("xaxis", {}), across, left, right, margin)
-    y = _axis(layout.get("yaxis", {}), up, HEIGHT - BOTTOM, TOP, margin)
-    if layout.get("yaxis", {}).get("scaleanchor"):
-        x, y = _equal(x, y)
-    lines, marks = [], []
-    before: dict[str, Any] | None = None
-    symbols = SYMBOLS if len(traces) <= MANY_TRACES else FEW_SYMBOLS
-    for trace in traces:
-        if trace.get("type") == "heatmap":
-            lines.append(_heat_map(trace, x, y))
-            marks.append(_color_scale(trace, x.end))
-        elif min(len(trace["x"]), len(trace["y"])):
-            lines.append(_lines(trace, before, x, y))
-            marks.append(_marks(trace, x, y, symbols))
+    with same_everywhere():
+        still = compose(panels, inches, columns, panel_height)
+        file = io.BytesIO()
+        still.savefig(file, format=form, dpi=600, metadata=dict(NO_DATE[form]))
+    return file.getvalue()
+
+
+def svg(figure: Figure, inches: float, panel_height: float) -> str:
+    """Return a figure as SVG; its identifier is `data_hash`, by which a stored picture is compared with its data."""
+    with same_everywhere():
+        file = io.StringIO()
+        metadata = {**NO_DATE["svg"], "Identifier": data_hash(figure)}
+        compose([("", figure)], inches, 1, panel_height).savefig(file, format="svg", metadata=metadata)
+    return re.sub(r"[ \t]+$", "", file.getvalue(), flags=re.M)
+
+
+def data_hash(figure: Figure) -> str:
+    """Return a hash of a figure's data and layout; the bytes of its picture depend on matplotlib's version."""
+    return hashlib.sha256(dump_json(figure_json(figure), sort_keys=True).encode()).hexdigest()[:16]
+
+
+@contextmanager
+def same_everywhere() -> Iterator[None]:
+    """Draw with matplotlib's own defaults and `PARAMETERS`, whatever the user's settings."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(PARAMETERS)
+        yield
+
+
+def compose(panels: Sequence[tuple[str, Figure]], inches: float, columns: int, panel_height: float) -> Still:
+    """Return the picture that `draw_still` writes, within `same_everywhere`."""
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    still = Still((inches, rows * panel_height), layout="constrained")
+    canvas = FigureCanvasAgg(still)
+    entries: dict[str, Line2D] = {}
+    grid = still.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (title, figure) in zip(grid, panels, strict=False):
+        axes.set_title(_words(title))
+        _draw_panel(axes, figure, inches / columns, panel_height)
+        entries |= _entries(figure)
+    for axes in grid[len(panels) :]:
+        axes.remove()
+    if entries:
+        still.set_figheight(still.get_figheight() + _add_legend(still, canvas, entries))
+    return still
+
+
+def _add_legend(still: Still, canvas: FigureCanvasAgg, entries: dict[str, Line2D]) -> float:
+    """Add the legend in as many columns as fit, and return its height in inches."""
+    names = [textwrap.fill(name, int(LETTERS_PER_INCH * still.get_figwidth())) for name in entries]
+
+    def add(columns: int) -> tuple[Legend, Bbox]:
+        legend = still.legend(
+            list(entries.values()),
+            names,
+            loc="outside lower left",
+            ncols=columns,
+            frameon=False,
+            borderpad=0.2,
+            columnspacing=COLUMN_SPACING,
+            handlelength=2.8,
+            labelspacing=0.3,
+        )
+        return legend, legend.get_window_extent(canvas.get_renderer())
+
+    single, box = add(1)
+    spacing = COLUMN_SPACING * TEXT * still.dpi / 72
+    columns = min(int((still.bbox.width + spacing) / (box.width + spacing)), len(names))
+    if columns > 1:
+        single.remove()
+        _, box = add(columns)
+    return float(box.height / still.dpi)
+
+
+def _entries(figure: Figure) -> dict[str, Line2D]:
+    """Return the entries of a figure's legend, by their names."""
+    entries: dict[str, Line2D] = {}
+    for trace in figure.data:
+        if trace["type"] != "scatter":
+            continue
+        listed = trace.get("name") and trace.get("showlegend") is not False
+        if listed and figure.layout.get("showlegend") is not False:
+            entries.setdefault(_words(trace["name"]), Line2D([], [], **_look(trace)))
+        elif is_published(trace):
+            marker = {"symbol": PUBLISHED_SYMBOL, "color": "#000000", "size": 10}
+            entries.setdefault("published", Line2D([], [], **_look({"mode": "markers", "marker": marker})))
+    return entries
+
+
+def _draw_panel(axes: Axes, figure: Figure, width: float, height: float) -> None:
+    """Draw the traces of a figure, then give the axes their ranges, ticks and titles."""
+    before: Record | None = None
+    arrows = 0
+    top = figure.layout["yaxis"].get("range", (0, 1))[1]
+    has_curves = any("lines" in trace.get("mode", "") and len(trace["x"]) > 2 for trace in figure.data)
+    axes.margins(x=0 if has_curves else 0.06, y=0.06)
+    for name in "xy":
+        if figure.layout[f"{name}axis"].get("type") == "log":
+            getattr(axes, f"set_{name}scale")("log", nonpositive="mask")
+    for trace in with_few_bands(figure.data):
+        if trace["type"] == "heatmap":
+            _draw_map(axes, trace)
+            continue
+        if is_arrow(trace):  # the labels of curves beyond the frame, one below another
+            trace = {**trace, "y": [top * (1 - 0.12 * arrows)]}
+            arrows += 1
+        if len(trace["x"]):
+            _draw_trace(axes, trace, before)
         before = trace
-    clip = f'<clipPath id="f"><rect x="{left}" y="{TOP}" width="{x.end - left}" height="{y.start - TOP}"/></clipPath>'
-    drawn = f'<g clip-path="url(#f)" fill="none">{"".join(lines)}</g>{"".join(marks)}'
-    names = "".join(
-        f"<li>{_sample(trace)}<bdi>{Markup(_plain(trace['name']))}</bdi></li>"
-        for trace in traces
-        if trace.get("name") and trace.get("showlegend") is not False and layout.get("showlegend") is not False
+    for name, inches in (("x", width), ("y", height)):
+        _set_axis(axes, name, figure.layout[f"{name}axis"], inches)
+    if figure.layout["yaxis"].get("scaleanchor"):
+        axes.set_aspect("equal", adjustable="box" if figure.layout["yaxis"].get("constrain") else "datalim")
+
+
+def _draw_trace(axes: Axes, trace: Record, before: Record | None) -> None:
+    """Draw a trace's area, line, error bars and symbols."""
+    x, y = (np.asarray(trace[name], dtype=float) for name in "xy")
+    if trace.get("fill") == "tonexty" and before is not None:
+        axes.fill_between(x, y, np.asarray(before["y"], dtype=float), color=_color(trace["fillcolor"]), linewidth=0)
+    if "lines" in (trace.get("mode") or "lines"):
+        if (trace.get("line") or {}).get("width", 2):
+            shown = (trace.get("marker") or {}).get("maxdisplayed")
+            axes.plot(x, y, markevery=-(-len(x) // shown) if shown else None, **_look(trace))
+        return
+    marker = trace["marker"]
+    if (errors := (trace.get("error_y") or {}).get("array")) is not None:
+        color = _look(trace)["color"]
+        axes.errorbar(x, y, np.asarray(errors, dtype=float), fmt="none", ecolor=color, elinewidth=2 * POINTS)
+    symbols, sizes, opacity = (_of_each(marker.get(name), len(x)) for name in ("symbol", "size", "opacity"))
+    for symbol in dict.fromkeys(symbols):
+        own = [at for at, each in enumerate(symbols) if each == symbol]
+        look = _look({**trace, "marker": {**marker, "symbol": symbol, "size": 1}})
+        colors = _if_they_differ([to_rgba(look["color"], opacity[at]) for at in own])
+        is_stroke = look["marker"] in STROKES  # which matplotlib draws in the colour of its face
+        drawn = axes.scatter(
+            x[own],
+            y[own],
+            s=_if_they_differ([(look["markersize"] * (sizes[at] or 6)) ** 2 for at in own]),
+            marker=look["marker"],
+            facecolors=colors if is_stroke or look["markerfacecolor"] != "none" else "none",
+            edgecolors=None if is_stroke else colors,
+            linewidths=look["markeredgewidth"],
+            clip_on=trace.get("cliponaxis") is not False,
+            zorder=3,
+        )
+        drawn.set_in_layout(False)  # else a symbol on the frame would make the axes smaller
+
+
+def _look(trace: Record) -> dict[str, Any]:
+    """Return the colour, line and marker of a trace, for a line of matplotlib; of several markers, the first."""
+    line, marker, mode = trace.get("line") or {}, trace.get("marker") or {}, trace.get("mode") or "lines"
+    color = _color(line.get("color") or marker.get("color") or GREY)
+    symbol, size = (_of_each(marker.get(name), 1)[0] for name in ("symbol", "size"))
+    symbol = symbol or "circle"
+    name = MARKERS[symbol.removesuffix("-open")]
+    is_hollow = symbol.endswith("-open") and not name.startswith("$")
+    return {
+        "color": color,
+        "linestyle": DASHES.get(line.get("dash") or "", "solid") if "lines" in mode else "none",
+        "linewidth": POINTS * line.get("width", 2),
+        "marker": name if "markers" in mode else "none",
+        "markersize": POINTS * LARGER.get(name, 1) * (size or 6),
+        "markeredgewidth": 0.7 if is_hollow or name in STROKES else 0.2,
+        "markerfacecolor": "none" if is_hollow else color,
+    }
+
+
+def _of_each(value: Any, count: int) -> list[Any]:
+    """Return a property of each point; one value applies to all of them."""
+    return list(value) if isinstance(value, list | tuple | np.ndarray) else [value] * count
+
+
+def _if_they_differ(values: list[Any]) -> list[Any]:
+    """Return only the first of equal values, because a file of points that all look the same is far smaller."""
+    return values if len(set(values)) > 1 else values[:1]
+
+
+def _color(text: str) -> str | tuple[float, ...]:
+    """Return a colour of Plotly, such as `rgba(255,0,0,0.2)`, as matplotlib reads it."""
+    if not text.startswith("rgb"):
+        return text
+    red, green, blue, *opacity = (float(number) for number in re.findall(r"[\d.]+", text))
+    return (red / 255, green / 255, blue / 255, *opacity)
+
+
+def _draw_map(axes: Axes, trace: Record) -> None:
+    """Draw a map with the scale of its colours."""
+    x, y, values = (np.asarray(trace[name], dtype=float) for name in "xyz")
+    drawn = axes.pcolormesh(
+        x,
+        y,
+        values,
+        cmap=str(trace["colorscale"]).lower(),
+        vmin=trace.get("zmin"),
+        vmax=trace.get("zmax"),
+        rasterized=True,  # because a map may have a million cells
     )
-    return Markup(
-        f'<div class="still"><svg viewBox="0 0 {WIDTH} {HEIGHT}">{clip}{_grid(layout, x, y)}{drawn}</svg>'
-        f"{f'<ul>{names}</ul>' if names else ''}</div>"
-    )
+    axes.grid(visible=False)
+    title = ((trace.get("colorbar") or {}).get("title") or {}).get("text", "")
+    axes.figure.colorbar(drawn, ax=axes, label=_words(title))
 
 
-def _with_errors(trace: Mapping[str, Any]) -> list[Floats]:
-    """Return a trace's values, and the ends of its error bars if it has any."""
-    errors = numbers((trace.get("error_y") or {}).get("array"))
-    return [trace["y"], trace["y"] - errors, trace["y"] + errors] if len(errors) else [trace["y"]]
-
-
-def _axis(layout: Mapping[str, Any], values: Sequence[Floats], start: float, end: float, margin: float) -> Axis:
-    """Return an axis over these values.
-
-    Args:
-        margin: a share of the range that is left free at either end, so that no symbol is cut off.
-    """
-    logarithmic = layout.get("type") == "log"
-    drawn = np.concatenate([array.ravel() for array in values]) if values else np.zeros(0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = np.log10(drawn) if logarithmic else drawn
-    drawn = drawn[np.isfinite(drawn)]
-    low, high = (float(drawn.min()), float(drawn.max())) if len(drawn) else (0.0, 1.0)
-    low, high = low - margin * (high - low), high + margin * (high - low)
-    if layout.get("rangemode") == "tozero" and not logarithmic:
-        low, high = min(low, 0.0), max(high, 0.0)
-    if given_range := layout.get("range"):
-        low, high = (float(bound) for bound in given_range)
-    elif low == high:
-        low, high = low - 0.5, high + 0.5
+def _set_axis(axes: Axes, name: str, layout: Record, inches: float) -> None:
+    """Set the range, the ticks and the title of an axis, whose lines have 60 % of the panel's size in inches."""
+    axis = getattr(axes, f"{name}axis")
+    width = int(0.6 * LETTERS_PER_INCH * inches)
+    title = _words(layout["title"]["text"])
+    axis.set_label_text(textwrap.fill(title, width, break_on_hyphens=False, break_long_words=False))
+    limits = getattr(axes, f"set_{name}lim")
+    is_log = layout.get("type") == "log"
+    if given := layout.get("range"):
+        limits(*(10.0 ** float(end) if is_log else float(end) for end in given))
+    elif layout.get("rangemode") == "tozero" and not is_log:
+        low, high = getattr(axes, f"get_{name}lim")()
+        limits(min(low, 0.0) if axis.get_data_interval()[0] < 0 else 0.0, max(high, 0.0))
+    if name == "x" and is_log:
+        _space_ticks(axis)
     if layout.get("autorange") == "reversed":
-        low, high = high, low
-    ticks = zip(layout.get("tickvals", ()), map(_plain, layout.get("ticktext", ())), strict=True)
-    return Axis(low, high, logarithmic, start, end, [*ticks])
+        axis.set_inverted(True)
+    if layout.get("tickvals") is not None:
+        axis.set_ticks(layout["tickvals"], [_words(text) for text in layout["ticktext"]])
+    if layout.get("showgrid") is False:
+        axis.grid(visible=False)
 
 
-def _equal(x: Axis, y: Axis) -> tuple[Axis, Axis]:
-    """Return the axes with the same scale: a narrower x axis or, if it is too wide for that, a longer y axis."""
-    across, up = ((axis.end - axis.start) / ((axis.high - axis.low) or 1) for axis in (x, y))
-    if across >= -up:
-        return replace(x, end=x.start - up * (x.high - x.low)), y
-    middle, reach = (y.low + y.high) / 2, (y.start - y.end) / across / 2
-    return x, replace(y, low=middle - reach, high=middle + reach)
+def _space_ticks(axis: Axis) -> None:
+    """Label 1, 2 and 5 times the powers of ten if there is about one of them, because labels of all would overlap."""
+    low, high = np.log10(axis.get_view_interval())
+    if high - low > 2:
+        return
+    axis.set_minor_formatter(NullFormatter())
+    if high - low > 0.5:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    else:
+        axis.set_major_locator(MaxNLocator(4))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 
 
-def _grid(layout: Mapping[str, Any], x: Axis, y: Axis) -> str:
-    bottom, left, right = HEIGHT - BOTTOM, x.start, x.end
-    parts = [f'<path class="frame" d="M{left:g} {TOP}V{bottom}H{right}"/>']
-    for spot, text in x.ticks():
-        parts.append(f'<path class="grid" d="M{spot:.1f} {TOP}V{bottom}"/>')
-        beside = min(spot, WIDTH - DIGIT * len(text) / 2)  # the last number would leave the picture
-        parts.append(f'<text x="{beside:.1f}" y="{bottom + 32}" text-anchor="middle">{text}</text>')
-    rows = y.ticks()
-    size = min(26, round(0.9 * (bottom - TOP) / len(rows))) if rows else 26  # else the names of rows would overlap
-    for spot, text in rows:
-        parts.append(f'<path class="grid" d="M{left:g} {spot:.1f}H{right}"/>')
-        parts.append(
-            f'<text x="{left - 12:g}" y="{spot + size / 3:.1f}" text-anchor="end" style="font-size:{size}px">'
-            f"{text}</text>"
-        )
-    titles = [str(layout.get(axis, {}).get("title", {}).get("text", "")) for axis in ("xaxis", "yaxis")]
-    parts.append(f'<text x="{(left + right) / 2}" y="{HEIGHT - 16}" text-anchor="middle">{_plain(titles[0])}</text>')
-    middle = (TOP + bottom) / 2
-    parts.append(
-        f'<text transform="rotate(-90 28 {middle})" x="28" y="{middle}" text-anchor="middle">{_plain(titles[1])}</text>'
-    )
-    return "".join(parts)
-
-
-def _plain(text: Any) -> str:
-    """Return a Plotly text, which is markup with escaped names, without tags."""
-    return str(escape(Markup(re.sub(r"</?(?:sub|sup|b|i|br)>", "", str(text))).unescape()))
-
-
-def _color(part: Mapping[str, Any] | None, fallback: str = "#888888") -> str:
-    value = (part or {}).get("color")
-    return value if isinstance(value, str) and SAFE_COLOR.fullmatch(value) else fallback
-
-
-def _lines(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis, y: Axis) -> str:
-    """Return a trace's line, and the area between it and the trace before it."""
-    line = trace.get("line") or {}
-    turns = _turns(*_spots(trace, x, y))
-    parts = []
-    if trace.get("fill") == "tonexty" and before is not None and len(before["x"]):
-        other = _turns(*_spots(before, x, y))
-        shape = path(*(np.concatenate((below, above[::-1])) for below, above in zip(turns, other, strict=True)))
-        parts.append(f'<path fill="{_color({"color": trace.get("fillcolor")}, "none")}" d="{shape}Z"/>')
-    width = line.get("width", 2)
-    if "lines" in (trace.get("mode") or "lines") and width:
-        dash = DASHES.get(str(line.get("dash")), "")
-        pen = f'stroke="{_color(line, _color(trace.get("marker")))}" stroke-width="{SCALE * float(width):g}"'
-        pen += f' stroke-dasharray="{dash}"' if dash else ""
-        parts.append(f'<path {pen} d="{path(*turns)}"/>')
-    return "".join(parts)
-
-
-def _marks(trace: Mapping[str, Any], x: Axis, y: Axis, symbols: int) -> str:
-    """Return a trace's symbols and error bars, which are drawn over all lines.
-
-    Args:
-        symbols: the most symbols per line; points without a line have one each.
-    """
-    marker, mode = trace.get("marker") or {}, trace.get("mode") or "lines"
-    color, spots = _color(trace.get("line"), _color(marker)), _spots(trace, x, y)
-    parts = []
-    if "markers" in mode:
-        _, *ends = _with_errors(trace)
-        if ends:
-            bars = zip(spots[0], *(y.locate(end) for end in ends), strict=True)
-            drawn = "".join(
-                f"M{a:.0f} {low:.0f}V{high:.0f}" for a, low, high in bars if np.isfinite((a, low, high)).all()
-            )
-            parts.append(f'<path stroke="{_color(marker, color)}" stroke-width="{SCALE}" d="{drawn}"/>')
-        most = min(symbols, int(marker["maxdisplayed"])) if marker.get("maxdisplayed") else len(spots[0])
-        every = -(-len(spots[0]) // most)
-        points = zip(range(0, len(spots[0]), every), *(axis[::every].tolist() for axis in spots), strict=True)
-        shown = [point for point in points if all(map(math.isfinite, point))]
-        parts.append(markers(marker, shown, _color(marker, color), SCALE))
-    return "".join(parts)
-
-
-def _spots(trace: Mapping[str, Any], x: Axis, y: Axis) -> tuple[Floats, Floats]:
-    """Return the places of a trace's points in the picture; heights far outside are clipped."""
-    length = min(len(trace["x"]), len(trace["y"]))
-    return x.locate(trace["x"][:length]), np.clip(y.locate(trace["y"][:length]), -FAR, FAR)
-
-
-def _turns(across: Floats, up: Floats) -> tuple[Floats, Floats]:
-    """Return the points at which a line has to turn."""
-    chosen = visible(across, up)
-    return across[chosen], up[chosen]
-
-
-def _sample(trace: Mapping[str, Any]) -> str:
-    """Return a sample of a line for the legend, 56 by 20 units; the style sheet sets its line width and halves it."""
-    line, marker = trace.get("line") or {}, trace.get("marker") or {}
-    dash = DASHES.get(str(line.get("dash")), "")
-    dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    stroke, mode = _color(line, _color(marker)), trace.get("mode") or "lines"
-    drawn = f'<path stroke="{stroke}"{dashes} d="M0 10H56"/>' if "lines" in mode else ""
-    if "markers" in mode and not isinstance(marker.get("symbol"), list | tuple):
-        drawn += markers({**marker, "size": 8}, [(0, 28, 10)], _color(marker, stroke), SCALE)
-    return f"<svg>{drawn}</svg>"
-
-
-def _map_values(trace: Mapping[str, Any]) -> tuple[Floats, float, float]:
-    """Return the values of a map, and those of the two ends of its colours."""
-    values = (
-        np.atleast_2d(numbers(trace["z"]))
-        if isinstance(trace["z"], Mapping)
-        else np.array([[np.nan if value is None else value for value in row] for row in trace["z"]], dtype=float)
-    )
-    low, high = (float(trace.get(name, bound(values))) for name, bound in (("zmin", np.nanmin), ("zmax", np.nanmax)))
-    return values, low, high
-
-
-def _color_scale(trace: Mapping[str, Any], right: float) -> str:
-    """Return the colours of a map next to its right end, with their values and the name of the scale."""
-    _, low, high = _map_values(trace)
-    data = base64.b64encode(_png(viridis(np.arange(256) / 255)[::-1, np.newaxis])).decode()
-    left, middle = right + 24, (TOP + HEIGHT - BOTTOM) / 2
-    parts = [
-        f'<image class="scale" x="{left:g}" y="{TOP}" width="{BAR}" height="{HEIGHT - TOP - BOTTOM}" '
-        f'preserveAspectRatio="none" href="data:image/png;base64,{data}"/>'
+def _words(text: str) -> str:
+    """Return a text of Plotly, which is markup with escaped names, as matplotlib reads it."""
+    parts = re.split(r"<(sub|sup)>(.*?)</\1>", re.sub(r"</?[bi]>", "", text).replace("<br>", "\n"))
+    words = [_printable(html.unescape(part)) for part in parts[::3]]
+    scripts = [
+        f"${'_' if kind == 'sub' else '^'}{{{_script(html.unescape(inside))}}}$"
+        for kind, inside in zip(parts[1::3], parts[2::3], strict=True)
     ]
-    for spot, text in Axis(low, high, False, HEIGHT - BOTTOM, TOP).ticks():
-        parts.append(f'<text x="{left + BAR + 8:g}" y="{spot + 9:.1f}">{text}</text>')
-    if title := ((trace.get("colorbar") or {}).get("title") or {}).get("text"):
-        across = WIDTH - 8
-        parts.append(
-            f'<text transform="rotate(-90 {across} {middle})" x="{across}" y="{middle}" text-anchor="middle">'
-            f"{_plain(title)}</text>"
-        )
-    return "".join(parts)
+    escaped = [word.replace("$", r"\$") for word in words]
+    return "".join(part for pair in zip(escaped, [*scripts, ""], strict=True) for part in pair)
 
 
-def _heat_map(trace: Mapping[str, Any], x: Axis, y: Axis) -> str:
-    values, low, high = _map_values(trace)
-    share = np.clip((values - low) / ((high - low) or 1), 0, 1)
-    table = np.vstack([viridis(np.arange(256) / 255), np.full((1, 3), 255, dtype=np.uint8)])
-    pixels = table[np.where(np.isfinite(share), np.nan_to_num(share) * 255, 256).astype(int)]
-    pixels = pixels if y.low > y.high else pixels[::-1]
-    data = base64.b64encode(_png(pixels)).decode()
-    return (
-        f'<image x="{x.start:g}" y="{TOP}" width="{x.end - x.start:g}" height="{HEIGHT - TOP - BOTTOM}" '
-        f'preserveAspectRatio="none" href="data:image/png;base64,{data}"/>'
-    )
+def _script(text: str) -> str:
+    """Return the inside of a subscript or superscript for matplotlib, without spaces, at which a line could end."""
+    if text.replace("−", "").isalnum():
+        return text
+    escaped = re.sub(r"([\\{}$])", r"\\\1", _printable(text)).replace(" ", "\N{NO-BREAK SPACE}")
+    return rf"\text{{{escaped}}}"
 
 
-def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Return pixels `[rows, columns, 3]` as a PNG file."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    rows, columns, _ = pixels.shape
-    lines = b"".join(b"\0" + row.tobytes() for row in pixels)
-    head = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+def _printable(text: str) -> str:
+    """Return text without control characters, which SVG does not allow."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)

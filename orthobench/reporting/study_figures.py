@@ -16,7 +16,6 @@ from orthobench.analysis.curves import Curve, curve_over_seeds
 from orthobench.metric import STEP
 from orthobench.reporting import figures
 from orthobench.reporting.captions import BAND, capitalized, caption
-from orthobench.reporting.colormap import COLOR_SCALE
 from orthobench.reporting.drawing import add_curve, empty_figure, show_gaps
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn, scored, styled
@@ -88,7 +87,7 @@ def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
                 z=np.log10(values),
                 zmin=highest - 6,
                 zmax=highest,
-                colorscale=COLOR_SCALE,
+                colorscale="Viridis",
                 hovertemplate="input %{x}, state %{y}: 10^%{z:.2f}<extra></extra>",
                 colorbar={"title": {"text": "log<sub>10</sub>"}},
             )
@@ -317,7 +316,7 @@ def _numbers_that_differ(variants: Sequence[VariantData]) -> list[str]:
     return names if is_number and len({variant.run.model for variant in variants}) == 1 else []
 
 
-def _add_ends(figure: Figure, by_value: Mapping[float, list[float]], name: str, style: Style, seeds: int) -> None:
+def _add_ends(figure: Figure, by_value: Mapping[float, list[float]] | Mapping[int, list[float]], name: str, style: Style, seeds: int) -> None:
     """Draw the median of the ends over a setting, with a band from the lowest to the highest."""
     points = {value: ends for value, ends in by_value.items() if ends}
     if not points:

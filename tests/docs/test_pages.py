@@ -163,7 +163,11 @@ def test_documents_show_what_the_database_holds():
     assert readme.papers_table().count("\n") > 5
     generated = {**readme.with_tables(), **readme.pictures(), **findings.findings(results.everything())}
     for file, content in generated.items():
-        assert file.read_text("utf-8") == content, "run `make readme`"
+        stored = file.read_text("utf-8")
+        if identifier := re.search(r"<dc:identifier>.*?</dc:identifier>", content):
+            assert identifier[0] in stored, "run `make readme`"  # its bytes depend on matplotlib's version
+        else:
+            assert stored == content, "run `make readme`"
 
 
 def test_account_is_the_authors_text_filled_in_from_the_database():
@@ -270,4 +274,5 @@ def test_pages_of_measured_models_and_tasks_open_with_a_figure(generated):
         ElementTree.fromstring(drawn[f"models/{name}-light.svg"])
     for name in {condition.task for condition in results.everything().conditions}:
         head = generated[f"tasks/{name}.md"].partition("## Metrics")[0]
-        assert f"tasks/{name}-light.svg" in drawn or '<div class="still">' in head, name
+        assert f"tasks/{name}-light.svg" in drawn or f"]({name}-curves.svg)" in head, name
+        assert (f"]({name}-curves.svg)" in head) == (f"tasks/{name}-curves.svg" in drawn)

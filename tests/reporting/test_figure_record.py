@@ -5,16 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import numpy as np
 import plotly.graph_objects as go
 import pytest
-from plotly.colors import sample_colorscale
 from plotly.offline import get_plotlyjs
 from support.pages import figures
 
 from orthobench.planning.index import index
 from orthobench.reporting.blocks import plotly_script
-from orthobench.reporting.colormap import COLOR_SCALE, viridis
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.html import write_html
 from orthobench.reporting.scope import Scope
@@ -63,10 +60,3 @@ def test_figures_of_one_layout_are_independent():
 
 def test_script_equals_the_plotly_packages():
     assert plotly_script() == get_plotlyjs()
-
-
-def test_maps_have_plotlys_colours():
-    shares = np.linspace(0, 1, 256)
-    expected = 255 * np.array(sample_colorscale("Viridis", shares.tolist(), colortype="tuple"))
-    np.testing.assert_allclose(viridis(shares).astype(float), expected, atol=0.5 + 1e-6)
-    assert [list(stop) for stop in go.Heatmap(colorscale="Viridis").colorscale] == COLOR_SCALE

@@ -25,13 +25,12 @@ from orthobench.reporting.drawing import (
     show_gaps,
 )
 from orthobench.reporting.figures import condition_figures, gradient_norms, learning_curves, solved_share
-from orthobench.reporting.images import compose
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
 from orthobench.reporting.pgfplots import pgfplots
 from orthobench.reporting.reproduction import reproduction
 from orthobench.reporting.runs import points_for, run_details
-from orthobench.reporting.stills import still
+from orthobench.reporting.stills import compose, same_everywhere
 from orthobench.reporting.styles import PALETTE, Style, Styles
 from orthobench.store import Status, TraceRow, open_store
 from orthobench.store.result import UNTIMED
@@ -178,8 +177,9 @@ def test_non_finite_values_are_gaps_and_mentioned(database):
     np.testing.assert_array_equal(lines["lstm"].y, [0.2, nan, 0.1])
     assert texts(figure) == ["without a finite value"]
     assert lines["rnn: without a finite value"].meta["model"] == "rnn"
-    picture = str(still(figure_json(learning_curves(condition, Styles([condition])))))
-    assert "rnn: without a finite value" in picture
+    with same_everywhere():
+        (legend,) = compose([("", learning_curves(condition, Styles([condition])))], 3.25, 1, 2.0).legends
+    assert "rnn: without a finite value" in {text.get_text() for text in legend.get_texts()}
 
 
 @pytest.mark.parametrize(("baselines", "words"), [({}, "The metric has no baseline."), ({"mse": 0.0}, "baseline, 0.")])
@@ -365,7 +365,9 @@ def test_published_is_said_of_published_values_alone(database, monkeypatch, symb
     assert symbol in {trace["marker"]["symbol"] for trace in figure.data if "maxdisplayed" in trace.get("marker", {})}
     says = value is not None
     assert (PUBLISHED_WORDS in words) == says
-    assert ("published" in {trace.name for trace in compose([("", figure)], 3.25).data}) == says
+    with same_everywhere():
+        (legend,) = compose([("", figure)], 3.25, 1, 2.0).legends
+    assert ("published" in {text.get_text() for text in legend.get_texts()}) == says
     assert (r"\addlegendentry{published}" in pgfplots([("", figure)], 3.25, 1)) == says
 
 

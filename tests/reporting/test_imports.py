@@ -1,4 +1,4 @@
-"""Reports and comparisons load neither torch nor Plotly: only training and images need them."""
+"""Reports and comparisons load neither torch, nor Plotly, nor matplotlib: only training and figures need them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.pages import add_run
 
 from orthobench.store import open_store
 
-UNWANTED = {"torch", "plotly", "alembic", "kaleido", "optuna"}
+UNWANTED = {"torch", "plotly", "alembic", "matplotlib", "optuna"}
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,9 @@ from orthobench.analysis.over_length import length_curve
 from orthobench.cli import app
 from orthobench.errors import UsageError
 from orthobench.reporting.curve_sheets import records_of
-from orthobench.reporting.images import compose
 from orthobench.reporting.length_figures import over_length
-from orthobench.reporting.packed import figure_json
 from orthobench.reporting.runs import run_details
-from orthobench.reporting.stills import still
+from orthobench.reporting.stills import compose, same_everywhere
 from orthobench.reporting.study_figures import lengths
 from orthobench.reporting.styles import Styles
 from orthobench.sinks.record import read_points
@@ -116,10 +114,12 @@ def test_figure_has_curves_baseline_and_the_shaded_range(store):
         named["lstm"]["line"]["color"] != named["rnn"]["line"]["color"] or named["lstm"]["line"] != named["rnn"]["line"]
     )
     assert figure.layout["xaxis"]["range"][1] == support.lengths.LONGEST
-    drawn = str(still(figure_json(figure)))
-    assert "rgba(136,136,136,0.16)" in drawn
-    assert "trained on 2 to 4" in drawn
-    assert compose([("", figure)], 3.25).layout.width > 0
+    with same_everywhere():
+        still = compose([("", figure)], 3.25, 1, 2.0)
+    (axes,) = still.axes
+    shades = [area for area in axes.collections if tuple(area.get_facecolor()[0]) == (*[136 / 255] * 3, 0.16)]
+    assert {x for x, _ in shades[0].get_paths()[0].vertices} == {2, 4}
+    assert [text.get_text() for text in still.legends[0].get_texts()] == list(named)
     points = [record for record in records_of(figure) if record["curve"] == "lstm"]
     assert [point["x"] for point in points] == list(range(3, support.lengths.LONGEST + 1))
     assert points[0]["x_axis"] == "length of the test sequence"

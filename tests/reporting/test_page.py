@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html.parser
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -205,20 +204,6 @@ def test_names_are_escaped(hostile_page):
     read = Text(hostile_page.read_text("utf-8"))
     assert read.scripts == SCRIPTS_OF_TWO_CONDITIONS - 2
     assert HOSTILE in " ".join(read.words)
-
-
-@pytest.mark.browser
-@pytest.mark.slow
-def test_figures_are_written_as_files(orthobench, tiny_options, tmp_path):
-    pytest.importorskip("kaleido")
-    if not shutil.which("chromium"):
-        pytest.skip("needs chromium")
-    orthobench("run", "adding", "rnn", *tiny_options)
-    for form, start in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<svg")):
-        narrow, wide = (Path(line) for line in orthobench("report", "--format", form, "-o", "figures").out.splitlines())
-        assert narrow.read_bytes().startswith(start)
-        assert wide.read_bytes().startswith(start)
-        assert narrow.parent == wide.parent == tmp_path / "figures"
 
 
 @pytest.mark.parametrize(("name", "title"), [("rate of the LSTM", "Rate of the LSTM"), ("MSE", "MSE"), ("", "")])

@@ -18,8 +18,8 @@ from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.reporting.drawing import ARROW, OUTCOME_SYMBOLS, PUBLISHED_SYMBOL, SOLVED_SYMBOL
 from orthobench.reporting.figures import learning_curves
-from orthobench.reporting.images import WIDTHS, compose
 from orthobench.reporting.pgfplots import MARKS
+from orthobench.reporting.stills import MARKERS, compose, same_everywhere
 from orthobench.reporting.styles import (
     ALL_SYMBOLS,
     DASHES,
@@ -30,7 +30,6 @@ from orthobench.reporting.styles import (
     look_of,
     shipped_styles,
 )
-from orthobench.reporting.symbols import outline
 from orthobench.store import open_store
 
 GROUNDS = {"light": ("#FFFFFF", "#F5F7F9"), "dark": ("#14171B", "#1D2228")}
@@ -123,9 +122,8 @@ def test_no_curve_has_a_symbol_that_means_something():
     assert meaning.isdisjoint(ALL_SYMBOLS)
     assert {*ALL_SYMBOLS} | meaning == set(MARKS)
     assert len(set(MARKS.values())) == len(MARKS)
-    outlines = {outline(symbol, 10) for symbol in meaning}
-    assert len(outlines) == len(meaning)
-    assert outlines.isdisjoint(outline(symbol, 10) for symbol in ALL_SYMBOLS)
+    assert {symbol.removesuffix("-open") for symbol in (*ALL_SYMBOLS, *meaning)} == set(MARKERS)
+    assert len(set(MARKERS.values())) == len(MARKERS)
 
 
 def test_every_shipped_model_is_distinct_without_colour():
@@ -218,17 +216,14 @@ def test_external_models_have_their_own_colours_and_dashes(tmp_path):
 def test_lines_of_the_tutorial_differ_on_the_page_and_in_print(tmp_path):
     condition = report(tmp_path, ["my_cell", "scornn", "lstm"])
     figure = learning_curves(condition, Styles([condition]))
-    for drawn in (figure.to_plotly(), compose([("", figure)], 6.75)):
-        traces = [trace for trace in drawn.data if trace.name and trace.mode and "lines" in trace.mode]
-        looks = {trace.legendgroup or trace.name: (trace.line.color, trace.line.dash) for trace in traces}
-        assert len(looks) >= 3
+    traces = [trace for trace in figure.data if trace.get("name") and "lines" in trace["mode"]]
+    on_the_page = {trace["name"]: (trace["line"]["color"], trace["line"]["dash"]) for trace in traces}
+    with same_everywhere():
+        (legend,) = compose([("", figure)], 6.75, 1, 2.0).legends
+    names = [text.get_text() for text in legend.get_texts()]
+    lines = legend.get_lines()
+    in_print = {name: (line.get_color(), line._dash_pattern) for name, line in zip(names, lines, strict=True)}
+    for looks in (on_the_page, in_print):
         models = {name: look for name, look in looks.items() if name.split()[0] in ("my_cell", "scornn", "lstm")}
-        assert len(models) == len(set(models.values())) == 3
-
-
-def test_legend_has_room_for_its_descenders(tmp_path):
-    condition = report(tmp_path, ["gated_ortho", "scornn", "lstm"])
-    figure = learning_curves(condition, Styles([condition]))
-    for inches in WIDTHS:
-        layout = compose([("", figure)], inches).layout
-        assert layout.legend.y * layout.height >= 4
+        assert len(models) == len({str(look) for look in models.values()}) == 3
+        assert {name: color for name, (color, _) in models.items()} == {name: on_the_page[name][0] for name in models}

@@ -74,18 +74,33 @@ function themed(trace) {
 
 // Load a figure's data, and draw it.
 async function draw(container) {
-  if (!container.base) {
-    let own = container.figure;
-    if (!own) {
-      const { condition, figure } = container.dataset;
-      const { figures, rates, whole } = await unpackFigures("figures-" + condition);
-      container.rates = rates;
-      own = { ...figures[figure], data: figures[figure].data.map(whole) };
-    }
-    prepare(container, own);
-  }
+  await load(container);
   await plotly();
   if (container.isConnected) drawNow(container);
+}
+
+// Load a figure's data; who asks meanwhile waits for the same data.
+async function load(container) {
+  if (container.base) return;
+  if (container.figure) return prepare(container, container.figure);
+  const { condition, figure } = container.dataset;
+  container.loading ??= unpackFigures("figures-" + condition).then(({ figures, rates, whole }) => {
+    container.rates = rates;
+    prepare(container, { ...figures[figure], data: figures[figure].data.map(whole) });
+  }).finally(() => { container.loading = null; });
+  await container.loading;
+}
+
+const IDLE = 50; // milliseconds between two figures that are loaded ahead
+
+// Load the figures of the shown view one by one, because printing draws them all and cannot wait for their data.
+async function loadAhead(view) {
+  for (const container of view.querySelectorAll(".plot")) {
+    await new Promise((resume) => setTimeout(resume, IDLE));
+    if (view.hidden) return;
+    if (container.isConnected) await load(container).catch(console.error);
+  }
+  if (view.querySelector(".plot")) await plotly();
 }
 
 // Give a figure its data, keys and tools.
@@ -368,6 +383,7 @@ function watch(root) {
       observer.observe(container);
     }
   }
+  loadAhead(root);
 }
 
 // Return a figure for a page that the script builds. `lines` have a name, x, y, a color, optionally their number of points

@@ -68,7 +68,6 @@ function queue(sweep, byKey, left) {
 async function renew(fresh, isFirst) {
   const names = (root) => [...root.querySelectorAll(".view")].map(({ id }) => id).join();
   if (names(fresh) !== names(document)) return location.reload();
-  for (const still of fresh.querySelectorAll("noscript")) still.textContent = still.innerHTML; // as in a page with scripting enabled
   const changed = renewBlocks(fresh);
   if (!changed.size) return;
   const y = window.scrollY;
@@ -124,10 +123,8 @@ function renewView(view, other) {
   for (const figure of other.querySelectorAll("figure")) {
     const own = figures.get(figureName(figure));
     if (!own) continue;
-    for (const part of ["figcaption", "noscript"]) {
-      const [before, after] = [own, figure].map((root) => root.querySelector(part));
-      if (before && after) before.textContent = after.textContent;
-    }
+    const [caption, words] = [own, figure].map((root) => root.querySelector("figcaption"));
+    if (caption && words) caption.textContent = words.textContent;
     const [before, after] = [own, figure].map((root) => root.querySelector(".plot")?.dataset);
     if (before && after?.models) before.models = after.models;
     figure.replaceWith(own);

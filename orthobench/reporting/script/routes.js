@@ -107,7 +107,7 @@ function rememberPlace() {
   scrolling = setTimeout(() => history.replaceState({ ...history.state, y: window.scrollY }, ""), 100);
 }
 
-// Printing: every figure appears as its still picture; figures without one are drawn in light colours
+// Printing: every figure is drawn, in light colours
 
 function beforePrint() {
   if ("alone" in document.documentElement.dataset) return;
@@ -119,24 +119,15 @@ function beforePrint() {
     details.open = true;
   }
   if (view.id === "view-runs") renderAllRows();
-  for (const container of view.querySelectorAll(".plot")) {
-    const still = container.closest("figure").querySelector("noscript");
-    if (!still) {
-      if (window.Plotly) drawForPrint(container);
-      continue;
-    }
-    if (!container.still) {
-      container.still = element("div", null);
-      container.still.innerHTML = still.textContent; // markup from the report itself, with escaped names
-      container.after(container.still);
-    }
-  }
+  if (!window.Plotly) return;
+  for (const container of view.querySelectorAll(".plot")) if (container.offsetParent) drawForPrint(container);
 }
 
-// Draw a figure without a still picture. A page is not as wide as the window, so the picture is made scalable.
+// Draw a figure whose data is loaded. A page is not as wide as the window, so the picture is made scalable.
 function drawForPrint(container) {
   if (!container.base && !container.figure) return;
   if (!container.base) prepare(container, container.figure);
+  container.isForPrint = !container.drawn;
   drawNow(container);
   for (const svg of container.querySelectorAll(".main-svg")) svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
 }
@@ -149,8 +140,8 @@ function afterPrint() {
     delete details.dataset.closed;
   }
   for (const container of document.querySelectorAll(".plot")) {
-    container.still?.remove();
-    container.still = null;
+    if (container.isForPrint) purge(container);
+    container.isForPrint = false;
     for (const svg of container.querySelectorAll(".main-svg")) svg.removeAttribute("viewBox");
   }
   if (runBox && allRuns) {
