@@ -91,7 +91,7 @@ def products(model: Model, x: Tensor, state: State, vectors: Tensor) -> Tensor |
         if not after.requires_grad:
             return None
         total = (after.unflatten(0, (batch, copies)) * vectors).sum()
-        (found,) = torch.autograd.grad(total, before, allow_unused=True)
+        found: Tensor | None = torch.autograd.grad(total, before, allow_unused=True)[0]
     return None if found is None else found.unflatten(0, (batch, copies))
 
 
