@@ -316,7 +316,13 @@ def _numbers_that_differ(variants: Sequence[VariantData]) -> list[str]:
     return names if is_number and len({variant.run.model for variant in variants}) == 1 else []
 
 
-def _add_ends(figure: Figure, by_value: Mapping[float, list[float]] | Mapping[int, list[float]], name: str, style: Style, seeds: int) -> None:
+def _add_ends(
+    figure: Figure,
+    by_value: Mapping[float, list[float]] | Mapping[int, list[float]],
+    name: str,
+    style: Style,
+    seeds: int,
+) -> None:
     """Draw the median of the ends over a setting, with a band from the lowest to the highest."""
     points = {value: ends for value, ends in by_value.items() if ends}
     if not points:
