@@ -9,19 +9,24 @@ BASE := $(DEMO)/venv
 # The tests of the repository itself: documents, packaging, workflows, and the check of prose.
 REPOSITORY := tests/repository
 
-.PHONY: demo docs install layers readme quick test test-all test-instructions mutants faults reproduce-quick reproduce measure \
+.PHONY: demo docs install kernels layers readme quick test test-all test-instructions mutants faults reproduce-quick reproduce measure \
     measure-stop measure-status gpu gpu-prepare gpu-fold report check lint bench clean
 
 install: $(INSTALLED)
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# The C kernels, which the installation has built, again after a change of a C file; ORTHOBENCH_MARCH=x86-64-v4 builds only
+# that variant.
+kernels: $(INSTALLED)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+
 # The demonstration has an environment of its own, without the packages of the tests, because installing those takes longer
 # than its runs.
-$(BASE)/.installed: pyproject.toml constraints.txt
+$(BASE)/.installed: pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(BASE)
 	$(BASE)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	touch $@
@@ -48,18 +53,18 @@ quick: $(INSTALLED)
 	$(BIN)/python -m checks.quick
 
 # OPTIONS are pytest's, for example OPTIONS=--strict-skips.
-test: $(INSTALLED)
+test: kernels
 	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=$(REPOSITORY) $(OPTIONS)
 
-test-all: $(INSTALLED)
+test-all: kernels
 	$(BIN)/python -m pytest -m '' --whole-grids $(OPTIONS)
 
-# Compile the C kernels for another processor than this one, and test them: for AVX2 by the tests of kernels and models,
-# for arm64 and for x86-64 without AVX by a sample under qemu. Tests that compile for themselves or for GPUs are left out.
+# Test the C kernels for other processors than this one: for AVX2 by the tests of kernels and models, for arm64 and for
+# x86-64 without AVX by a sample under qemu. Tests that compile for themselves or for GPUs are left out.
 INSTRUCTIONS := x86-64-v3
-test-instructions: $(INSTALLED)
+test-instructions: kernels
 	ORTHOBENCH_MARCH=$(INSTRUCTIONS) $(BIN)/python -m pytest -n auto --dist worksteal $(OPTIONS) tests/recurrence \
-	  tests/models --ignore-glob='*/test_build.py' --ignore-glob='*/test_cuda*.py' --ignore-glob='*/test_self_test.py'
+	  tests/models --ignore-glob='*/test_library.py' --ignore-glob='*/test_cuda*.py' --ignore-glob='*/test_self_test.py'
 	$(BIN)/python -m pytest -n auto -m slow $(OPTIONS) tests/recurrence/test_other_processors.py
 
 # Break the code in small ways and list the breaks that no test notices: at most twenty minutes on two cores.
@@ -134,4 +139,4 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/logging_cost.py
 
 clean:
-	rm -rf $(VENV) $(DEMO) build dist site *.egg-info
+	rm -rf $(VENV) $(DEMO) build dist site *.egg-info orthobench/recurrence/cpu/*.so

@@ -5,8 +5,8 @@
     python checks/gpu.py fold                 merge gpu/results/ into results.db and reports/checkpoints/
 
 `run` needs Python, PyTorch for CUDA and pytest. `prepare` packs the other packages as wheels for the Python of that
-machine, the commit of the checkout, and the data sets of checks/papers.toml. Each step of `run` has its own share of
-the time and its own processes, so a failed step costs the others nothing, and each step's output is kept. No command
+machine, the commit of the checkout, the compiled C kernels, and the data sets of checks/papers.toml. Each step of
+`run` has its own share of the time and its own processes, so a failed step costs the others nothing, and each step's output is kept. No command
 deletes results: each `run` has a folder of its own, `prepare` refuses to start while one of them waits to be folded,
 and `fold` moves what it has merged to gpu/folded/.
 """
@@ -40,6 +40,7 @@ what PyTorch brings."""
 DATA = ("mnist", "ptb", "cifar10")
 """The data sets of checks/papers.toml whose files are packed if they are here."""
 LIST = Path("checks/papers.toml")
+KERNELS = Path("orthobench/recurrence/cpu")
 GPU_TESTS = ("tests/recurrence", "tests/training", "tests/bench")
 """The folders with tests marked `gpu`; the others need packages that a machine with a GPU may lack."""
 PACKING = 15.0
@@ -129,6 +130,7 @@ def prepare(python: str, runs: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "download", *words, *platforms, "--dest", str(wheels), *pinned], check=True)
     pack_commit(FOLDER / "git")
+    pack_kernels(FOLDER / "kernels")
     pack_data(FOLDER / "data")
     pack_runs(runs)
     size = sum(file.stat().st_size for file in FOLDER.rglob("*") if file.is_file()) / 1e6
@@ -180,6 +182,13 @@ def pack_commit(folder: Path) -> None:
     subprocess.run(["git", "-C", str(clone), "read-tree", "HEAD"], check=True)
     (clone / ".git").rename(folder)
     clone.rmdir()
+
+
+def pack_kernels(folder: Path) -> None:
+    """Pack the compiled C kernels, of which that machine takes the ones for its processor."""
+    folder.mkdir()
+    for library in KERNELS.glob("*.so"):
+        shutil.copy(library, folder)
 
 
 def pack_data(folder: Path) -> None:
@@ -266,6 +275,8 @@ def on_this_machine() -> dict[str, str]:
             raise SystemExit(f"the wheels in {FOLDER}/ do not fit: python checks/gpu.py prepare --python {here}")
     if not Path(".git").exists() and (FOLDER / "git").exists():
         shutil.copytree(FOLDER / "git", ".git")
+    for library in (FOLDER / "kernels").glob("*.so"):
+        shutil.copy(library, KERNELS)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([*([str(site)] if wheels else []), str(ROOT)]),
         "PYTHONUNBUFFERED": "1",

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 def doctor(db: Place | None = None, *, data_folder: Path | None = None, retest: bool = False) -> Diagnosis:
     """Examine versions, devices, compilers, caches, back ends, kernels, the data folder and the database.
 
-    Kernels that have not been compared with the reference yet are compared now, which takes seconds on the CPU and a
-    few minutes on a new GPU.
+    CUDA kernels that have not been compared with the reference on this device yet are compared now, which takes a few
+    minutes on a new GPU.
 
     Args:
         db: the database; None for the default one.
         data_folder: the data folder; None for the default one.
-        retest: compare all kernels again, including kernels that were compared before.
+        retest: compare all kernels with the reference, including CUDA kernels that were compared before.
 
     Returns:
         The findings. Findings of level "action" name a fix.

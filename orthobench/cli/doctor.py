@@ -10,15 +10,15 @@ from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, Json,
 
 
 def command(
-    retest: Annotated[bool, typer.Option("--retest", help="Compare all kernels with the reference again.")] = False,
+    retest: Annotated[bool, typer.Option("--retest", help="Compare all kernels with the reference.")] = False,
     db: Database = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     json: Json = False,
 ) -> None:
     """Examine this installation: devices, compilers, kernels, data.
 
-    Caches, the database and versions are examined too. Each kernel is compared with the reference: C
-    kernels once a build, CUDA kernels once a device, driver and version.
+    Caches, the database and versions are examined too. Each CUDA kernel is compared with the reference
+    once a device, driver and version.
 
     Exit code 0: nothing needs action; 1: something does.
     """

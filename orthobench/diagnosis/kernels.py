@@ -9,31 +9,26 @@ import torch
 
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.diagnosis.storage import folder_finding
-from orthobench.files import cache_folder
+from orthobench.files import cache_folder, written_by_others
 from orthobench.recurrence import BACKENDS
-from orthobench.recurrence.cpu import build, native
+from orthobench.recurrence.cpu import comparison, library, native
 from orthobench.recurrence.cuda import backend as cuda
 from orthobench.recurrence.cuda import self_test, verdicts
 from orthobench.recurrence.cuda.verdicts import Verdict
 
 
 def caches() -> Iterator[Finding]:
-    """Yield findings on the folder of the compiled kernels and of the self-tests' verdicts."""
-    section, otherwise = "caches", "set $ORTHOBENCH_CACHE to another folder: else each process compiles again"
+    """Yield findings on the folder of the index, of the CUDA kernels and of their self-tests' verdicts."""
+    section, otherwise = "caches", "set $ORTHOBENCH_CACHE to another folder: else nothing is kept between commands"
     try:
         folder = cache_folder()
     except RuntimeError as error:
         yield Finding(section, "folder", str(error), Level.ACTION, otherwise)
         return
     yield folder_finding(section, "folder", folder, otherwise)
-    if reason := build.distrust(folder):
-        text = f"not used for compiled kernels: {reason}"
-        yield Finding(section, "owner", text, Level.ACTION, f"{build.UNTRUSTED_FIX}: else each process compiles again")
-    if folder.is_dir():
-        files = [file for file in folder.rglob("*") if file.is_file()]
-        objects = sum(file.suffix == ".so" for file in files)
-        size = sum(file.stat().st_size for file in files) / 1e6
-        yield Finding(section, "contents", f"{objects} libraries of C kernels, {size:.1f} MB")
+    if reason := written_by_others(folder):
+        fix = "remove the folder, or set $ORTHOBENCH_CACHE to one that only you can write to"
+        yield Finding(section, "owner", f"not used: {reason}", Level.ACTION, fix)
 
 
 def back_ends() -> Iterator[Finding]:
@@ -41,16 +36,18 @@ def back_ends() -> Iterator[Finding]:
     section = "back ends"
     for name in BACKENDS:
         if name == "cpu":
-            reason = native.missing()
-            fix = "install a C compiler, such as apt install gcc: recurrences are up to seven times faster with it"
-            text = "C kernels, for float32 on the CPU" if reason is None else reason
-            yield Finding(
-                section, name, text, Level.OK if reason is None else Level.ACTION, "" if reason is None else fix
-            )
+            yield _cpu(section)
         elif name == "cuda":
             yield _cuda(section)
         else:
             yield Finding(section, name, "PyTorch, for everything else")
+
+
+def _cpu(section: str) -> Finding:
+    if reason := native.missing():
+        text = f"{reason}; recurrences run in PyTorch, {native.SLOWER_WITHOUT}"
+        return Finding(section, "cpu", text, Level.ACTION, library.FIX)
+    return Finding(section, "cpu", f"C kernels for {library.variant()}, for float32 on the CPU")
 
 
 def _cuda(section: str) -> Finding:
@@ -65,20 +62,21 @@ def _cuda(section: str) -> Finding:
 
 
 def self_tests(retest: bool = False) -> Iterator[Finding]:
-    """Yield the comparison of each kernel with the reference; run it for kernels that have not been compared yet.
+    """Yield the comparison of each kernel with the reference; run it for CUDA kernels without a verdict.
 
     Args:
-        retest: whether to compare CUDA kernels again even if they have a verdict.
+        retest: whether to compare C kernels, and CUDA kernels even if they have a verdict.
     """
     section = "self-tests"
-    if native.missing() is None:
-        for name, passed in native.verdicts().items():
-            if passed:
+    if native.missing() is None and retest:
+        for name, agrees in comparison.comparisons().items():
+            if agrees():
                 yield Finding(section, f"C kernels of {name}", "agree with the reference")
             else:
-                text = f"{native.why_unusable(name)}; PyTorch is used instead"
-                fix = "try another compiler ($CC), and report this with its version"
-                yield Finding(section, f"C kernels of {name}", text, Level.ACTION, fix)
+                fix = "install again with another compiler ($CC), and report this with the compiler's version"
+                yield Finding(section, f"C kernels of {name}", "differ from the reference", Level.ACTION, fix)
+    elif native.missing() is None:
+        yield Finding(section, "C kernels", "`orthobench doctor --retest` compares them with the reference")
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             yield from _cuda_self_tests(section, torch.device("cuda", number), retest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -18,7 +19,8 @@ from orthobench import environment
 from orthobench.data import speech
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.errors import installation
-from orthobench.recurrence.cpu import build
+from orthobench.location import from_home
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.cuda import verdicts
 from orthobench.version import __version__
 
@@ -116,15 +118,16 @@ def _gpus(section: str) -> Iterator[Finding]:
 
 
 def compilers() -> Iterator[Finding]:
-    """Yield the compilers of the kernels: a C compiler, and what Triton needs where there is a GPU."""
+    """Yield a C compiler, which an installation and Triton need, and what else Triton needs where there is a GPU."""
     section = "compilers"
-    try:
-        command = build.find_compiler()
-    except build.BuildError as error:
-        fix = "install gcc or clang, such as apt install gcc, or set $CC: without it recurrences are much slower"
-        yield Finding(section, "C compiler", str(error), Level.ACTION, fix)
-    else:
+    command = [from_home(word) for word in shlex.split(os.environ.get("CC") or "cc")]
+    if shutil.which(command[0]):
         yield Finding(section, "C compiler", f"{' '.join(command)}: {_first_line(*command, '--version')}")
+    elif torch.cuda.is_available() or native.missing():
+        fix = "install gcc or clang, such as apt install gcc, or set $CC"
+        yield Finding(section, "C compiler", f"{command[0]} does not exist", Level.ACTION, fix)
+    else:
+        yield Finding(section, "C compiler", f"{command[0]} does not exist, and nothing needs it here")
     if not torch.cuda.is_available():
         return
     if importlib.util.find_spec("triton") is None:

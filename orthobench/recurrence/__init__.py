@@ -9,7 +9,6 @@ An operation is called as `h, state = recurrence(x, weight, state, trace, ...)`;
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,6 @@ from orthobench.recurrence.call import Kind as Kind
 from orthobench.recurrence.call import Multiply as Multiply
 from orthobench.recurrence.call import Projection as Projection
 from orthobench.recurrence.call import State as State
-from orthobench.recurrence.cpu import native
 from orthobench.recurrence.projection import Read as Read
 from orthobench.recurrence.projection import project as project
 from orthobench.recurrence.projection import reading as reading
@@ -107,13 +105,3 @@ if not TYPE_CHECKING:  # a type checker reads the imports above, and reports nam
                 value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _comparisons() -> dict[str, Callable[[], bool]]:
-    """Return the comparisons of the C kernels with the reference, which most processes do not need."""
-    from orthobench.recurrence.cpu import comparison
-
-    return comparison.comparisons()
-
-
-native.compare_by(_comparisons)

@@ -36,7 +36,7 @@ def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tens
         ValueError: `before` has the wrong number of steps.
     """
     tensors = (inputs, weight, before, bias)
-    if native.serves("short_convolution", "T B n, taps n, taps-1 B n, n", *tensors) and has_few_taps(weight):
+    if native.serves("T B n, taps n, taps-1 B n, n", *tensors) and has_few_taps(weight):
         return in_c(*tensors)
     return in_pytorch(*tensors)
 

@@ -34,7 +34,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
         raise ValueError(f"targets {list(targets.shape)} should be {list(logits.shape[:-1])}, as the logits' rows")
     logits, targets = logits.flatten(0, -2), targets.flatten()
     fit = targets.dtype is torch.int64 and targets.device == logits.device and runtime.are_plain((targets,))
-    if not (fit and native.serves("cross_entropy", "rows classes", logits)):
+    if not (fit and native.serves("rows classes", logits)):
         return torch.nn.functional.cross_entropy(logits, targets)
     result: Tensor = _CrossEntropy.apply(logits, targets)
     return result

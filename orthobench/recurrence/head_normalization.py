@@ -36,7 +36,7 @@ def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projecti
         layout, tensors = "... n, d, ... m, n m, n", [gate.inputs, gate.weight, gate.bias]
     else:
         layout, tensors = "... n, d, ... n", [gate]
-    if native.serves("head_norm", layout, y, weight, *tensors) and y.shape[-1] % len(weight) == 0:
+    if native.serves(layout, y, weight, *tensors) and y.shape[-1] % len(weight) == 0:
         return in_c(y, weight, epsilon, gate)
     return in_pytorch(y, weight, epsilon, gate)
 

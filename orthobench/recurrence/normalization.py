@@ -29,7 +29,7 @@ def layer_norm(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     Returns:
         `[..., n]`.
     """
-    if not native.serves("layer_norm", "... n, n, n", inputs, weight, bias):
+    if not native.serves("... n, n, n", inputs, weight, bias):
         return torch.nn.functional.layer_norm(inputs, weight.shape, weight, bias, _EPSILON)
     result: Tensor = _LayerNorm.apply(inputs.contiguous(), weight.contiguous(), bias.contiguous())
     return result

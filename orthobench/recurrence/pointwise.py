@@ -28,7 +28,7 @@ def skip_gelu(x: Tensor, skip: Tensor, v: Tensor) -> Tensor:
     Returns:
         `[..., n]`.
     """
-    if not native.serves("pointwise", "... n, n, ... n", x, skip, v):
+    if not native.serves("... n, n, ... n", x, skip, v):
         return gelu(x + skip * v)
     result: Tensor = _SkipGelu.apply(x.contiguous(), skip.contiguous(), v.contiguous())
     return result
@@ -44,7 +44,7 @@ def gated_sum(base: Tensor, values: Tensor) -> Tensor:
     Returns:
         `[..., n]`.
     """
-    if not native.serves("pointwise", "... n, ... 2n", base, values):
+    if not native.serves("... n, ... 2n", base, values):
         a, g = values.chunk(2, dim=-1)
         return base + a * g.sigmoid()
     result: Tensor = _GatedSum.apply(base.contiguous(), values.contiguous())

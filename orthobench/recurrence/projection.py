@@ -36,7 +36,7 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: st
     Returns:
         x `[T, B, n]`; for inputs with another number of axes, the same as `torch.nn.functional.linear`.
     """
-    if not native.serves("project", "T B m, n m, n", inputs, weight, bias):
+    if not native.serves("T B m, n m, n", inputs, weight, bias):
         return torch.nn.functional.linear(inputs, weight, bias)
     with runtime.part(part):
         result: Tensor = _Project.apply(inputs, weight, bias, part)
@@ -85,7 +85,7 @@ def add_to_first(x: Tensor, addend: Tensor) -> Tensor:
         x: `[T, B, n]`, which nothing else reads.
         addend: `[B, n]`.
     """
-    if not native.serves("project", "T B n, B n", x, addend):
+    if not native.serves("T B n, B n", x, addend):
         return x.index_add(0, torch.zeros(1, dtype=torch.int64, device=x.device), addend[None])
     result: Tensor = _AddToFirst.apply(x, addend)
     return result
@@ -110,7 +110,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
         left: `[p, q]`.
         right: `[q, r]`.
     """
-    if not native.serves("project", "p q, q r", left, right):
+    if not native.serves("p q, q r", left, right):
         return left.detach() @ right.detach()
     packed = native.pack_transposed(right.detach())
     return native.linear(left.detach().contiguous(), packed, None, left.new_empty(len(left), right.shape[1]))
@@ -140,7 +140,7 @@ def reading(weight: Tensor, bias: Tensor, in_loop: bool = True) -> Iterator[Read
             return output_map.y
         return project(features, weight, bias, part=runtime.READOUT)
 
-    is_in_c = in_loop and torch.is_grad_enabled() and native.serves("readout", "p n, p", weight, bias)
+    is_in_c = in_loop and torch.is_grad_enabled() and native.serves("p n, p", weight, bias)
     with kernels.expect(output_map if is_in_c else None):
         yield read
 

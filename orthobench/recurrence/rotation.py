@@ -35,7 +35,7 @@ def turned_heads(
     """
     tensors = features, weight, bias, cosine, sine
     fits = 2 * cosine.shape[-1] <= features.shape[-1]
-    if fits and native.serves("turned_heads", "T B n, n, h n, T B h p, T B h p", *tensors):
+    if fits and native.serves("T B n, n, h n, T B h p, T B h p", *tensors):
         return in_c(*tensors, epsilon)
     return in_pytorch(*tensors, epsilon)
 

@@ -88,7 +88,7 @@ class CompiledOptimizer(PlainOptimizer):
         """Step every parameter, or none if C cannot step all of them; return whether it did."""
         if any(isinstance(group["lr"], Tensor) for group in self.param_groups):
             return False
-        if runtime.in_torch() or native.why_unusable("optimiser"):
+        if runtime.in_torch() or native.missing():
             return False
         try:
             ready = self._ready or [_Ready(self, group) for group in self.param_groups]

@@ -21,8 +21,8 @@ from orthobench.arguments import GraphMode
 from orthobench.errors import UsageError
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Model, ModelSettings, Signature, State
-from orthobench.recurrence.cpu.build import source_hash
 from orthobench.recurrence.runtime import last_used
+from orthobench.recurrence.source_hash import source_hash
 from orthobench.spec import RunConfig
 from orthobench.task import Batches, Task, seeded_generator
 from orthobench.training.optimizers import build_optimizer, learning_rate, set_capturable, set_learning_rate

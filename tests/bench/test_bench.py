@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from orthobench.bench.suite import MultiplyAdd, Setup, measure_recurrences
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.recurrence import runtime
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import library, native
 from orthobench.recurrence.cuda import verdicts
 from orthobench.recurrence.cuda.verdicts import Verdict
 from orthobench.store import open_store
@@ -199,24 +198,16 @@ def test_unavailable_back_end_is_named_with_the_reason(orthobench, monkeypatch):
     assert "there is no C compiler" in outcome.err
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        (),
-        pytest.param(("-mno-avx512f",), marks=pytest.mark.slow),
-        pytest.param(("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f"), marks=pytest.mark.slow),
-    ],
-)
-def test_peak_measurement_computes_and_counts_its_work(flags):
+@pytest.mark.parametrize("name", library.usable_variants())
+def test_peak_measurement_computes_and_counts_its_work(name, monkeypatch):
     """Chain i starts at i, and x <- x / 2 + 1 takes it to i / 2 + 1, then i / 4 + 3 / 2."""
-    if flags and platform.machine() != "x86_64":
-        pytest.skip("the flags are x86's")
-    library = native.load(*flags)
-    lanes = library.vector_length()
-    chains = library.multiply_add_flops() // (2 * lanes)
+    monkeypatch.setenv("ORTHOBENCH_MARCH", name)
+    kernels = library.load()
+    lanes = kernels.vector_length()
+    chains = kernels.multiply_add_flops() // (2 * lanes)
     out = torch.empty(lanes)
     for repeats, expected in ((0, lambda i: i), (1, lambda i: i / 2 + 1), (2, lambda i: i / 4 + 1.5)):
-        library.multiply_add(repeats, 0.5, 1.0, out.data_ptr())
+        kernels.multiply_add(repeats, 0.5, 1.0, out.data_ptr())
         assert out.tolist() == [sum(map(expected, range(chains)))] * lanes
 
 

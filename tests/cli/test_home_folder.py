@@ -16,12 +16,12 @@ from orthobench import arguments
 from orthobench.api.trained import A_TRAINED_RUN
 from orthobench.arguments import read
 from orthobench.cli import app
+from orthobench.diagnosis import machine
 from orthobench.executors.slurm_settings import read_settings
 from orthobench.files import cache_folder
 from orthobench.location import Location, from_home
 from orthobench.options import ARGUMENTS, OPTIONS, RunOptions, data_folder, use_data_folder
 from orthobench.plugins.layers import find_layer
-from orthobench.recurrence.cpu.build import find_compiler
 from orthobench.settings import whole_path
 from orthobench.sinks.targets import parse_target
 from orthobench.store.sqlite import default_database
@@ -111,7 +111,7 @@ VARIABLES: dict[str, Callable[[], object]] = {
     "ORTHOBENCH_DATA": data_folder,
     "ORTHOBENCH_CACHE": cache_folder,
     "ORTHOBENCH_DB": lambda: default_database(writes=True).real,
-    "CC": lambda: find_compiler()[0],
+    "CC": lambda: next(machine.compilers()).text.partition(":")[0],
     "MLFLOW_TRACKING_URI": lambda: parse_target("mlflow").location.real,
 }
 NO_PATHS = {

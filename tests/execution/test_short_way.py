@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import orthobench
-from orthobench.files import cache_folder
 
 PACKAGE = Path(orthobench.__file__).parent
 LISTED = Path(__file__).with_name("files_of_a_run.txt")
@@ -53,7 +52,6 @@ def counted(tmp_path_factory) -> dict[str, list[str]]:
     words = ["run", "adding", "scornn", "--device", "cpu", *(word for setting in small for word in ("-s", setting))]
     command = [sys.executable, "-c", COUNT, str(PACKAGE), *words, "--db", "r.db"]
     folder, cache = tmp_path_factory.mktemp("counted"), tmp_path_factory.mktemp("cache")
-    (cache / "recurrence").symlink_to(cache_folder() / "recurrence")  # with the compiled kernels, but without the index
     environment = {**os.environ, "ORTHOBENCH_CACHE": str(cache)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ import argparse
 import multiprocessing
 import os
 import runpy
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -502,7 +503,7 @@ def main() -> None:
             sys.exit(
                 f"{fault.file} has {right.count(fault.old)} times the text of the fault '{fault.name}': {fault.old}"
             )
-        file.write_text(right.replace(fault.old, fault.new), "utf-8")
+        plant(file, right.replace(fault.old, fault.new))
         verdicts = []
         for name, caught in catchers:
             targets = getattr(fault, TARGETS[name])
@@ -514,13 +515,20 @@ def main() -> None:
             verdicts.append(f"{name} {'caught' if seen else 'MISSED'}")
             if not seen:
                 missed[name].append(fault.name)
-        file.write_text(right, "utf-8")
+        plant(file, right)
         print(
             f"[{number}/{len(faults)}] {fault.name}: {', '.join(verdicts)} ({time.monotonic() - start:.0f} s)",
             flush=True,
         )
     for name, names in missed.items():
         print(f"{name}: {planted[name] - len(names)} of {planted[name]} caught; missed: {', '.join(names) or 'none'}")
+
+
+def plant(file: Path, text: str) -> None:
+    """Write a file of the copy, and build the kernels of the copy again if it is one of theirs."""
+    file.write_text(text, "utf-8")
+    if file.suffix in (".c", ".h"):
+        subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=COPY, check=True)
 
 
 TARGETS = {"tests": "tests", "gate": "runs"}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from support import kernels
 from support.definition import cast
-from support.scripts import script
 from torch import Tensor
 
 from orthobench.recurrence import IDENTITY, RELU, TANH, Activation, GradientTrace, Kind, reference, runtime
@@ -255,17 +255,6 @@ def agree() -> Callable[..., None]:
     return check
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _trusted_kernels() -> None:
-    """Fail unless every C kernel agrees with its definition.
-
-    A public function falls back to torch where its kernel disagrees. A test of it would then compare torch with torch.
-    """
-    if not native.missing():
-        failed = [name for name, agrees in native.verdicts().items() if not agrees]
-        assert not failed, f"these C kernels disagree with their definition: {', '.join(failed)}"
-
-
 @pytest.fixture
 def runs_in_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail unless the passes over float32 of the test run in C, and not in torch, their fallback."""
@@ -273,8 +262,8 @@ def runs_in_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         pytest.skip("no C compiler")
     serves, answers = native.serves, []
 
-    def noting(name: str, layout: str, *tensors: Tensor | None) -> bool:
-        answer = serves(name, layout, *tensors)
+    def noting(layout: str, *tensors: Tensor | None) -> bool:
+        answer = serves(layout, *tensors)
         if any(tensor is not None and tensor.dtype is torch.float32 for tensor in tensors):
             answers.append(answer)
         return answer
@@ -332,8 +321,7 @@ def lesser_machine(request: pytest.FixtureRequest) -> Iterator[None]:
     """C kernels that are built for a machine without AVX-512, or without vector instructions."""
     if platform.machine() != "x86_64":
         pytest.skip("the flags are x86's")
-    lesser = {"avx2": ("-mno-avx512f",), "scalar": ("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f")}
-    yield from _library(*lesser[request.param], "-DCACHED=0")
+    yield from _library("-DCACHED=0", variant={"avx2": "x86-64-v3", "scalar": "x86-64"}[request.param])
 
 
 @pytest.fixture(scope="module")
@@ -342,39 +330,8 @@ def no_cache() -> Iterator[None]:
     yield from _library("-DCACHED=0")
 
 
-def _library(*flags: str) -> Iterator[None]:
-    library = native.load(*flags)
+def _library(*flags: str, variant: str | None = None) -> Iterator[None]:
+    library = kernels.library(*flags, variant=variant)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "kernels", lambda: library)
         yield
-
-
-QUICK = """
-for argument do
-    shift
-    case $argument in
-        -m*=native) continue ;;
-        *.c) source=$argument ;;
-        -I*) headers=${{argument#-I}} ;;
-    esac
-    [ "$last" != -o ] || out=$argument
-    set -- "$@" "$argument"
-    last=$argument
-done
-[ "$source" ] || exec cc "$@" -O0
-known={objects}/$(cat "$source" "$(dirname "$source")"/*.h "$headers"/*.h 2> /dev/null | sha256sum | cut -c1-64)
-[ ! -f "$known" ] || exec cp "$known" "$out"
-cc "$@" -O0 || exit
-cp "$out" "$known.$$"
-mv "$known.$$" "$known"
-"""
-
-
-@pytest.fixture(scope="session")
-def quick_compiler(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The compiler without its optimisations, which take most of its time.
-
-    It remembers the object of each text, because most tests here compile all files, and some for three processors.
-    """
-    folder = tmp_path_factory.mktemp("compiler")
-    return script(folder / "quickcc", QUICK.format(objects=folder))

@@ -10,22 +10,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import kernels
 
-from orthobench.recurrence.cpu import build
+from orthobench.recurrence.cpu import sources
+from orthobench.recurrence.cpu.library import usable_variants
 
 COMPARISON = """
-from orthobench.recurrence.cpu import build, native
-assert not build.build().library.uncompiled, build.build().library.uncompiled
-print(*sorted(name for name, agrees in native.verdicts().items() if not agrees))
-"""
-SANITIZED = """
 import sys
 import torch
 from orthobench.recurrence.cpu import comparison, native
+from orthobench.recurrence.cpu.library import Library
 
-library = native.load("-mno-avx512f", "-fsanitize=address", "-fno-omit-frame-pointer", "-O1")
+library = Library(sys.argv[1])
 native.kernels = lambda: library
-if sys.argv[1] == "planted":  # a bias of one number for five features, with a stride of 0
+if sys.argv[2:] == ["planted"]:  # a bias of one number for five features, with a stride of 0
     bias = torch.ones(1).expand(5)
     rows, packed, out = torch.ones(3, 2, 4), native.pack(torch.ones(5, 4)), torch.empty(3, 2, 5)
     pointer = native.pointer
@@ -36,9 +34,9 @@ else:
 """
 
 
-def run_python(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def compare(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     surroundings = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-    command = [sys.executable, "-c", program, *arguments]
+    command = [sys.executable, "-c", COMPARISON, *arguments]
     return subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=590, check=False)
 
 
@@ -50,52 +48,42 @@ def test_other_compilers_accept_every_file(compiler: str) -> None:
         pytest.skip(f"{command[0]} is not installed")
     if "-march=native" in command and platform.machine() != "x86_64":
         pytest.skip("clang knows -march=native on x86")
-    for source in build.SOURCES:  # one by one: clang takes the next file's types for the last one's
-        check = [*command, "-std=gnu11", f"-I{Path(build.__file__).parent}", "-fsyntax-only", str(source)]
+    for source in sources.SOURCES:  # one by one: clang takes the next file's types for the last one's
+        check = [*command, "-std=gnu11", f"-I{Path(sources.__file__).parent}", "-fsyntax-only", str(source)]
         run = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
         assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
-def test_clang_kernels_agree_with_the_reference(tmp_path: Path) -> None:
-    compiler = tmp_path / "clang"
-    compiler.write_text('#!/bin/sh\nexec clang "$@" -O1\n')
-    compiler.chmod(0o755)
-    run = run_python(COMPARISON, CC=str(compiler), ORTHOBENCH_CACHE=str(tmp_path / "cache"))
+def test_clang_kernels_agree_with_the_reference() -> None:
+    run = compare(str(kernels.build("clang", *kernels.flags(usable_variants()[0]), "-O1")))
     assert (run.returncode, run.stdout.strip()) == (0, ""), run.stderr
 
 
 @pytest.fixture(scope="module")
-def sanitizer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a process whose memory AddressSanitizer watches. AVX-512's masked loads are not watched."""
+def sanitized() -> tuple[str, dict[str, str]]:
+    """A library whose memory AddressSanitizer watches, and its environment. AVX-512's masked loads are not watched."""
     if platform.machine() != "x86_64" or shutil.which("gcc") is None:
         pytest.skip("GCC's AddressSanitizer on x86-64 is needed")
     answer = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     library = Path(answer.stdout.strip())
     if not library.is_absolute():
         pytest.skip("libasan is not installed")
-    folder = tmp_path_factory.mktemp("sanitized")
-    compiler = folder / "gcc"
-    compiler.write_text('#!/bin/sh\nunset LD_PRELOAD\nexec gcc "$@"\n')  # the compiler's own memory is not watched
-    compiler.chmod(0o755)
-    return {
-        "CC": str(compiler),
-        "LD_PRELOAD": str(library.resolve()),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "ORTHOBENCH_CACHE": str(folder / "cache"),
-    }
+    flags = kernels.flags("x86-64-v3") if "x86-64-v3" in usable_variants() else ()
+    built = kernels.build("gcc", *flags, "-fsanitize=address", "-fno-omit-frame-pointer", "-O1")
+    return str(built), {"LD_PRELOAD": str(library.resolve()), "ASAN_OPTIONS": "detect_leaks=0"}
 
 
 @pytest.mark.slow
-def test_no_kernel_reads_or_writes_other_memory(sanitizer: dict[str, str]) -> None:
-    run = run_python(SANITIZED, "all", **sanitizer)
+def test_no_kernel_reads_or_writes_other_memory(sanitized: tuple[str, dict[str, str]]) -> None:
+    run = compare(sanitized[0], **sanitized[1])
     assert (run.returncode, run.stdout.strip()) == (0, ""), run.stderr[-3000:]
 
 
 @pytest.mark.slow
-def test_sanitizer_detects_a_read_behind_a_tensor(sanitizer: dict[str, str]) -> None:
-    run = run_python(SANITIZED, "planted", **sanitizer)
+def test_sanitizer_detects_a_read_behind_a_tensor(sanitized: tuple[str, dict[str, str]]) -> None:
+    run = compare(sanitized[0], "planted", **sanitized[1])
     assert run.returncode != 0
     assert "heap-buffer-overflow" in run.stderr
     assert "in linear" in run.stderr

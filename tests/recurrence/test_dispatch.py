@@ -29,7 +29,7 @@ from orthobench.recurrence import (
     set_backend,
     use_backend,
 )
-from orthobench.recurrence.cpu import build, native
+from orthobench.recurrence.cpu import library, native
 
 X, W, H = torch.randn(3, 2, 4), torch.eye(4), (torch.zeros(2, 4),)
 
@@ -48,14 +48,13 @@ def _fresh() -> Iterator[None]:
 
 
 @pytest.fixture
-def _no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def forget() -> None:
-        for function in (native.missing, native.kernels, native._failures, build.build):
+        for function in (native.missing, native.kernels):
             function.cache_clear()
         operation._logged.clear()
 
-    monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
-    monkeypatch.setenv("CC", "/nowhere/cc")
+    monkeypatch.setattr(library, "_FOLDER", tmp_path)
     forget()
     yield
     forget()
@@ -153,24 +152,14 @@ def test_operation_without_gpu_kernels_uses_the_reference(operation: Any, parame
     assert operation.chosen_backend(on_gpu, on_gpu, *parameters) == "reference"
 
 
-@pytest.mark.usefixtures("_no_compiler")
-def test_reference_serves_without_a_compiler_and_warns(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.usefixtures("_no_library")
+def test_reference_serves_without_a_library_and_warns(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "orthobench.recurrence"):
         for _ in range(2):
             recurrence(X, W, H)
     (message,) = [record.message for record in caplog.records]
-    assert "/nowhere/cc" in message
+    assert "the C kernels are not built" in message
     assert "slower" in message
     assert last_used() == {"reference"}
-    with pytest.raises(ValueError, match="cannot be built"):
+    with pytest.raises(ValueError, match="are not built"):
         run("cpu", X, W, H)
-
-
-@pytest.mark.usefixtures("_no_compiler")
-def test_compilation_is_announced(caplog: pytest.LogCaptureFixture, quick_compiler: str, monkeypatch: Any) -> None:
-    monkeypatch.setenv("CC", quick_compiler)
-    with caplog.at_level(logging.INFO, "orthobench.recurrence"):
-        if reason := native.missing():
-            pytest.skip(reason)
-    (message,) = [record.message for record in caplog.records]
-    assert "compiling" in message

@@ -183,9 +183,9 @@ def test_y_is_computed_where_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> 
             assert run() == 0
 
 
-def test_wrong_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     (x, start), weight = small(), torch.eye(4).requires_grad_()
-    monkeypatch.setattr(native, "_failures", lambda: frozenset({"readout"}))
+    monkeypatch.setattr(native, "missing", lambda: "not built")
     with reading(torch.ones(6, 4), torch.zeros(6)) as read:
         states, _ = recurrence(x, weight, start, activation=TANH)
     assert read(states).grad_fn is not states.grad_fn

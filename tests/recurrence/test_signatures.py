@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from orthobench.recurrence.cpu import build, native, signatures
+from orthobench.recurrence.cpu import library as compiled
+from orthobench.recurrence.cpu import native, signatures, sources
 
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 DENSE = ["plain", "gru", "lstm", "lem", "cornn"]
@@ -24,7 +25,7 @@ STRUCTS = ["dense", "second", "activation", *DENSE, "slstm", "mlstm", "delta", "
 def test_fields_have_the_offsets_of_the_compiler(struct: str, tmp_path: Path) -> None:
     (file,) = (
         path
-        for path in (*signatures.HEADERS, *signatures.SOURCES)
+        for path in (*sources.HEADERS, *sources.SOURCES)
         if re.search(rf"^struct {struct} {{", path.read_text("utf-8"), re.M)
     )
     structure = signatures.structure(struct)
@@ -57,7 +58,7 @@ def test_function_that_python_cannot_call_is_refused(name: str) -> None:
 
 @in_c
 def test_two_threads_that_ask_for_a_function_get_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
-    library, is_reading, may_go_on = build.Library(native.kernels()._name), threading.Event(), threading.Event()
+    library, is_reading, may_go_on = compiled.Library(native.kernels()._name), threading.Event(), threading.Event()
 
     def slow(name: str) -> signatures.Signature:
         if threading.current_thread() is first:
@@ -65,7 +66,7 @@ def test_two_threads_that_ask_for_a_function_get_its_signature(monkeypatch: pyte
             assert may_go_on.wait(60)
         return signatures.signature(name)
 
-    monkeypatch.setattr(build, "signature", slow)
+    monkeypatch.setattr(compiled, "signature", slow)
     first = threading.Thread(target=lambda: library.weight_gradient)
     first.start()
     assert is_reading.wait(60)
@@ -81,14 +82,14 @@ def test_two_threads_that_ask_for_a_function_get_its_signature(monkeypatch: pyte
 
 @in_c
 def test_function_without_a_signature_is_never_found() -> None:
-    library = build.Library(native.kernels()._name)
+    library = compiled.Library(native.kernels()._name)
     for _ in range(2):  # the first failure must not leave a function behind
         with pytest.raises(LookupError, match="no C file defines malloc"):
             _ = library.malloc
 
 
 def test_file_names_are_unique() -> None:
-    assert len({path.name for path in signatures.SOURCES}) == len(signatures.SOURCES)
+    assert len({path.name for path in sources.SOURCES}) == len(sources.SOURCES)
 
 
 @in_c

@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from orthobench.recurrence.cpu.sources import variants
+
 ROOT = Path(__file__).parents[2]
 CITATION = ROOT / "CITATION.cff"
 
@@ -28,7 +30,10 @@ def wheel(tmp_path_factory) -> Path:
     for name in ("orthobench", "models", "tasks"):  # built from a copy: setuptools leaves its work in the source
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "docs", source / "docs")
-    for path in (*ROOT.glob("*.md"), *(ROOT / name for name in ("pyproject.toml", "MANIFEST.in", "LICENSE"))):
+    for path in (
+        *ROOT.glob("*.md"),
+        *(ROOT / name for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "LICENSE")),
+    ):
         shutil.copy(path, source)
     command = [
         sys.executable,
@@ -147,7 +152,15 @@ def test_source_distribution_has_the_documents(wheel):
     with tarfile.open(archive) as files:
         packed = {Path(*Path(name).parts[1:]).as_posix() for name in files.getnames()}
     documents = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").iterdir()}
-    assert documents | {"README.md", "ARCHITECTURE.md"} <= packed
+    assert documents | {"README.md", "ARCHITECTURE.md", "setup.py"} <= packed
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "orthobench").rglob("*.[ch]")} <= packed
+    assert not [name for name in packed if name.endswith(".so")]
+
+
+def test_wheel_is_for_every_python_and_has_the_kernels(wheel):
+    assert re.search(r"-py3-none-[^-]*linux[^-]*\.whl$", wheel.name)
+    kernels = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")}
+    assert {Path(name).name for name in kernels} == {f"kernels-{variant}.so" for variant in variants()}
 
 
 def test_minimum_versions_are_the_tested_ones():

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+KERNELS = Path("orthobench/recurrence/cpu")
 
 
 def copy_checkout(target: Path) -> None:
@@ -21,6 +22,8 @@ def copy_checkout(target: Path) -> None:
         if (ROOT / name).is_file() and name != "results.db":
             file.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, file)
+    for library in (ROOT / KERNELS).glob("*.so"):  # git ignores them
+        shutil.copyfile(library, target / KERNELS / library.name)
 
 
 def path_in_copy(name: str) -> Path:

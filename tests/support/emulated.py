@@ -7,9 +7,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from support.kernels import compile_all
 from torch import Tensor
 
-from orthobench.recurrence.cpu import build, signatures
+from orthobench.recurrence.cpu import sources
 
 COMPARE = """
 /* Prints the relative distance between [rows, columns], rows `ld` floats apart, and what is expected. */
@@ -66,13 +67,11 @@ class Program:
 
     def run(self, compiler: Sequence[str], emulator: Sequence[str], folder: Path) -> dict[str, float]:
         """Compile all kernels with the flags of a build, link the program with them, and return the distances."""
-        objects = build._compile_all([*compiler, *build._FLAGS], folder / "objects")
-        assert not objects.failed, objects.failed
+        objects = compile_all(folder / "objects", compiler)
         source = folder / "program.c"
         source.write_text(self._text())
         program = str(folder / "program")
-        files = [str(objects.folder / f"{Path(name).stem}.o") for name in objects.compiled]
-        include = f"-I{Path(build.__file__).parent}"
+        include, files = f"-I{Path(sources.__file__).parent}", map(str, objects)
         _run([*compiler, "-O1", "-std=gnu11", "-static", include, str(source), *files, "-o", program, "-lm"])
         lines = _run([*emulator, program]).splitlines()
         return {name: float(distance) for name, distance in (line.split() for line in lines)}
@@ -102,7 +101,7 @@ def _definition(function: str) -> re.Match[str] | None:
 
 
 def _text() -> str:
-    return "\n".join(path.read_text("utf-8") for path in signatures.SOURCES)
+    return "\n".join(path.read_text("utf-8") for path in sources.SOURCES)
 
 
 def _run(command: Sequence[str]) -> str:

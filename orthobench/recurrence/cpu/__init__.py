@@ -1,1 +1,1 @@
-"""The CPU back end: kernels in C, compiled on first use, and the functions that call them."""
+"""The CPU back end: kernels in C, compiled when the package is installed, and the functions that call them."""

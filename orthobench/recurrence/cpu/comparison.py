@@ -1,4 +1,4 @@
-"""Compare freshly compiled C kernels with the reference, on a small case of each variant.
+"""Compare the C kernels with the reference, on a small case of each form, for `doctor --retest` and for tests.
 
 A compiler may generate wrong code for some flags or processors without reporting an error.
 """

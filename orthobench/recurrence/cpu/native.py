@@ -16,7 +16,7 @@ from torch import Tensor
 
 from orthobench.recurrence import runtime
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.cpu import build, signatures
+from orthobench.recurrence.cpu import library, signatures
 from orthobench.recurrence.kernels import find
 
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
@@ -28,48 +28,24 @@ _MOST_PARTS = 8  # parts of the rows of a pass
 _NUMBERS = frozenset({int, float, bool, type(None)})  # the types of most arguments that are no tensor
 _SUMS = 1 << 20  # bytes of all groups' weight gradients; with more, a backward block has half the rows
 
-_comparisons: Callable[[], dict[str, Callable[[], bool]]] = dict
-
 
 @functools.cache
 def missing() -> str | None:
-    """Return the reason why this machine has no C kernels, or None. The first call builds them."""
+    """Return the reason why there are no C kernels for this processor, with the fix, or None."""
     try:
         kernels()
-    except build.BuildError as error:
-        return f"the C kernels cannot be built: {error}"
+    except library.MissingError as error:
+        return str(error)
     return None
 
 
-def why_unusable(name: str) -> str | None:
-    """Return the reason why the C kernels of an operation, or of a pass such as `project`, are not used, or None.
-
-    The first call after a build compares the kernels with the reference.
-    """
-    if reason := missing():
-        return reason
-    return _failure(name) if name in _failures() else None
-
-
-@functools.cache
-def _failure(name: str) -> str:
-    """Return what is wrong with the C kernels of an operation whose comparison failed."""
-    try:
-        if build.build().library.uncompiled:
-            _comparisons()[name]()
-    except build.AbsentError as error:
-        return f"the C kernels of {name} are missing: {error}"
-    return f"the C kernels of {name} failed their comparison with the reference"
-
-
-def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
-    """Return whether the C kernels of a pass such as `project` run on these tensors; None counts as no tensor.
+def serves(layout: str, *tensors: Tensor | None) -> bool:
+    """Return whether the C kernel of a pass such as `project` runs on these tensors; None counts as no tensor.
 
     They run on nonempty plain float32 tensors on the CPU, unless only torch's operations are used. The kernels trust
     their sizes, so tensors with other shapes go to torch, which broadcasts them or reports what is wrong.
 
     Args:
-        name: the name of the comparison of the kernels.
         layout: the axes of each tensor; a size has the same name everywhere. "T B m, n m, 2n" stands for `[T, B, m]`,
             `[n, m]` and `[2n]`; "... n" has any number of axes before the last, the same ones everywhere.
         tensors: in the order of the layout, in any strides.
@@ -79,7 +55,7 @@ def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
             return False
     if not runtime.are_plain(tensors) or runtime.in_torch():
         return False
-    return _fits(layout, *[None if each is None else each.shape for each in tensors]) and not why_unusable(name)
+    return _fits(layout, *[None if each is None else each.shape for each in tensors]) and not missing()
 
 
 @functools.lru_cache(maxsize=1000)
@@ -142,59 +118,14 @@ def _empty(tensor: Tensor) -> int | None:
     return None
 
 
-def verdicts() -> dict[str, bool]:
-    """Return whether the C kernels of each operation, and of passes such as `project`, agree with the reference.
-
-    Raises:
-        BuildError: they cannot be built.
-    """
-    return {name: name not in _failures() for name in _comparisons()}
-
-
 @functools.cache
-def _failures() -> frozenset[str]:
-    def agrees(comparison: Callable[[], bool]) -> bool:
-        try:
-            return comparison()
-        except build.AbsentError:
-            return False
-
-    return build.build().failures(
-        lambda: {name: functools.partial(agrees, each) for name, each in _comparisons().items()}
-    )
-
-
-def compare_by(comparisons: Callable[[], dict[str, Callable[[], bool]]]) -> None:
-    """Set the function that returns the comparisons of the kernels with the reference, by name.
-
-    They call the operations, which import this module.
-    """
-    global _comparisons
-    _comparisons = comparisons
-
-
-@functools.cache
-def kernels() -> build.Library:
-    """Return the library for this machine; the first call builds it.
+def kernels() -> library.Library:
+    """Return the library for this processor.
 
     Raises:
-        BuildError: it cannot be built or loaded.
+        MissingError: it cannot be used.
     """
-    return load()
-
-
-def load(*flags: str) -> build.Library:
-    """Load the kernels, built with these additional compiler flags.
-
-    Raises:
-        BuildError: they cannot be built or loaded.
-    """
-    library = build.build(*flags).library
-    try:
-        library.require("pack", "weight_gradient", "add_parts", "vector_length")
-    except AttributeError as error:
-        raise build.BuildError(f"the compiled library has other functions than the C files: {error}") from error
-    return library
+    return library.load()
 
 
 def bind(function: str, /, **arguments: Any) -> Callable[..., Any]:
@@ -561,7 +492,7 @@ def unsupported(call: Call) -> str | None:
 
 def unusable(call: Call) -> str | None:
     """Return the reason why the kernel of a supported call is not used on this machine, or None."""
-    return why_unusable(call.operation.name)
+    return missing()
 
 
 def makes(call: Call) -> bool:

@@ -6,15 +6,11 @@ import ctypes
 import functools
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-_CODE = Path(__file__).parents[1]
-SOURCES = sorted(_CODE.rglob("*.c"))
-"""The library's files: every C file of the operations and of their shared code. No two have the same name."""
-HEADERS = sorted(_CODE.rglob("*.h"))
+from orthobench.recurrence.cpu.sources import HEADERS, SOURCES
 
 _NUMBERS: dict[str, Any] = {
     "int": ctypes.c_int,

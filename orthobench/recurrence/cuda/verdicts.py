@@ -26,9 +26,9 @@ import torch
 from orthobench.files import UntrustedError, cache_folder, open_trusted, private_folder, write_bytes
 from orthobench.recurrence import runtime
 from orthobench.recurrence.call import Call
-from orthobench.recurrence.cpu import build
 from orthobench.recurrence.cuda import self_test
 from orthobench.recurrence.cuda.self_test import Form, Run
+from orthobench.recurrence.source_hash import source_hash
 
 SWITCH = "ORTHOBENCH_SELF_TEST"
 """The environment variable that disables the tests when it is "off"; the kernels then run untested."""
@@ -86,7 +86,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
         "triton": triton_version,
-        "code": build.source_hash(),
+        "code": source_hash(),
     }
 
 

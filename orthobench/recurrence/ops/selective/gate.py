@@ -63,7 +63,7 @@ def _fits(x: Inputs, skip: Tensor, gate: Projection | None) -> bool:
     z = x if gate is None else gate
     tensors = (None, None, None) if gate is None else (gate.inputs, gate.weight, gate.bias)
     fit = z.shape == x.shape and skip.shape == x.shape[-1:]
-    return fit and native.serves("selective_scan", "D, ... m, D m, D", skip, *tensors)
+    return fit and native.serves("D, ... m, D m, D", skip, *tensors)
 
 
 def _gate(kernel: type[Kernel], call: Call, gate: Projection | None) -> dict[str, Tensor]:
