@@ -8,11 +8,11 @@
  *
  * The sequence is cut into chunks of steps. A group of units of one block runs through all steps of a chunk in
  * registers. `starts` [chunks, B, packed] has the states before each chunk. The backward pass recomputes the states of
- * a chunk, for one group of one block at a time, so that they stay in the L1 cache. `selective_inputs.h` computes the
- * input x, and `selective_gate.h` the outputs that follow from y. */
+ * a chunk, for one group of one block at a time, so that they stay in the L1 cache. `inputs.h` computes the
+ * input x, and `outputs.h` the outputs that follow from y. */
 #include "products.h"
-#include "selective_gate.h"
-#include "selective_inputs.h"
+#include "outputs.h"
+#include "inputs.h"
 
 #define LN2 0.693147180559945309f
 
