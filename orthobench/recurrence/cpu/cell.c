@@ -58,8 +58,8 @@ static void find_sources(const struct cell *cell, const struct dense *p, struct 
 }
 
 /* The operands of the products of step t + 1 backward, which give dL/dh_t, or with both states [dL/dh_t, dL/dc_t]. */
-static int carried_operands(const struct cell *cell, const struct dense *p, const struct sums *sums,
-                            const struct step *later, struct operand *operands) {
+static int carried_operands(const struct cell *cell, const struct dense *p, const struct step *later,
+                            struct operand *operands) {
     const int64_t n = p->features;
     int64_t from = 0;
     int count = 0;
@@ -76,7 +76,6 @@ static int carried_operands(const struct cell *cell, const struct dense *p, cons
         }
         from += phase->inputs * n;
     }
-    (void)sums;
     return count;
 }
 
@@ -98,7 +97,7 @@ int run_backward(const struct cell *cell, const struct dense *p, int64_t first, 
     s.fetching = saved_of(cell) > 2 && cell->phase[0].products * n < FAR;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         struct operand operands[3];
-        int count = s.t < p->steps - 1 ? carried_operands(cell, p, &sums, &s, operands) : 0;
+        int count = s.t < p->steps - 1 ? carried_operands(cell, p, &s, operands) : 0;
         if (s.t >= 0) {
             s.before[0] = state_before(p, p->h, p->h0, s.t, first);
             if (p->h_2) s.before[1] = state_before(p, p->h_2, p->h0_2, s.t, first);

@@ -196,7 +196,8 @@ INLINE void finish_backward(const struct cell *cell, const int number, rule *com
                 if (of_value && has(carried, k)) u.state[k] = load(s->carried[k] + local, count);
                 if (!has(whole, k)) continue;
                 if (!through_product) u.state[k] = load(s->carried[k] + local, count);
-                else if (has(carried, k)) u.state[k] = *(const vf *)(sums + k * both * VL) + load(s->carried[k] + local, count);
+                else if (has(carried, k))
+                    u.state[k] = *(const vf *)(sums + k * both * VL) + load(s->carried[k] + local, count);
                 else u.state[k] = *(const vf *)(sums + k * both * VL);
                 if (arriving_at[k]) u.state[k] += load(arriving_at[k] + i * n + v * VL, count);
                 u.trace[k] = u.state[k];

@@ -27,8 +27,8 @@ struct dense {
     const float *packed, *packed_2; /* W of the first operand and of the second, see `pack`; backward their transposes */
     const float *packed_inputs, *packed_inputs_2; /* U of the first phase and of the second, packed, or NULL */
     const float *vector, *vector_2; /* parameters of the units [n], or NULL */
-    const float *h0, *h0_2;        /* [B, n] */
-    float *h, *h_2;                /* [T, B, n] */
+    const float *h0, *h0_2;      /* [B, n] */
+    float *h, *h_2;              /* [T, B, n] */
     float *saved;                /* [T, B, kept_row]: what else a backward pass needs, see each cell; may be NULL */
     const float *grad_h;         /* dL/dh_t of all steps [T, B, n] */
     const float *grad_last, *grad_last_2; /* dL/dh_T [B, n], where grad_h does not have it, and dL/dc_T */
@@ -37,7 +37,7 @@ struct dense {
     float *dweights;             /* [groups, columns of gradients, padded(n + inputs)], zeroed: each group's dL/d[W, U] */
     int64_t *weight_time;        /* [2]: nanoseconds of the threads, for dL/d[W, U] and in all */
     float *sum, *sum_2;          /* [B, padded(n)], zeroed, or NULL: each row's gradient of the vectors over time */
-    float *dh0, *dh0_2;            /* dL/dh_0, dL/dc_0 [B, n] */
+    float *dh0, *dh0_2;          /* dL/dh_0, dL/dc_0 [B, n] */
     float *norms, *norms_2;      /* |dL/dh_t|, |dL/dc_t| [T, B] */
     int64_t outputs;             /* columns of y and grad_y */
     const float *packed_outputs; /* V of an output map y_t = V h_t + v, packed; backward for dL/dy V */
@@ -63,7 +63,7 @@ struct step {
     int64_t value_row;
     float *kept;            /* [2, rows, n], forward: `unit.kept` */
     int64_t kept_size;      /* rows * n */
-    float *dx;              /* dL/dx of all steps, [T, B, inputs of the cell * n], if it is kept in addition to dz, or NULL */
+    float *dx;              /* dL/dx of all steps, as in `dense`, if it is kept in addition to dz, or NULL */
     int fetching;           /* whether a sweep asks for the next step's rows of `saved`, see `fetch_saved` */
     const float *fetch;     /* memory of `fetch_lines` cache lines that the next sweep asks for, or NULL */
     int64_t fetch_lines;

@@ -14,7 +14,8 @@ enum { H = 1 };
 static const struct cell gru_before = {
     .phases = 2,
     .carried = H,
-    .phase[0] = {.reads = BEFORE, .products = 2, .inputs = 2, .saved = 2, .kept = 1, .outputs = 1, .values = 1, .before = H},
+    .phase[0] = {.reads = BEFORE, .products = 2, .inputs = 2, .saved = 2, .kept = 1, .outputs = 1, .values = 1,
+                 .before = H},
     .phase[1] = {.reads = VALUE, .products = 1, .inputs = 1, .saved = 1, .outputs = 2, .states = H, .before = H},
 };
 

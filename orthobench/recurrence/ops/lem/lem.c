@@ -11,8 +11,10 @@ enum { Y, Z };
 static const struct cell lem = {
     .phases = 2,
     .carried = 1 << Y | 1 << Z,
-    .phase[0] = {.reads = BEFORE, .products = 3, .inputs = 3, .saved = 3, .kept = 1, .outputs = 2, .states = 1 << Z, .before = 1 << Z},
-    .phase[1] = {.reads = SECOND_NOW, .products = 1, .inputs = 1, .saved = 1, .outputs = 2, .states = 1 << Y, .before = 1 << Y},
+    .phase[0] = {.reads = BEFORE, .products = 3, .inputs = 3, .saved = 3, .kept = 1, .outputs = 2, .states = 1 << Z,
+                 .before = 1 << Z},
+    .phase[1] = {.reads = SECOND_NOW, .products = 1, .inputs = 1, .saved = 1, .outputs = 2, .states = 1 << Y,
+                 .before = 1 << Y},
 };
 
 /* The next state, as in the definition: the difference of candidate and state would turn infinity into NaN. */
