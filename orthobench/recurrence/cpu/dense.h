@@ -14,7 +14,7 @@ struct constants {
     float a, b, c;
 };
 
-/* What a dense recurrence reads and writes: h is its first state, c the second. Parts that a pass does not need are
+/* What a dense recurrence reads and writes: h has its first state h_t, and h_2 the second, c_t. Parts that a pass does not need are
  * NULL, and so are the gradients that the loss does not have. */
 struct dense {
     int64_t steps, batch, features; /* T, B, n */

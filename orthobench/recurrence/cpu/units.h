@@ -5,6 +5,8 @@
 
 #include "blocks.h"
 
+#define UNROLL _Pragma("GCC unroll 4") /* for loops in the argument of EACH_BLOCK */
+
 /* What a recurrence of independent units reads and writes: h is its first state, h_2 the second. Parts that a pass does
  * not need are NULL, and so are the gradients that the loss does not have. */
 struct units {
@@ -33,6 +35,7 @@ struct shape {
 struct unit {
     vf input[3];
     vf vector[4];
+    vf factor[5]; /* what `prepare` computes from these two, before the states take registers */
     vf state[2];  /* forward: the states before the step, to replace by those of the step. Backward: their gradients, to
                    * replace by those of the states before */
     vf before[2]; /* backward: the states of the step before */
@@ -43,6 +46,8 @@ struct unit {
 };
 
 typedef void rule(struct unit *u);
+
+INLINE void without_factors(struct unit *u) { (void)u; }
 
 INLINE const float *before_step(int64_t t, int64_t size, const float *states, const float *initial) {
     return t ? states + (t - 1) * size : initial;
@@ -69,19 +74,19 @@ INLINE void units_forward(const struct shape *shape, rule *compute, const struct
         EACH_BLOCK({
             const int64_t wide = inputs * row * width + col;
             struct unit u;
-            for (int k = 0; k < inputs; k++) prefetch(x + wide + k * width, inputs * size);
+            UNROLL for (int k = 0; k < inputs; k++) prefetch(x + wide + k * width, inputs * size);
             load_blocks(u.input, shape->inputs, x + wide, width, count);
             load_blocks(u.vector, shape->vectors, weight + (shape->per_step ? vectors * row * width : 0) + col, width, count);
-            for (int k = 0; k < shape->states; k++) u.state[k] = load(starts[k] + at, count);
+            UNROLL for (int k = 0; k < shape->states; k++) u.state[k] = load(starts[k] + at, count);
             compute(&u);
-            for (int k = 0; k < shape->states; k++) store(to[k] + at, u.state[k], count);
+            UNROLL for (int k = 0; k < shape->states; k++) store(to[k] + at, u.state[k], count);
         })
     }
     restore_denormals(denormals);
 }
 
-INLINE void units_backward(const struct shape *shape, rule *compute, const struct units *shared, int64_t first,
-                           int64_t last) {
+INLINE void units_backward(const struct shape *shape, rule *prepare, rule *compute, const struct units *shared,
+                           int64_t first, int64_t last) {
     const struct units copy = *shared, *const p = &copy;
     const int64_t width = p->width, blocks = (width + VL - 1) / VL, size = p->batch * width;
     const int64_t inputs = shape->inputs, vectors = shape->vectors;
@@ -100,7 +105,8 @@ INLINE void units_backward(const struct shape *shape, rule *compute, const struc
             struct unit u;
             if (shape->rereads) load_blocks(u.input, shape->inputs, x + wide, width, count);
             load_blocks(u.vector, shape->vectors, weight + (shape->per_step ? by_row : col), width, count);
-            for (int k = 0; k < shape->states; k++) {
+            prepare(&u);
+            UNROLL for (int k = 0; k < shape->states; k++) {
                 u.before[k] = load(starts[k] + at, count);
                 u.after[k] = load(ends[k] + at, count);
                 prefetch(starts[k] + at, -size);
@@ -109,18 +115,18 @@ INLINE void units_backward(const struct shape *shape, rule *compute, const struc
                 prefetch(arriving[k] + at, -size);
                 u.state[k] += load(arriving[k] + at, count);
             }
-            for (int k = 0; k < shape->states; k++) u.trace[k] = u.state[k];
-            for (int k = 0; k < inputs; k++) {
+            UNROLL for (int k = 0; k < shape->states; k++) u.trace[k] = u.state[k];
+            UNROLL for (int k = 0; k < inputs; k++) {
                 if (shape->rereads) prefetch(x + wide + k * width, -inputs * size);
                 prefetch(dx + wide + k * width, -inputs * size);
             }
             compute(&u);
-            for (int k = 0; k < vectors; k++) {
+            UNROLL for (int k = 0; k < vectors; k++) {
                 float *const sum = sums + by_row + k * width;
                 store(sum, shape->per_step ? u.sum[k] : load(sum, count) + u.sum[k], count);
             }
-            for (int k = 0; k < inputs; k++) store(dx + wide + k * width, u.output[k], count);
-            for (int k = 0; k < shape->states; k++) {
+            UNROLL for (int k = 0; k < inputs; k++) store(dx + wide + k * width, u.output[k], count);
+            UNROLL for (int k = 0; k < shape->states; k++) {
                 store(carried[k] + at, u.state[k], count);
                 if (traces[k]) store(traces[k] + t * size + at, u.trace[k], count);
             }

@@ -27,4 +27,4 @@ class GRU(dense.DenseKernel):
 
     @classmethod
     def variant(cls, parameters: Mapping[str, Any]) -> int:
-        return 2 * parameters["reset_after"] + (parameters["activation"].kind is Kind.MODRELU)
+        return 2 * bool(parameters["reset_after"]) + (parameters["activation"].kind is Kind.MODRELU)

@@ -47,8 +47,8 @@ void independent_forward(const struct units *p, int64_t first, int64_t last) {
 void independent_backward(const struct units *p, int64_t first, int64_t last) {
     switch (p->variant) {
 #define CASE(KIND)                                                                         \
-    case 2 * KIND: units_backward(&constant, gradient_##KIND, p, first, last); break;      \
-    case 2 * KIND + 1: units_backward(&per_step, gradient_##KIND, p, first, last); break;
+    case 2 * KIND: units_backward(&constant, without_factors, gradient_##KIND, p, first, last); break;      \
+    case 2 * KIND + 1: units_backward(&per_step, without_factors, gradient_##KIND, p, first, last); break;
         EACH_KIND(CASE)
 #undef CASE
     }

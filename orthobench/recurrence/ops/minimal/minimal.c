@@ -48,22 +48,30 @@ INLINE void step(const int gates, const int positive, struct unit *u) {
     u->state[0] = mixture(own.keep, u->state[0], 1.0f - own.keep, own.value);
 }
 
-INLINE void gradient(const int gates, const int positive, struct unit *u) {
+enum { KEEP, VALUE, BY_FIRST, BY_SECOND, SLOPE }; /* the factors */
+
+INLINE void prepare(const int gates, const int positive, struct unit *u) {
     const struct terms own = terms_of(gates, positive, u);
-    const vf g = u->state[0], rest = 1.0f - own.keep;
-    const vf by_keep = g * (u->before[0] - own.value) * (own.keep * rest);
-    u->output[0] = by_keep * own.by_first;
-    u->output[1] = by_keep * own.by_second;
-    u->output[gates - 1] = g * rest * own.slope;
+    u->factor[KEEP] = own.keep, u->factor[VALUE] = own.value, u->factor[SLOPE] = own.slope;
+    u->factor[BY_FIRST] = own.by_first, u->factor[BY_SECOND] = own.by_second;
+}
+
+INLINE void gradient(const int gates, struct unit *u) {
+    const vf g = u->state[0], keep = u->factor[KEEP], rest = 1.0f - keep;
+    const vf by_keep = g * (u->before[0] - u->factor[VALUE]) * (keep * rest);
+    u->output[0] = by_keep * u->factor[BY_FIRST];
+    u->output[1] = by_keep * u->factor[BY_SECOND];
+    u->output[gates - 1] = g * rest * u->factor[SLOPE];
     for (int gate = 0; gate < gates; gate++) u->sum[gate] = u->output[gate];
-    u->state[0] = own.keep * g;
+    u->state[0] = keep * g;
 }
 
 #define EACH_VARIANT(CASE) CASE(min_gru, 0) CASE(min_gru, 1) CASE(min_lstm, 0) CASE(min_lstm, 1)
 
 #define CASE(CELL, POSITIVE)                                                                                  \
     INLINE void CELL##_step_##POSITIVE(struct unit *u) { step(CELL.inputs, POSITIVE, u); }                    \
-    INLINE void CELL##_gradient_##POSITIVE(struct unit *u) { gradient(CELL.inputs, POSITIVE, u); }
+    INLINE void CELL##_prepare_##POSITIVE(struct unit *u) { prepare(CELL.inputs, POSITIVE, u); }             \
+    INLINE void CELL##_gradient_##POSITIVE(struct unit *u) { gradient(CELL.inputs, u); }
 EACH_VARIANT(CASE)
 #undef CASE
 
@@ -81,7 +89,8 @@ void minimal_forward(const struct units *p, int64_t first, int64_t last) {
 void minimal_backward(const struct units *p, int64_t first, int64_t last) {
     switch (p->variant) {
 #define CASE(CELL, POSITIVE) \
-    case of_##CELL + POSITIVE: units_backward(&CELL, CELL##_gradient_##POSITIVE, p, first, last); break;
+    case of_##CELL + POSITIVE:                                                                                      \
+        units_backward(&CELL, CELL##_prepare_##POSITIVE, CELL##_gradient_##POSITIVE, p, first, last); break;
         EACH_VARIANT(CASE)
 #undef CASE
     }

@@ -27,5 +27,5 @@ void oscillators_forward(const struct units *p, int64_t first, int64_t last) {
 }
 
 void oscillators_backward(const struct units *p, int64_t first, int64_t last) {
-    units_backward(&oscillator, differentiate_oscillator, p, first, last);
+    units_backward(&oscillator, without_factors, differentiate_oscillator, p, first, last);
 }
