@@ -49,18 +49,16 @@ def add_products(program: Program) -> None:
 def add_lstm(program: Program) -> None:
     x, weight, h0, c0 = 2 * normal(9, 7, 44), normal(44, 11) / 4, normal(7, 11), normal(7, 11)
     way, outputs, dx, dweight, dh0, dc0 = results(lstm, x, weight, h0, c0)
-    program.struct("lstm")
     program.constants(l_x=x, l_weight=weight, l_h0=h0, l_c0=c0, l_way=way)
     states = dict.fromkeys(("l_h", "l_c"), 9 * 7 * 11)
     program.memory(l_packed=4096, l_back=4096, l_saved=20000, l_dx=9 * 7 * 44, l_dh0=77, l_dc0=77, l_sum=4096, **states)
     program.call("pack(l_packed, l_weight, 11, 11, 11, 1, 4);")
     program.call("pack(l_back, l_weight, 11, 44, 1, 11, 1);")
-    sizes = ".dense.steps = 9, .dense.batch = 7, .dense.features = 11, .dense.h0 = l_h0, .dense.h = l_h, "
-    sizes += ".dense.saved = l_saved, .second.c0 = l_c0, .second.c = l_c, "
-    program.call(f"struct lstm l_forward = {{{sizes} .dense.x = l_x, .dense.packed = l_packed}};")
+    sizes = ".steps = 9, .batch = 7, .features = 11, .h0 = l_h0, .h = l_h, .saved = l_saved, .h0_2 = l_c0, .h_2 = l_c, "
+    program.call(f"struct dense l_forward = {{{sizes} .x = l_x, .packed = l_packed}};")
     program.call("lstm_forward(&l_forward, 0, 7);")
-    gradients = ".dense.grad_h = l_way, .dense.dx = l_dx, .dense.dh0 = l_dh0, .second.dc0 = l_dc0"
-    program.call(f"struct lstm l_backward = {{{sizes} .dense.packed = l_back, {gradients}}};")
+    gradients = ".grad_h = l_way, .dx = l_dx, .dh0 = l_dh0, .dh0_2 = l_dc0"
+    program.call(f"struct dense l_backward = {{{sizes} .packed = l_back, {gradients}}};")
     program.call("lstm_backward(&l_backward, 0, 7);")
     program.call("weight_gradient(0, 63, 7, 44, 11, 0, l_dx, 44, l_h, l_h0, NULL, l_sum);")
     program.expect("lstm", "l_h", outputs)
@@ -75,9 +73,11 @@ def add_minimal(program: Program) -> None:
     way, outputs, dx, dbias, dh0 = results(min_lstm, x, bias, h0, positive=True)
     program.constants(m_x=x, m_bias=bias, m_h0=h0, m_way=way)
     program.memory(m_h=40 * 21, m_dx=40 * 63, m_dbias=63, m_dh0=21)
-    sizes = "0, (21 + VL - 1) / VL, 40, 1, 21, 3, 1, m_x, m_bias, m_h0, m_h"
-    program.call(f"minimal_forward({sizes});")
-    program.call(f"minimal_backward({sizes}, m_way, NULL, m_dx, m_dbias, m_dh0, NULL);")
+    fields = ".steps = 40, .batch = 1, .width = 21, .variant = 3, .x = m_x, .weight = m_bias, .h0 = m_h0, .h = m_h, "
+    fields += ".grad_h = m_way, .dx = m_dx, .dweight = m_dbias, .dh0 = m_dh0"
+    program.call(f"struct units minimal = {{{fields}}};")
+    program.call("minimal_forward(&minimal, 0, (21 + VL - 1) / VL);")
+    program.call("minimal_backward(&minimal, 0, (21 + VL - 1) / VL);")
     program.expect("min_lstm", "m_h", outputs)
     program.expect("min_lstm_dx", "m_dx", dx)
     program.expect("min_lstm_dbias", "m_dbias", dbias)
@@ -88,7 +88,9 @@ def add_slow_state(program: Program) -> None:
     """A state that decays by 1e-4 in a step; the second product must not be added to a rounded first one."""
     program.constants(s_bias=torch.tensor([-30.0, -39.0, 0.0]), s_h0=torch.tensor([10.0]))
     program.memory(s_x=3000, s_h=1000)
-    program.call("minimal_forward(0, 1, 1000, 1, 1, 3, 1, s_x, s_bias, s_h0, s_h);")
+    fields = ".steps = 1000, .batch = 1, .width = 1, .variant = 3, .x = s_x, .weight = s_bias, .h0 = s_h0, .h = s_h"
+    program.call(f"struct units slow_state = {{{fields}}};")
+    program.call("minimal_forward(&slow_state, 0, 1);")
     keep = torch.tensor(-9.0, dtype=torch.float64).exp().add(1).reciprocal()
     program.expect("slow_state", "s_h", 0.5 + 9.5 * keep ** torch.arange(1, 1001)[:, None])
 

@@ -16,8 +16,7 @@ from orthobench.recurrence.cpu import library as compiled
 from orthobench.recurrence.cpu import native, signatures, sources
 
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
-DENSE = ["plain", "gru", "lstm", "lem", "cornn"]
-STRUCTS = ["dense", "second", "activation", *DENSE, "slstm", "mlstm", "delta", "selective", "head_norm"]
+STRUCTS = ["constants", "dense", "units", "slstm", "mlstm", "delta", "selective", "head_norm"]
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -114,6 +113,16 @@ def test_unknown_fields_are_refused() -> None:
 
 
 def test_structure_has_the_fields_of_its_parts() -> None:
-    problem = signatures.structure("gru")(steps=3, kind=1, reset_after=True)
-    assert (problem.dense.steps, problem.activation.kind, problem.reset_after) == (3, 1, 1)
-    assert {"steps", "kind", "reset_after"} <= signatures.fields("gru").keys()
+    problem = signatures.structure("dense")(steps=3, b=0.5)
+    assert (problem.steps, problem.constants.b) == (3, 0.5)
+    assert {"steps", "a", "b", "c"} <= signatures.fields("dense").keys()
+
+
+def test_phases_have_the_numbers_of_the_cell() -> None:
+    z, y = signatures.phases("lem")
+    assert (z.reads, z.products, z.inputs, z.saved) == ("BEFORE", 3, 3, 3)
+    assert (y.reads, y.products, y.inputs, y.saved) == ("SECOND_NOW", 1, 1, 1)
+    (lipschitz,) = signatures.phases("lipschitz")
+    assert (lipschitz.products, lipschitz.inputs, lipschitz.own, lipschitz.values) == (2, 1, 1, 1)
+    with pytest.raises(LookupError, match="cell no_such_cell"):
+        signatures.phases("no_such_cell")

@@ -81,7 +81,8 @@ class Program:
         declared = sorted(set(re.findall(r"\b(\w+)\(", body)) - {"compare", "sizeof", "padded"})
         prototypes = [match[1] + ";" for name in declared if (match := _definition(name))]
         parts = [
-            '#include <math.h>\n#include <stdio.h>\n#include "activations.h"\n#include "weight_sums.h"',
+            "#include <math.h>\n#include <stdio.h>",
+            *(f'#include "{name}.h"' for name in ("activations", "weight_sums", "units")),
             *self._structs,
             *prototypes,
             COMPARE,

@@ -6,12 +6,6 @@
 
 enum kind { IDENTITY, TANH, RELU, LEAKY_RELU, MODRELU, COMPLEX_MODRELU, COMPLEX_MODRELU_SMOOTH };
 
-struct activation {
-    int64_t kind;  /* enum kind */
-    float slope;   /* of leaky ReLU below 0 */
-    float epsilon; /* of the kinds with a modulus */
-};
-
 struct modulus { vf squared, inverse_radius, inverse, shifted; };
 
 /* Of every pair's complex unit, in both its lanes: |z|^2, the modulus' derivative over z, and with the modulus q as the
@@ -28,7 +22,8 @@ INLINE struct modulus complex_modulus(int kind, vf z, vf bias, float epsilon) {
     return m;
 }
 
-INLINE vf activate(const int kind, vf z, vf bias, const struct activation *own) {
+/* `parameter` is leaky ReLU's slope below 0, or the epsilon of the kinds with a modulus. */
+INLINE vf activate(const int kind, vf z, vf bias, float parameter) {
     switch (kind) {
         case IDENTITY: return z + bias;
         case TANH: return hyperbolic_tangent(z + bias);
@@ -36,18 +31,18 @@ INLINE vf activate(const int kind, vf z, vf bias, const struct activation *own) 
         case LEAKY_RELU: {
             /* + 0 turns -0 into 0: the backward pass reads the branch taken from the sign bit. */
             const vf shifted = z + bias;
-            return select_lanes(shifted < 0, shifted * own->slope, shifted + 0.0f);
+            return select_lanes(shifted < 0, shifted * parameter, shifted + 0.0f);
         }
         case MODRELU: {
-            const vf size = relu(magnitude(z) + own->epsilon + bias);
+            const vf size = relu(magnitude(z) + parameter + bias);
             return mask(z != 0, (vf)((vi)size | ((vi)z & (int32_t)0x80000000)));
         }
         case COMPLEX_MODRELU: {
-            const struct modulus m = complex_modulus(kind, z, bias, own->epsilon);
+            const struct modulus m = complex_modulus(kind, z, bias, parameter);
             return mask(m.squared != 0, z * (m.shifted * m.inverse));
         }
         default: {
-            const struct modulus m = complex_modulus(kind, z, bias, own->epsilon);
+            const struct modulus m = complex_modulus(kind, z, bias, parameter);
             return z * (m.shifted * m.inverse);
         }
     }
@@ -57,7 +52,7 @@ struct derivative { vf z, bias; };
 
 /* dL/dz and this element's addend of dL/db, from g = dL/da. `a` is the activation's output; of the complex kinds,
  * whose output does not give the input back, it is the input z. */
-INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, const struct activation *own) {
+INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, float parameter) {
     switch (kind) {
         case IDENTITY: return (struct derivative){g, g};
         case TANH: {
@@ -69,7 +64,7 @@ INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, cons
             return (struct derivative){d, d};
         }
         case LEAKY_RELU: {
-            const vf d = select_lanes((vi)a < 0, g * own->slope, g);
+            const vf d = select_lanes((vi)a < 0, g * parameter, g);
             return (struct derivative){d, d};
         }
         case MODRELU: {
@@ -77,7 +72,7 @@ INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, cons
             return (struct derivative){d, (vf)((vi)d ^ ((vi)a & (int32_t)0x80000000))};
         }
         default: {
-            const struct modulus m = complex_modulus(kind, a, bias, own->epsilon);
+            const struct modulus m = complex_modulus(kind, a, bias, parameter);
             const vf product = g * a, along = product + swap_pairs(product);
             const vf scale = m.shifted * m.inverse, active = mask(~(m.shifted <= 0), splat(1.0f));
             struct derivative d;

@@ -33,23 +33,26 @@ void sweep(const struct step *s, int64_t rows, const struct operand *operands, i
     }
 }
 
-void forward_sweep(const struct step *s, int64_t rows, const float *state, const float *packed,
-                   const float *packed_inputs, int gates, epilogue *finish) {
-    const int64_t n = s->p->features;
-    const struct operand operands[] = {{state, n, n, packed}, input_operand(s, packed_inputs)};
-    sweep(s, rows, operands, s->p->u ? 2 : 1, gates, finish);
-}
-
-void initial_gradient(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+INLINE void initial_sums(const int states, const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                         const float *block) {
     const int64_t n = s->p->features;
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) {
-            const int64_t at = (row + i) * n + col + v * VL;
-            const int count = lanes(n - col - v * VL);
+            const int state = states == 1 ? 0 : v;
+            const int64_t here = col + (states == 1 ? v * VL : 0), at = (row + i) * n + here;
+            const int count = lanes(n - here);
             vf g = *(const vf *)(block + (i * 2 + v) * VL);
-            if (s->direct) g += load(s->direct + at, count);
-            store(s->p->dh0 + s->first * n + at, g, count);
+            if (s->carried[state]) g += load(s->carried[state] + at, count);
+            store((state ? s->p->dh0_2 : s->p->dh0) + s->first * n + at, g, count);
         }
+}
+
+void initial_gradient(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    initial_sums(1, s, row, rows, col, vecs, block);
+}
+
+void initial_gradients(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    initial_sums(2, s, row, rows, col, vecs, block);
 }
 
 static void write_norms(const struct step *s, int64_t rows, float *squares, float *norms) {
@@ -59,13 +62,7 @@ static void write_norms(const struct step *s, int64_t rows, float *squares, floa
     }
 }
 
-void finish_norms(const struct step *s, int64_t rows, float *c_norms) {
-    if (s->squares) write_norms(s, rows, s->squares, s->p->norms);
-    if (s->cell_squares) write_norms(s, rows, s->cell_squares, c_norms);
-}
-
-int end_forward(uint64_t denormals) {
-    end_streams();
-    restore_denormals(denormals);
-    return 0;
+void finish_norms(const struct step *s, int64_t rows) {
+    if (s->squares[0]) write_norms(s, rows, s->squares[0], s->p->norms);
+    if (s->squares[1]) write_norms(s, rows, s->squares[1], s->p->norms_2);
 }

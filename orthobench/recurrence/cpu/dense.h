@@ -9,35 +9,42 @@
 
 #include "products.h"
 
-/* What every dense recurrence reads and writes; a cell's own struct begins with it, as `dense`. Parts that a pass does
- * not need are NULL, and so are the gradients that the loss does not have. */
+/* Numbers that a cell defines, such as its step size. */
+struct constants {
+    float a, b, c;
+};
+
+/* What a dense recurrence reads and writes: h has its first state h_t, and h_2 the second, c_t. Parts that a pass does not need are
+ * NULL, and so are the gradients that the loss does not have. */
 struct dense {
     int64_t steps, batch, features; /* T, B, n */
     int64_t inputs;              /* columns of u, or 0 */
     int64_t groups;              /* groups of batch rows that sum weight gradients separately, or 0 without sums */
-    const float *x;              /* [T, B, gates * n], or NULL if it is U u */
+    int64_t variant;             /* which of the cell's variants: its activation, for example */
+    struct constants constants;
+    const float *x;              /* [T, B, inputs of the cell * n], or NULL if it is U u */
     const float *u;              /* [T, B, inputs], or NULL */
-    const float *packed;         /* W for h_{t-1}, see `pack`; backward its transpose, for dL/dz */
-    const float *packed_inputs;  /* U, packed likewise, or NULL */
-    const float *h0;             /* [B, n] */
-    float *h;                    /* [T, B, n] */
+    const float *packed, *packed_2; /* W of the first operand and of the second, see `pack`; backward their transposes */
+    const float *packed_inputs, *packed_inputs_2; /* U of the first phase and of the second, packed, or NULL */
+    const float *vector, *vector_2; /* parameters of the units [n], or NULL */
+    const float *h0, *h0_2;      /* [B, n] */
+    float *h, *h_2;              /* [T, B, n] */
     float *saved;                /* [T, B, kept_row]: what else a backward pass needs, see each cell; may be NULL */
     const float *grad_h;         /* dL/dh_t of all steps [T, B, n] */
-    const float *grad_last;      /* dL/dh_T [B, n], where grad_h does not have it */
-    float *dx;                   /* dL/dz [T, B, gates * n], or NULL if only dL/dW and dL/dU are needed */
-    float *dweights;             /* [groups, columns of dz, padded(n + inputs)], zeroed: each group's dL/d[W, U] */
+    const float *grad_last, *grad_last_2; /* dL/dh_T [B, n], where grad_h does not have it, and dL/dc_T */
+    float *dx;                   /* as x, or NULL if only dL/dW and dL/dU are needed */
+    float *values;               /* [T, B, n]: `unit.value` of the backward pass, if no sums are computed */
+    float *dweights;             /* [groups, columns of gradients, padded(n + inputs)], zeroed: each group's dL/d[W, U] */
     int64_t *weight_time;        /* [2]: nanoseconds of the threads, for dL/d[W, U] and in all */
-    float *dh0;                  /* dL/dh_0 [B, n] */
-    float *norms;                /* |dL/dh_t| [T, B] */
-};
-
-/* The second state of a cell: LSTM's c, coRNN's and LEM's z. */
-struct second {
-    const float *c0;             /* [B, n] */
-    float *c;                    /* [T, B, n] */
-    const float *grad_c_last;    /* dL/dc_T [B, n] */
-    float *dc0;                  /* dL/dc_0 [B, n] */
-    float *c_norms;              /* |dL/dc_t| [T, B] */
+    float *sum, *sum_2;          /* [B, padded(n)], zeroed, or NULL: each row's gradient of the vectors over time */
+    float *dh0, *dh0_2;          /* dL/dh_0, dL/dc_0 [B, n] */
+    float *norms, *norms_2;      /* |dL/dh_t|, |dL/dc_t| [T, B] */
+    int64_t outputs;             /* columns of y and grad_y */
+    const float *packed_outputs; /* V of an output map y_t = V h_t + v, packed; backward for dL/dy V */
+    const float *output_bias;    /* v [outputs] */
+    float *y;                    /* [T, B, outputs], or NULL */
+    const float *grad_y;         /* dL/dy [T, B, outputs], or NULL. Its sums dL/dV follow in dweights, `outputs` rows in
+                                  * each group. */
 };
 
 /* Floats of a row of `saved`: parts of whole vectors, and one vector more, because rows a power of two apart would fall
@@ -49,35 +56,30 @@ INLINE int64_t kept_row(int64_t n, int64_t parts) { return parts * padded(n) + V
 struct step {
     const struct dense *p;
     int64_t t, first;       /* the step; the first batch row of this thread, which has `rows` of them */
-    const float *prev;      /* h_{t-1} of these rows, [rows, n] */
-    const float *prev_cell; /* c_{t-1}, likewise */
-    float *dz;              /* [rows, gates * n], rows dz_row floats apart: dL/dz of the present step */
+    const float *before[2]; /* h_{t-1} and c_{t-1} of these rows, [rows, n] */
+    float *dz;              /* [rows, inputs of the cell * n], rows dz_row floats apart: dL/dx_t */
     int64_t dz_row;
-    float *aside;           /* GRU [rows, n]: r h_{t-1}; with r after the product r, backward dL/d(W_g h_{t-1} + b) */
-    int64_t aside_row;      /* floats between its rows, backward */
-    float *dx;              /* dL/dz of all steps, [T, B, gates * n], if it is kept in addition to dz, or NULL */
-    float *gate;            /* [rows, n], forward: a gate of the present step, for the epilogue of a second product */
+    float *value;           /* [rows, n], rows value_row floats apart: `unit.value` */
+    int64_t value_row;
+    float *kept;            /* [2, rows, n], forward: `unit.kept` */
+    int64_t kept_size;      /* rows * n */
+    float *dx;              /* dL/dx of all steps, as in `dense`, if it is kept in addition to dz, or NULL */
     int fetching;           /* whether a sweep asks for the next step's rows of `saved`, see `fetch_saved` */
     const float *fetch;     /* memory of `fetch_lines` cache lines that the next sweep asks for, or NULL */
     int64_t fetch_lines;
     float *memory;          /* of a backward loop: has the following */
-    float *direct;          /* [rows, n]: the part of dL/dh_t outside the product, or NULL */
-    float *cell;            /* [rows, n]: the part of dL/dc_t from c_{t+1}, or NULL */
-    float *squares;         /* [rows, VL]: partial sums of squares for h's norms, or NULL */
-    float *cell_squares;    /* the same for c's norms */
+    float *carried[2];      /* [rows, n]: the parts of dL/dh_t and dL/dc_t outside the products, or NULL */
+    float *squares[2];      /* [rows, VL]: partial sums of squares for the norms, or NULL */
 };
 
-/* Declares s, p and own: local copies of the step `shared`, of its dense part, and of the struct of its cell, which
- * contains that part. The stores below cannot alias a copy, so the compiler computes the addresses of a tile only
- * once. */
-#define COPY_STEP(shared, cell)                                               \
-    const struct cell copied = *(const struct cell *)(shared)->p;            \
-    const struct cell *const own = &copied;                                  \
-    struct step copy = *(shared);                                            \
-    copy.p = &copied.dense;                                                  \
-    const struct step *const s = &copy;                                      \
-    const struct dense *const p = &copied.dense;                             \
-    (void)own, (void)p
+/* Declares s and p: local copies of the step `shared` and of its problem. The stores below cannot alias a copy, so the
+ * compiler computes the addresses of a tile only once. */
+#define COPY_STEP(shared)                        \
+    const struct dense copied = *(shared)->p;   \
+    struct step copy = *(shared);               \
+    copy.p = &copied;                           \
+    const struct step *const s = &copy;         \
+    const struct dense *const p = &copied
 
 /* Takes the sums of `rows` batch rows from `row` (counted from s->first) for the units from `col`. */
 typedef void epilogue(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block);
@@ -86,18 +88,11 @@ typedef void epilogue(const struct step *s, int64_t row, int rows, int64_t col, 
 INTERNAL void sweep(const struct step *s, int64_t rows, const struct operand *operands, int count, int gates,
                     epilogue *finish);
 
-/* The products of step t with a state [rows, n] and, where x is not given, with u_t. */
-INTERNAL void forward_sweep(const struct step *s, int64_t rows, const float *state, const float *packed,
-                            const float *packed_inputs, int gates, epilogue *finish);
-
-/* The epilogue before the first step: dL/dh_0, or any [B, n] sum that has only a product and a direct part. */
-INTERNAL epilogue initial_gradient;
+/* The epilogues before the first step: dL/dh_0, and with products of both states dL/dc_0. */
+INTERNAL epilogue initial_gradient, initial_gradients;
 
 /* Writes the norms of step t, if there are any, from the rows' sums of squares, and clears these. */
-INTERNAL void finish_norms(const struct step *s, int64_t rows, float *c_norms);
-
-/* Ends a forward loop; its result is 0. */
-INTERNAL int end_forward(uint64_t denormals);
+INTERNAL void finish_norms(const struct step *s, int64_t rows);
 
 INLINE int64_t offset(const struct step *s, int64_t row, int64_t width) {
     return (s->t * s->p->batch + s->first + row) * width;
@@ -132,16 +127,7 @@ INLINE void fetch_saved(struct step *s, int64_t rows, int64_t parts) {
     s->fetch_lines = rows * length / 16;
 }
 
-/* The first `count` floats of all parts; also requests those of the step before, unless the sweep does so. */
-INLINE void load_saved(const struct step *s, int64_t row, int count, int64_t parts, int64_t col, vf *out) {
-    const int64_t width = padded(s->p->features), at = saved_at(s, row, parts, col);
-    for (int part = 0; part < count; part++) {
-        out[part] = load(s->p->saved + at + part * width, VL);
-        if (!s->fetching) prefetch(s->p->saved + at + part * width, -s->p->batch * kept_row(s->p->features, parts));
-    }
-}
-
-/* dL/dz in column `at` of a row, which is dx[here] too. */
+/* dL/dx_t in column `at` of a row, which is dx[here] too. */
 INLINE void store_dz(const struct step *s, int64_t row, int64_t here, int64_t at, vf value, int count) {
     store(s->dz + row * s->dz_row + at, value, count);
     if (s->dx) store(s->dx + here, value, count);

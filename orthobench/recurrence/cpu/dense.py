@@ -1,4 +1,4 @@
-"""Code that the bindings of the dense recurrences share: the fields of their problems, and their weight gradients.
+"""The bindings of the dense cells (`cell.h`): one class, and for each cell its name, constants and vectors.
 
 Forward keeps the states and what cannot be recovered from them ("saved" in these files). Backward runs the loop in
 reverse. It computes dL/dW during the loop if the sum fits the cache, or else as one product over all steps.
@@ -6,18 +6,19 @@ reverse. It computes dL/dW during the loop if the sum fits the cache, or else as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from orthobench.recurrence import runtime
 from orthobench.recurrence.call import Convolution, Kind, Projection
-from orthobench.recurrence.cpu import native
-from orthobench.recurrence.kernels import Arguments, Tape
+from orthobench.recurrence.cpu import native, signatures
+from orthobench.recurrence.cpu.signatures import Phase
+from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 
 KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in activations.h
-Settings = dict[str, int | float]
 
 
 def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
@@ -25,80 +26,203 @@ def makes(x: Projection | Convolution, parameters: Mapping[str, Any]) -> bool:
     return isinstance(x, Projection) and not x.inputs.requires_grad
 
 
-def fields(tape: Tape, width: int | None, settings: Mapping[str, int | float]) -> dict[str, Any]:
-    """Fill in the fields of a backward problem that all operations have; dx is `[T, B, width]`, if there is a width."""
-    h = tape.states[0]
-    gradients = {"grad_h": tape.gradient, **dict(zip(("grad_last", "grad_c_last"), tape.final, strict=False))}
-    return {
-        **settings,
-        **{name: gradient for name, gradient in gradients.items() if gradient is not None},
-        **dict(zip(("norms", "c_norms"), tape.norms, strict=False)),
-        "h": h,
-        "dh0": h.new_empty(h.shape[1:]),
-        **({} if width is None else {"dx": runtime.take(*h.shape[:2], width)}),
-    }
+class DenseKernel(Kernel):
+    """The kernel of a dense cell. Its C functions are called `{name}_forward` and `{name}_backward`.
+
+    Attributes:
+        name: the name of the functions, and of the `struct cell` unless `cell` returns another.
+        vectors: the parameters that are the cell's vectors, in C's order.
+        sums_in_loop: whether the sums dL/d[W, U] that fit the cache are computed during the loop.
+    """
+
+    name: ClassVar[str]
+    vectors: ClassVar[tuple[str, ...]] = ()
+    sums_in_loop: ClassVar[bool] = True
+
+    @classmethod
+    def cell(cls, parameters: Mapping[str, Any]) -> str:
+        """Return the name of the `struct cell`."""
+        return cls.name
+
+    @classmethod
+    def constants(cls, parameters: Mapping[str, Any]) -> tuple[float, ...]:
+        """Return the constants a, b and c of `cell.h`, as many as the cell has."""
+        return ()
+
+    @classmethod
+    def variant(cls, parameters: Mapping[str, Any]) -> int:
+        """Return the number of the cell's variant."""
+        return 0
+
+    @classmethod
+    def vector(cls, parameters: Mapping[str, Any], name: str) -> Tensor | None:
+        """Return one of the vectors, with an entry for each unit."""
+        value: Tensor | None = parameters[name]
+        return value
+
+    @classmethod
+    def _shared(cls, arguments: Arguments) -> dict[str, Any]:
+        """Return the fields of both directions."""
+        parameters = arguments.parameters
+        fields: dict[str, Any] = dict(zip(("h0", "h0_2"), arguments.state, strict=False))
+        fields |= zip("abc", cls.constants(parameters), strict=False)
+        if variant := cls.variant(parameters):
+            fields["variant"] = variant
+        for name, field in zip(cls.vectors, ("vector", "vector_2"), strict=False):
+            if (vector := cls.vector(parameters, name)) is not None:
+                fields[field] = vector
+        return fields
+
+    @classmethod
+    def forward(cls, x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        parameters, (h0, *_) = arguments.parameters, arguments.state
+        phases = signatures.phases(cls.cell(parameters))
+        states = tuple(runtime.take(*x.shape[:2], h0.shape[-1]) for _ in arguments.state)
+        parts = sum(phase.saved for phase in phases) if keep else 0
+        saved = runtime.take(*x.shape[:2], native.kernels().saved_row(h0.shape[-1], parts)) if parts else None
+        fields = cls._shared(arguments) | dict(zip(("h", "h_2"), states, strict=False))
+        if saved is not None:
+            fields["saved"] = saved
+        fields |= _inputs(x, parameters, phases) | _operands(arguments.weight, phases)
+        y = []
+        if (output_weight := parameters.get("output_weight")) is not None:
+            y = [runtime.take(*x.shape[:2], len(output_weight))]
+            fields |= {"outputs": len(output_weight), "packed_outputs": native.pack(output_weight), "y": y[0]}
+            fields |= {"output_bias": parameters["output_bias"]}
+        native.loop(f"{cls.name}_forward", **fields)
+        return states, (saved, fields.get("u")), *y
+
+    @classmethod
+    def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:
+        parameters, (h0, *_), (saved, u) = arguments.parameters, arguments.state, tape.saved
+        phases = signatures.phases(cls.cell(parameters))
+        fields = cls._shared(arguments) | dict(zip(("h", "h_2"), tape.states, strict=False))
+        given = {"saved": saved, "u": u, "grad_h": tape.gradient}
+        given |= zip(("grad_last", "grad_last_2"), tape.final, strict=False)
+        fields |= {name: value for name, value in given.items() if value is not None}
+        fields |= zip(("norms", "norms_2"), tape.norms, strict=False)
+        fields |= _transposed(arguments.weight, phases)
+        if (dy := tape.output_gradient) is not None:
+            packed = native.pack_transposed(parameters["output_weight"])
+            fields |= {"outputs": dy.shape[-1], "grad_y": dy, "packed_outputs": packed}
+        results = dict(zip(("dh0", "dh0_2"), map(torch.empty_like, arguments.state), strict=False))
+        sums = {}
+        for name, field, total in zip(cls.vectors, ("vector", "vector_2"), ("sum", "sum_2"), strict=False):
+            if field in fields:
+                sums[name] = fields[total] = _row_sums(h0)
+        fields |= results | _gradient_memory(tape, u, phases, cls.sums_in_loop)
+        native.loop(f"{cls.name}_backward", **fields)
+        dweight, by_name = _weight_gradients(tape, arguments, fields, phases)
+        by_name |= {name: native.total(each)[: h0.shape[1]] for name, each in sums.items()}
+        return Gradients(fields["dx"] if u is None else None, dweight, tuple(results.values()), by_name)
 
 
-def saved(h: Tensor, parts: int) -> Tensor:
-    """Return memory for the parts `[T, B, n]` that a forward pass keeps in addition to its states h."""
-    return runtime.take(*h.shape[:2], native.kernels().saved_row(h.shape[2], parts))
+def _operands(weight: Tensor, phases: Sequence[Phase]) -> dict[str, Tensor]:
+    """Return the parts of W that multiply a state each, packed."""
+    if phases[0].reads == "BOTH_BEFORE":
+        n = len(weight)
+        return {"packed": native.pack(weight[:, :n]), "packed_2": native.pack(weight[:, n:])}
+    rows = len(weight) * phases[0].products // sum(phase.products for phase in phases)
+    fields = {"packed": native.pack(weight[:rows], phases[0].products)}
+    return fields if len(phases) == 1 else fields | {"packed_2": native.pack(weight[rows:], phases[1].products)}
 
 
-def inputs(x: Tensor, parameters: Mapping[str, Any], gates: int = 1, more: int = 0) -> dict[str, Any]:
-    """Fill in the input fields of a forward problem; if the kernel computes the projection, x holds its inputs u.
+def _transposed(weight: Tensor, phases: Sequence[Phase]) -> dict[str, Tensor]:
+    """Return the parts of W that multiply a gradient each, packed."""
+    first = phases[0]
+    if first.reads == "BOTH_BEFORE":
+        return {"packed": native.pack_transposed(weight, gates=2)}
+    count = first.own if 0 < first.own < first.products else first.products
+    rows = len(weight) * count // sum(phase.products for phase in phases)
+    fields = {"packed": native.pack_transposed(weight[:rows])}
+    return fields if rows == len(weight) else fields | {"packed_2": native.pack_transposed(weight[rows:])}
 
-    U is packed as blocks of `gates` gates and, for a second product, of `more`. The bias is the weight of an additional
-    input 1.
+
+def _inputs(x: Tensor, parameters: Mapping[str, Any], phases: Sequence[Phase]) -> dict[str, Any]:
+    """Return the fields for the inputs of a forward pass; if the kernel computes the projection, x holds its inputs u.
+
+    The bias is the weight of an additional input 1.
     """
     if "input_weight" not in parameters:
         return {"x": x}
     x, weight = native.with_bias(x, parameters["input_weight"], parameters["input_bias"])
-    rows = weight.shape[0] // (gates + more) * gates
-    fields = {"u": x, "packed_inputs": native.pack(weight[:rows], gates)}
-    return {**fields, "packed_candidate_inputs": native.pack(weight[rows:], more)} if more else fields
+    rows = len(weight) * phases[0].inputs // sum(phase.inputs for phase in phases)
+    fields = {"u": x, "packed_inputs": native.pack(weight[:rows], phases[0].inputs)}
+    return fields if len(phases) == 1 else fields | {"packed_inputs_2": native.pack(weight[rows:], phases[1].inputs)}
 
 
-def sum_fields(tape: Tape, arguments: Arguments, u: Tensor | None, width: int | None = None) -> dict[str, Any]:
-    """Fill in the fields of a backward problem that concern dL/dx, dL/dW and dL/dU, from dz `[T, B, width]`.
+def _gradient_memory(tape: Tape, u: Tensor | None, phases: Sequence[Phase], sums_in_loop: bool) -> dict[str, Any]:
+    """Return the fields for dL/dx `[T, B, inputs * n]`, and for the sums dL/d[W, U].
 
-    By default dz is dL/dx `[T, B, gates * n]`. If the sums fit the cache, they are computed during the loop, and dL/dx
-    is kept only if x is not a projection.
+    If the sums fit the cache, they are computed during the loop, and dL/dx is kept only if x is not a projection.
     """
-    (rows, n), h, (h0, *_) = arguments.weight.shape, tape.states[0], arguments.state
-    width = width or rows
-    width += 0 if tape.output_gradient is None else tape.output_gradient.shape[-1]
+    h, dy = tape.states[0], tape.output_gradient
+    n, inputs = h.shape[-1], sum(phase.inputs for phase in phases)
+    own = any(phase.own for phase in phases)
+    width = (inputs + own) * n + (0 if dy is None else dy.shape[-1])
     columns = n if u is None else n + u.shape[-1]
-    is_fused = native.fits_cache(width, columns) and (tape.needs_weight or u is not None)
-    fields: dict[str, Any] = {"h0": h0, "groups": native.row_groups(h.shape[1])} if is_fused else {}
-    if is_fused:
-        fields["dweights"] = runtime.take(fields["groups"], width, native.padded(columns)).zero_()
-    fields |= {"u": u} if u is not None else {}
-    if u is not None and is_fused:
-        return fields
-    return {**fields, "dx": runtime.take(*h.shape[:2], rows)}
+    fields: dict[str, Any] = {}
+    if sums_in_loop and native.fits_cache(width, columns) and (tape.needs_weight or u is not None):
+        groups = native.row_groups(h.shape[1])
+        fields = {"groups": groups, "dweights": runtime.take(groups, width, native.padded(columns)).zero_()}
+        if u is not None:
+            return fields
+    elif any(phase.values for phase in phases):
+        fields["values"] = runtime.take(*h.shape)
+    return {**fields, "dx": runtime.take(*h.shape[:2], inputs * n)}
 
 
-def weight_gradients(
-    tape: Tape, arguments: Arguments, fields: Mapping[str, Any]
+def _weight_gradients(
+    tape: Tape, arguments: Arguments, fields: Mapping[str, Any], phases: Sequence[Phase]
 ) -> tuple[Tensor | None, dict[str, Tensor | None]]:
-    """Return dL/dW, and by name the gradients of a projection and an output map, after the loop of one product."""
-    sums, u, (rows, n), dy = fields.get("dweights"), fields.get("u"), arguments.weight.shape, tape.output_gradient
+    """Return dL/dW, and by name the gradients of a projection and an output map, after the loop."""
+    sums, u, dy, n = fields.get("dweights"), fields.get("u"), tape.output_gradient, fields["h"].shape[-1]
     weight = inputs = output_weight = None
     if sums is not None:
         weight = native.joined_sums(sums, 0, n)
         inputs = None if u is None else native.joined_sums(sums, n, u.shape[-1])
+        width = n * sum(phase.inputs for phase in phases)
         if dy is not None:
-            weight, output_weight = weight[:rows], weight[rows:].clone()
-            inputs = None if inputs is None else inputs[:rows]
+            weight, output_weight = weight[: -dy.shape[-1]], weight[-dy.shape[-1] :].clone()
+        if len(weight) > width:  # a product of its own has its columns behind those of x
+            shared = n * sum(phase.inputs for phase in phases if not phase.own)
+            weight = torch.cat((weight[:shared], weight[width:]))
+        inputs = None if inputs is None else inputs[:width]
     elif tape.needs_weight or u is not None:
-        weight = outer_sums(fields["dx"], fields["h"], arguments.state[0], u)
-        inputs = weight[:, n:]
-    dweight, by_name = named(tape, arguments, weight, inputs)
+        weight, inputs = _products(arguments, fields, phases)
+    dweight, by_name = _named(tape, arguments, weight, inputs)
     return dweight, by_name if dy is None else {**by_name, **_output_map(dy, fields["h"], output_weight)}
 
 
+def _products(arguments: Arguments, fields: Mapping[str, Any], phases: Sequence[Phase]) -> tuple[Tensor, Tensor | None]:
+    """Return dL/dW and dL/d[U, b] as products over all steps."""
+    u, h, dx, n = fields.get("u"), fields["h"], fields["dx"], fields["h"].shape[-1]
+    if phases[0].reads == "BOTH_BEFORE":
+        sources = zip((h, fields["h_2"]), arguments.state, strict=True)
+        return torch.cat([_outer_sums(dx, *source)[:, :n] for source in sources], dim=1), None
+    weight, inputs, column = [], [], 0
+    for phase in phases:
+        columns = dx[..., column : column + phase.inputs * n]
+        column += phase.inputs * n
+        state = {"SECOND_NOW": fields.get("h_2"), "VALUE": fields.get("values")}.get(phase.reads, h)
+        initial = arguments.state[0] if phase.reads == "BEFORE" else None
+        assert state is not None
+        if phase.own:
+            weight.append(_outer_sums(fields["values"], state, initial)[:, :n])
+            inputs += [] if u is None else [_outer_sums(columns, u, None)[:, : u.shape[-1]]]
+        if phase.own < phase.products:
+            both = _outer_sums(columns, state, initial, u)
+            weight.append(both[:, :n])
+            inputs += [] if u is None else [both[:, n : n + u.shape[-1]]]
+    return _joined(weight), _joined(inputs) if inputs else None
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
 def _output_map(dy: Tensor, h: Tensor, weight: Tensor | None) -> dict[str, Tensor | None]:
-    """Return dL/dV, which is `weight` if the loop has computed it, and dL/dc, from dL/dy `[T, B, p]`."""
+    """Return dL/dV, which is `weight` if the loop has computed it, and dL/dv, from dL/dy `[T, B, p]`."""
     with runtime.part(runtime.READOUT):
         constant, n = dy.new_ones(*dy.shape[:2], 1), h.shape[-1]
         if weight is not None:
@@ -108,12 +232,11 @@ def _output_map(dy: Tensor, h: Tensor, weight: Tensor | None) -> dict[str, Tenso
         return {"output_weight": sums[:, :n].contiguous(), "output_bias": sums[:, n].contiguous()}
 
 
-def named(
+def _named(
     tape: Tape, arguments: Arguments, weight: Tensor | None, inputs: Tensor | None
 ) -> tuple[Tensor | None, dict[str, Tensor | None]]:
-    """Return dL/dW from the first n columns of `weight`, and dL/dU and dL/db from the first columns of `inputs`."""
-    n = arguments.weight.shape[1]
-    dweight = weight[:, :n].contiguous() if weight is not None and tape.needs_weight else None
+    """Return dL/dW `[rows, n]`, and by name dL/dU and dL/db from the columns of `inputs`."""
+    dweight = weight.contiguous() if weight is not None and tape.needs_weight else None
     if inputs is None or "input_weight" not in arguments.parameters:
         return dweight, {}
     m = arguments.parameters["input_weight"].shape[1]
@@ -121,23 +244,12 @@ def named(
     return dweight, {"input_weight": inputs[:, :m].contiguous(), "input_bias": bias}
 
 
-def row_sums(h0: Tensor) -> Tensor:
+def _row_sums(h0: Tensor) -> Tensor:
     """Return zeroed memory `[B, padded(n)]` for a sum over time of each row of h0 `[B, n]`."""
     return h0.new_zeros(len(h0), native.padded(h0.shape[1]))
 
 
-def total(row_sums: Tensor, h0: Tensor) -> Tensor:
-    """Return the sum over the batch `[n]` of `row_sums`."""
-    return native.total(row_sums)[: h0.shape[1]]
-
-
-def outer_sums(*arguments: Any) -> Tensor:
+def _outer_sums(*arguments: Any) -> Tensor:
     """Return dL/d[W, U]; see `native.outer_sums`."""
     with runtime.part(runtime.WEIGHT_GRADIENT):
         return native.outer_sums(*arguments)
-
-
-def product(*arguments: Any) -> Tensor:
-    """Return dL/dW; see `native.weight_gradient`."""
-    with runtime.part(runtime.WEIGHT_GRADIENT):
-        return native.weight_gradient(*arguments)

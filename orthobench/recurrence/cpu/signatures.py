@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 import re
 from dataclasses import dataclass
@@ -86,6 +87,34 @@ def _members(struct: str) -> dict[str, Value]:
         raise LookupError(f"no C file defines struct {struct}")
     declarations = [part for part in match[1].split(";") if part.strip()]
     return dict(value for declaration in declarations for value in _values(declaration))
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of a dense cell, with the names of `struct phase` in `cell.h`; numbers that it does not give are 0."""
+
+    reads: str
+    products: int
+    inputs: int
+    own: int
+    saved: int
+    values: int
+
+
+@functools.cache
+def phases(cell: str) -> tuple[Phase, ...]:
+    """Return the phases of a dense cell.
+
+    Raises:
+        LookupError: no source defines it.
+    """
+    match = re.search(rf"^static const struct cell {cell} = \{{(.*?)^\}};", _text(), re.M | re.S)
+    if match is None:
+        raise LookupError(f"no C file defines the cell {cell}")
+    texts = re.findall(r"\.phase\[\d\] = \{(.*?)\}", match[1], re.S)
+    given = [dict(re.findall(r"\.(\w+) = (\w+)", text)) for text in texts]
+    numbers = [field.name for field in dataclasses.fields(Phase) if field.name != "reads"]
+    return tuple(Phase(each["reads"], *(int(each.get(name, 0)) for name in numbers)) for each in given)
 
 
 def _values(declaration: str) -> list[tuple[str, Value]]:

@@ -13,7 +13,36 @@
  *
  *     d_t = a(n, t) D'^T k_t - sum over i > t of a(i, t) (k_i . k_t) beta_i d_i,
  *     D = a(n) D' - sum of a(t) beta_t k_t d_t^T
- */
+ *
+ * The code in its order: K, V, E, U and D_u have the rows k_t, v_t, e_t, u_t and d_t of a chunk, Q and Y' the rows q_t and
+ * dL/dy_t of its steps. o multiplies a row or an entry by a number, and A has a(t, i).
+ *
+ *     forward_sized
+ *         G = A o (K K^T) below the diagonal       fill_products, m->gram, which is -G o beta_i
+ *         F = A o (Q K^T) up to the query's step   fill_products, m->read
+ *         V - a(t) o (K S')                        1st product, into v
+ *         E = (I + G beta)^-1 of that, U = beta E  solve, block after block of TRIANGLE rows
+ *         Y = a(t) o (Q S') + F U                  2nd product and add_readings, m->y
+ *         S = a(n) S' + K^T (a(n, t) o U)          last product, m->s
+ *
+ *     next_slot
+ *         S^T = a(n) S'^T + (a(n, t) o U)^T K      from the errors that are kept: nothing is solved again
+ *
+ *     backward_sized, with D' in m->s
+ *         a(n, t) o (K D') + F^T Y'                1st and 2nd product, m->du
+ *         D_u = (I + G^T beta)^-1 of that          solve_transposed, which also gives dL/de = dL/dv = beta D_u
+ *         M = D_u E^T                              3rd product, m->w: its diagonal is dL/dbeta
+ *         dK = (a(n, t) beta) o (E D'^T)           what was written, through S behind the chunk
+ *            - (a(t) beta) o (D_u S'^T)            what was found in S'
+ *            - (W + W^T) K                         what keys found of each other; W = beta_t beta_i A o M below
+ *            + N^T Q                               what queries read; N = A o (Y' E^T) beta_i, m->f
+ *         dQ = a(t) o (Y' S'^T) + N K              only with readings
+ *         D = a(n) D' - K^T (a(t) o beta D_u) + Q^T (a(t) o Y')   the last two products, m->s
+ *
+ * From the forward pass, `errors` has every e_t, and `starts` S before each group of CHUNKS_OF_GROUP chunks. Backward
+ * computes the rows of x, the products of keys and the memories before the chunks of a group again (`m->slots`). The
+ * gradient of a log decay is <dL/dS_t, S_t>, which `gradients_of_decays` follows backwards through the chunk: it needs
+ * no product of its own. */
 #include "delta.h"
 #include "memory.h"
 

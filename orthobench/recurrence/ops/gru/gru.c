@@ -3,205 +3,113 @@
  *     g_t = act(x_t + W_g (r o h_{t-1})), or with r after the product act(x_t + r o (W_g h_{t-1} + b))
  *     h_t = z o h_{t-1} + (1 - z) o g_t
  *
- * saved, three parts: the gates r, z, g after their functions; with r after the product a fourth, W_g h_{t-1} + b. */
+ * saved: the gates r, z, g after their functions; with r after the product also W_g h_{t-1} + b. The vectors are the
+ * activation's and b, and the constant b is modReLU's epsilon. The variant is 2 (r after the product) + modReLU. */
 #include "activations.h"
-#include "weight_sums.h"
+#include "cell.h"
 
-/* dense.packed has the rows of the gates r and z. */
-struct gru {
-    struct dense dense;
-    struct activation activation;         /* of the candidate: TANH or MODRELU */
-    int64_t reset_after;                  /* whether r is applied after the product */
-    const float *packed_candidate;        /* W_g, packed; backward transposed */
-    const float *packed_candidate_inputs; /* U's rows for the candidate, packed, or NULL */
-    const float *bias;                    /* the activation's b [n], or NULL */
-    const float *candidate_bias;          /* b [n], or NULL */
-    float *dmixed;                        /* [T, B, n], if no sums are computed: r h_{t-1}, the factor of dL/dW_g; with
-                                           * r after the product dL/d(W_g h_{t-1} + b) */
-    float *dbias, *dcandidate_bias;       /* [B, padded(n)], zeroed: each row's sum over time */
+enum { H = 1 };
+
+/* `value` is r h_{t-1}; backward it is recomputed for dL/dW_g. */
+static const struct cell gru_before = {
+    .phases = 2,
+    .carried = H,
+    .phase[0] = {.reads = BEFORE, .products = 2, .inputs = 2, .saved = 2, .kept = 1, .outputs = 1, .values = 1,
+                 .before = H},
+    .phase[1] = {.reads = VALUE, .products = 1, .inputs = 1, .saved = 1, .outputs = 2, .states = H, .before = H},
 };
 
-INLINE const struct gru *of_gru(const struct step *s) { return (const struct gru *)s->p; }
+/* `value` is dL/d(W_g h_{t-1} + b), which differs from dL/dx_t. */
+static const struct cell gru_after = {
+    .phases = 2,
+    .carried = H,
+    .phase[0] = {.reads = BEFORE, .products = 2, .inputs = 2, .saved = 2, .kept = 2},
+    .phase[1] = {.reads = BEFORE, .products = 1, .inputs = 1, .own = 1, .saved = 2, .outputs = 3, .states = H,
+                 .values = 1, .before = H},
+};
 
-INLINE int64_t gru_parts(const struct gru *own) { return own->reset_after ? 4 : 3; }
-
-static void gru_finish_gates(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
-                             const float *block) {
-    COPY_STEP(shared, gru);
-    const int64_t n = p->features, next = p->batch * 3 * n, parts = gru_parts(own);
-    const int count = lanes(n - col);
-    (void)vecs;
-    for (int i = 0; i < rows; i++) {
-        const int64_t here = offset(s, row + i, 3 * n) + col, local = (row + i) * n + col;
-        const int64_t kept = saved_at(s, row + i, parts, col);
-        const vf r = sigmoid(with_input(p, *(const vf *)(block + i * 2 * VL), here, count, next));
-        const vf z = sigmoid(with_input(p, *(const vf *)(block + (i * 2 + 1) * VL), here + n, count, next));
-        keep(s, parts, kept, r);
-        keep(s, parts, kept + padded(n), z);
-        store(s->gate + local, z, count);
-        store(s->aside + local, own->reset_after ? r : r * load(s->prev + local, count), count);
-    }
+INLINE void gates(struct unit *u) {
+    const vf r = u->saved[0] = u->kept[1] = sigmoid(u->product[0]);
+    u->saved[1] = u->kept[0] = sigmoid(u->product[1]);
+    u->value = r * u->state[0];
 }
 
-INLINE void gru_candidate(const int kind, const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
-                          const float *block) {
-    COPY_STEP(shared, gru);
-    const int64_t n = p->features, next = p->batch * n, parts = gru_parts(own);
-    _Alignas(64) float inputs[ROWS * 2 * VL];
-    if (own->reset_after && p->u) {
-        const struct operand u = input_operand(s, own->packed_candidate_inputs);
-        multiply(rows, vecs, &u, 1, row, col, inputs, 2 * VL);
-    }
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < vecs; v++) {
-            const int64_t at = col + v * VL, here = offset(s, row + i, 3 * n) + at, out = offset(s, row + i, n) + at;
-            const int64_t local = (row + i) * n + at, kept = saved_at(s, row + i, parts, at);
-            const int count = lanes(n - at);
-            const vf bias = own->bias ? load(own->bias + at, count) : (vf){0};
-            vf mixed = *(const vf *)(block + (i * 2 + v) * VL);
-            if (own->reset_after) {
-                if (own->candidate_bias) mixed += load(own->candidate_bias + at, count);
-                keep(s, parts, kept + 3 * padded(n), mixed);
-                mixed *= load(s->aside + local, count);
-                if (p->u) mixed += *(const vf *)(inputs + (i * 2 + v) * VL);
-            }
-            prefetch(p->h + out, next);
-            const vf g = activate(kind, with_input(p, mixed, here + 2 * n, count, 3 * next), bias, &own->activation);
-            const vf z = load(s->gate + local, count);
-            keep(s, parts, kept + 2 * padded(n), g);
-            store(p->h + out, mixture(z, load(s->prev + local, count), 1.0f - z, g), count);
-        }
+INLINE void candidate(const int kind, vf mixed, struct unit *u) {
+    const vf g = u->saved[2] = activate(kind, mixed, u->vector[0], u->constants.b), z = u->kept[0];
+    u->state[0] = mixture(z, u->state[0], 1.0f - z, g);
 }
 
-static void gru_finish_candidate(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
-                                 const float *block) {
-    if (of_gru(s)->activation.kind == MODRELU) gru_candidate(MODRELU, s, row, rows, col, vecs, block);
-    else gru_candidate(TANH, s, row, rows, col, vecs, block);
+INLINE void before_tangent(struct unit *u) { candidate(TANH, u->product[0], u); }
+INLINE void before_modrelu(struct unit *u) { candidate(MODRELU, u->product[0], u); }
+
+INLINE vf reset(struct unit *u) {
+    u->saved[3] = u->product[0] + u->vector[1];
+    return held(u->saved[3] * u->kept[1]) + u->input[0]; /* rounded twice, because stored results are */
 }
 
-int gru_forward(const struct gru *own, int64_t first, int64_t last) {
-    const uint64_t denormals = flush_denormals();
-    const struct dense *const p = &own->dense;
-    const int64_t n = p->features, rows = last - first;
-    const float *const packed = own->packed_candidate;
-    struct step s = {.p = p, .first = first, .aside = zeros(2 * rows * n)};
-    if (!s.aside) return 1;
-    s.gate = s.aside + rows * n;
-    for (s.t = 0; s.t < p->steps; s.t++) {
-        s.prev = state_before(p, p->h, p->h0, s.t, first);
-        forward_sweep(&s, rows, s.prev, p->packed, p->packed_inputs, 2, gru_finish_gates);
-        if (own->reset_after) /* U u is added in the epilogue: r multiplies W h alone */
-            sweep(&s, rows, &(struct operand){s.prev, n, n, packed}, 1, 1, gru_finish_candidate);
-        else
-            forward_sweep(&s, rows, s.aside, packed, own->packed_candidate_inputs, 1, gru_finish_candidate);
-    }
-    free(s.aside);
-    return end_forward(denormals);
+INLINE void after_tangent(struct unit *u) { candidate(TANH, reset(u), u); }
+INLINE void after_modrelu(struct unit *u) { candidate(MODRELU, reset(u), u); }
+
+/* All but r's gate. */
+INLINE void differentiate_step(const int kind, struct unit *u) {
+    const vf z = u->saved[1], g = u->saved[2], dh = u->state[0];
+    /* Neither kind's derivative needs the bias. */
+    const struct derivative d = differentiate(kind, dh * (1.0f - z), g, (vf){0}, u->constants.b);
+    u->sum[0] = d.bias;
+    u->output[1] = dh * (u->before[0] - g) * z * (1.0f - z);
+    u->output[2] = d.z;
+    u->state[0] = dh * z;
 }
 
-/* What dL/dh_t gives without another product: all but r's gate when r comes before the product. */
-INLINE void gru_gradients(const int kind, const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
-                          const float *block) {
-    COPY_STEP(shared, gru);
-    const int64_t n = p->features, before = -p->batch * n;
-    const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < vecs; v++) {
-            const int64_t at = col + v * VL, here = offset(s, row + i, 3 * n) + at, local = (row + i) * n + at;
-            const int count = lanes(n - at);
-            vf dh = *(const vf *)(block + (i * 2 + v) * VL) + load(s->direct + local, count);
-            if (arriving_here) dh += load(arriving_here + i * n + v * VL, count);
-            if (s->squares) *(vf *)(s->squares + (row + i) * VL) += dh * dh;
-            vf gates[4];
-            load_saved(s, row + i, own->reset_after ? 4 : 3, gru_parts(own), at, gates);
-            for (int gate = 0; gate < 3 && p->dx; gate++) prefetch(p->dx + here + gate * n, 3 * before);
-            const vf r = gates[0], z = gates[1], g = gates[2];
-            prefetch(s->prev + local, before);
-            /* Neither kind's derivative needs the bias. */
-            const struct derivative d = differentiate(kind, dh * (1.0f - z), g, (vf){0}, &own->activation);
-            const vf dcandidate = d.z;
-            if (own->dbias) add_to_row(s, own->dbias, row + i, at, d.bias);
-            const vf dupdate = dh * (load(s->prev + local, count) - g) * z * (1.0f - z);
-            store_dz(s, row + i, here + n, at + n, dupdate, count);
-            store_dz(s, row + i, here + 2 * n, at + 2 * n, dcandidate, count);
-            store(s->direct + local, dh * z, count);
-            if (!own->reset_after) continue;
-            const vf drecurrent = dcandidate * r, dreset = drecurrent * gates[3] * (1.0f - r);
-            store_dz(s, row + i, here, at, dreset, count);
-            store(s->aside + (row + i) * s->aside_row + at, drecurrent, count);
-            if (own->dcandidate_bias) add_to_row(s, own->dcandidate_bias, row + i, at, drecurrent);
-        }
+INLINE void differentiate_tangent(struct unit *u) { differentiate_step(TANH, u); }
+INLINE void differentiate_modrelu(struct unit *u) { differentiate_step(MODRELU, u); }
+
+/* product: dL/d(r h_{t-1}). */
+INLINE void differentiate_reset(struct unit *u) {
+    const vf r = u->saved[0], d = u->product[0];
+    u->value = r * u->before[0];
+    u->output[0] = d * u->value * (1.0f - r);
+    u->state[0] += d * r;
 }
 
-static void gru_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
-                                const float *block) {
-    if (of_gru(s)->activation.kind == MODRELU) gru_gradients(MODRELU, s, row, rows, col, vecs, block);
-    else gru_gradients(TANH, s, row, rows, col, vecs, block);
+INLINE void differentiate_after(const int kind, struct unit *u) {
+    const vf r = u->saved[0];
+    differentiate_step(kind, u);
+    u->value = u->sum[1] = u->output[2] * r;
+    u->output[0] = u->value * u->saved[3] * (1.0f - r);
 }
 
-/* block: dL/d(r h_{t-1}). */
-static void gru_finish_reset(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
-                             const float *block) {
-    COPY_STEP(shared, gru);
-    const int64_t n = p->features;
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < vecs; v++) {
-            const int64_t at = col + v * VL, here = offset(s, row + i, 3 * n) + at, local = (row + i) * n + at;
-            const int count = lanes(n - at);
-            const vf d = *(const vf *)(block + (i * 2 + v) * VL), r = load(p->saved + saved_at(s, row + i, 3, at), VL);
-            const vf product = r * load(s->prev + local, count);
-            store(s->aside + (row + i) * s->aside_row + at, product, count);
-            store_dz(s, row + i, here, at, d * product * (1.0f - r), count);
-            store(s->direct + local, load(s->direct + local, count) + d * r, count);
-        }
+INLINE void differentiate_after_tangent(struct unit *u) { differentiate_after(TANH, u); }
+INLINE void differentiate_after_modrelu(struct unit *u) { differentiate_after(MODRELU, u); }
+
+EPILOGUE(finish_gates, forward, gru_before, 0, gates)
+EPILOGUE(finish_gates_after, forward, gru_after, 0, gates)
+EPILOGUE(finish_before_tangent, forward, gru_before, 1, before_tangent)
+EPILOGUE(finish_before_modrelu, forward, gru_before, 1, before_modrelu)
+EPILOGUE(finish_after_tangent, forward, gru_after, 1, after_tangent)
+EPILOGUE(finish_after_modrelu, forward, gru_after, 1, after_modrelu)
+EPILOGUE(finish_reset, backward, gru_before, 0, differentiate_reset)
+EPILOGUE(finish_tangent_gradient, backward, gru_before, 1, differentiate_tangent)
+EPILOGUE(finish_modrelu_gradient, backward, gru_before, 1, differentiate_modrelu)
+EPILOGUE(finish_after_tangent_gradient, backward, gru_after, 1, differentiate_after_tangent)
+EPILOGUE(finish_after_modrelu_gradient, backward, gru_after, 1, differentiate_after_modrelu)
+
+int gru_forward(const struct dense *p, int64_t first, int64_t last) {
+    static epilogue *const finish[][2] = {
+        {finish_gates, finish_before_tangent},
+        {finish_gates, finish_before_modrelu},
+        {finish_gates_after, finish_after_tangent},
+        {finish_gates_after, finish_after_modrelu},
+    };
+    return run_forward(p->variant < 2 ? &gru_before : &gru_after, p, first, last, finish[p->variant]);
 }
 
-/* dz is r, z, g, and the ring has `aside` behind it. With r before the product it is g's factor. With r after it, it is
- * a part of dz, whose product with h gives dL/dW_g, and g's only dL/dU_g. */
-static int gru_start_backward(struct step *s, struct sums *sums, const struct gru *own, int64_t first, int64_t rows) {
-    const struct dense *const p = &own->dense;
-    const int64_t n = p->features, m = p->inputs, width = p->dweights && own->reset_after ? 4 * n : 3 * n;
-    if (!start_backward(s, sums, p, first, rows, 1, width, 4 * n - width)) return 0;
-    s->aside_row = sums->ring ? sums->row : n;
-    sums->sources[0].last = 2 * n;
-    if (own->reset_after) {
-        sums->sources[1] = (struct source){3 * n, 4 * n, 0, n, p->h, p->h0};
-        sums->sources[2] = (struct source){2 * n, 3 * n, n / VL * VL, n + m, p->h, p->h0};
-        sums->count = m ? 3 : 2;
-    } else {
-        sums->sources[1] = (struct source){2 * n, 3 * n, 0, n + m, NULL, NULL};
-        sums->count = 2;
-    }
-    return 1;
-}
-
-int gru_backward(const struct gru *own, int64_t first, int64_t last) {
-    const struct dense *const p = &own->dense;
-    const int64_t n = p->features, rows = last - first;
-    struct step s;
-    struct sums sums;
-    if (!gru_start_backward(&s, &sums, own, first, rows)) return 1;
-    const uint64_t denormals = flush_denormals();
-    s.fetching = 2 * n < FAR;
-    for (s.t = p->steps - 1; s.t >= -1; s.t--) {
-        const struct operand carried[] = {
-            {dz_at(&sums, p, s.t + 1, first), sums.row, 2 * n, p->packed},
-            {s.aside, s.aside_row, n, own->packed_candidate},
-        };
-        const int count = s.t == p->steps - 1 ? 0 : own->reset_after ? 2 : 1;
-        if (s.t >= 0) {
-            s.prev = state_before(p, p->h, p->h0, s.t, first);
-            s.dz = dz_at(&sums, p, s.t, first);
-            s.aside = sums.ring ? s.dz + 3 * n : own->dmixed + offset(&s, 0, n);
-        }
-        fetch_saved(&s, rows, gru_parts(own));
-        sweep(&s, rows, carried, count, 1, s.t < 0 ? initial_gradient : gru_finish_backward);
-        s.fetch = NULL;
-        if (s.t < 0) break;
-        finish_norms(&s, rows, NULL);
-        const struct operand candidate = {s.dz + 2 * n, sums.row, n, own->packed_candidate};
-        if (!own->reset_after) sweep(&s, rows, &candidate, 1, 1, gru_finish_reset);
-        add_products(&sums, p, s.t, first);
-    }
-    return end_backward(&s, &sums, denormals);
+int gru_backward(const struct dense *p, int64_t first, int64_t last) {
+    static epilogue *const finish[][2] = {
+        {finish_reset, finish_tangent_gradient},
+        {finish_reset, finish_modrelu_gradient},
+        {NULL, finish_after_tangent_gradient},
+        {NULL, finish_after_modrelu_gradient},
+    };
+    return run_backward(p->variant < 2 ? &gru_before : &gru_after, p, first, last, finish[p->variant]);
 }

@@ -9,7 +9,31 @@
  * x may be computed from a few inputs, and its last features give decays and rates. The caller gives each thread a range
  * of batch rows, and a row walks through time with the memories of all its heads. Backward computes each chunk again
  * from the memories stored before it. Groups of rows have sums of their own, so that no sum depends on the number of
- * threads. */
+ * threads.
+ *
+ * The code in its order. X = [X_u; X_q] has the rows u_t o P_{t-1} and q_t o P_t, H = [H_k; H_b] the rows k_s / P_s and
+ * -b_s / P_s, and Z = [V; F]. A is X H^T, of which a row of X_u takes part below the diagonal, and one of X_q also on it.
+ * P is that behind the chunk, and a prime marks what is behind it. Gradients have the name with a d.
+ *
+ *     fill_rows     X, H and V from x, the decays and the rates of one head
+ *     find          A^T = H X^T                              1st product, m->a
+ *                   F = X_u S + A_uk V + A_ub F              2nd product, add_below, and substitute for F itself
+ *     read          Y = X_q S + A_qk V + A_qb F              product, and add_below for both halves of Z
+ *     advance       S' = P o (S + H^T Z)                     product into s, and a factor for each row
+ *
+ *     retreat       G = P o dS'                              m->g, and transposed in `gt`
+ *                   dZ = H G                                 1st product, m->dz
+ *                   dF += A_qb^T dY + A_ub^T dF              add_below and substitute, the last step first
+ *                   dV += A_qk^T dY + A_uk^T dF              add_below twice
+ *                   dA^T = Z [dF; dY]^T                      2nd product, in the place of A
+ *                   dX = [dF; dY] S^T + dA H                 3rd product, and add_below for both halves of H
+ *                   dH = Z G^T + dA^T X                      4th product, and add_below for the rows of X
+ *                   dS = G + X^T [dF; dY]                    last product, transposed in `gt`
+ *     gradients_of_rows
+ *                   d log w_t from the sum over values of S_t o dS_t, which loses H o dH and gains X o dX on its way
+ *                   back; then the chain rule from X and H to q, k, u, decays, rates and their maps
+ *
+ * The forward pass keeps S before each chunk (`starts`), and nothing of its steps. Backward repeats fill_rows and find. */
 #include "memory.h"
 #include "tiles.h"
 

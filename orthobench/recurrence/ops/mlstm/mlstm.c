@@ -1,7 +1,27 @@
 /* mLSTM through time, in float32: for each head and batch row a memory C [d values, d keys] and a normaliser n [d].
  *
  * Forward keeps the memories before each chunk, and n^T q. Backward recomputes the memories of a chunk, which stay in a
- * core's cache.
+ * core's cache. Within a chunk, steps follow one another: each needs C_t q_t, for which C_t is in the cache anyway.
+ *
+ *     prepare          q, k, v, o from u (mlstm_read_inputs, a product for all steps of the chunk), k / sqrt(d)
+ *                      m_t = max(log f_t + m_{t-1}, i_t)
+ *                      keep = exp(log f_t + m_{t-1} - m_t),  write = exp(i_t - m_t),  bound = exp(-m_t)
+ *     advance          C_t = keep C_{t-1} + write v_t k_t^T,  n_t = keep n_{t-1} + write k_t
+ *                      read = C_t q_t and total = n_t^T q_t, in the same pass over the rows of C
+ *     forward          y_t = sigmoid(o_t) o read / max(|total|, bound)
+ *
+ *     backward         C_{t-1}, n_{t-1} of every step of the chunk by `advance` without readings, in s.slots
+ *     read_backward    dL/d(C q) = sigmoid(o) o dy / max(|total|, bound), dL/do, dL/d(total), dL/d(bound)
+ *     step_backward    g += dL/d(C q) q^T, and for n's row g += dL/d(total) q: dL/d[C_t; n_t], `total` there
+ *                      dv = write g k                    rows[r]
+ *                      dk = write g^T v + write g_n      by_k
+ *                      dq = C_t^T dL/d(C q) + dL/d(total) n_t, from the memory before the step: by_q and `both`
+ *                      dL/d(log keep) = keep <g, [C_{t-1}; n_{t-1}]>,  dL/d(log write) = write k . by_k
+ *                      g = keep g
+ *     backward         dL/dm_t, of which log f_t + m_{t-1} has `share` and i_t the rest, as the larger of both
+ *     mlstm_finish     dU += u^T dz, a product for all steps of the chunk; mlstm_multiply_back: du = dz U
+ *
+ * Without readings only the last memory counts, and mlstm_final.c needs no steps at all.
  *
  * A memory here is a block of rows of `length` floats, which is d rounded up to whole vectors. It has C's rows, zeros
  * up to `length` rows, then n, and then m, the stabiliser, as the first number of a row. */

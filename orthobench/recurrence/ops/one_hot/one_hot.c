@@ -5,7 +5,23 @@
  * run. The steps of the backward pass need no M. After them, M and its gradient are computed for some transitions at a
  * time, of which only a few rows of each M are in the cache at once. A transition that many steps share has the sum of
  * e h^T over these steps, where e is the gradient of P h. `packed` has A in blocks of BLOCK rows, in each block the rows
- * of one matrix after those of another, and padded with zeros. */
+ * of one matrix after those of another, and padded with zeros.
+ *
+ * The code in its order; u is a transition, j a row of M, and SOME transitions are a chunk.
+ *
+ *     choose            M_u[j] = sum of s_uk A_k[j], an entry at a time, and the place of its largest: p_u(j), `chosen`
+ *     one_hot_forward   h_t[j] = d[j] h_{t-1}[p(j)] + x_t[j]              no matrix is read, only `chosen`
+ *
+ *     one_hot_backward  g_t = dL/dh_t = dL/dx_t:  g_{t-1}[p(j)] += conj(d[j]) g_t[j]
+ *     gather            e = conj(d) o g_t,  dd += g_t o conj(P h_{t-1})   for each step of a transition
+ *     sum_steps         E_u = sum over its steps of Re(e conj(h_{t-1})^T) two products, only with shared transitions
+ *     some_backward     M of all SOME transitions, BLOCK rows at a time   1st product, m->rows
+ *     row_gradient      dM[j] = soft o (E[j] - soft . E[j]), with soft = softmax(M[j]) and E[j] = E_u[j], or of a
+ *                       single step Re(e[j]) Re(h) + Im(e[j]) Im(h)
+ *     some_backward     dA_k[j] += sum over u of s_uk dM_u[j]             2nd product, into dpacked
+ *     add_to_shares     ds_uk += dM_u[j] . A_k[j]
+ *
+ * Kept are h, g (which is dx) and the places. M is computed twice, N^2 numbers for each transition, and never kept. */
 #include "memory.h"
 #include "tiles.h"
 

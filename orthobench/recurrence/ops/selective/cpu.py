@@ -100,7 +100,7 @@ def _unless_empty(tensor: Tensor | None) -> Tensor | None:
 
 
 def _vectors(parameters: Mapping[str, Any]) -> dict[str, Tensor | None]:
-    """Return the parameters whose gradients are sums over the rows, by their names in selective.h."""
+    """Return the parameters whose gradients are sums over the rows, by their names in chunk.h."""
     transposed = {
         name: parameters[name].T.contiguous() for name in ("input_weight", "gate_weight") if name in parameters
     }

@@ -8,11 +8,38 @@
  *
  * The sequence is cut into chunks of steps. A group of units of one block runs through all steps of a chunk in
  * registers. `starts` [chunks, B, packed] has the states before each chunk. The backward pass recomputes the states of
- * a chunk, for one group of one block at a time, so that they stay in the L1 cache. `selective_inputs.h` computes the
- * input x, and `selective_gate.h` the outputs that follow from y. */
+ * a chunk, for one group of one block at a time, so that they stay in the L1 cache. `inputs.h` computes the
+ * input x, and `outputs.h` the outputs that follow from y.
+ *
+ * A chunk of one row, in the order of the code. X has x_t of the chunk's steps as rows, P is the map and N = [r, B, C].
+ *
+ *     forward_row
+ *         X from its projection and convolution    make_inputs
+ *         N = X P^T, or the weight that was given  compute_weights: the only product of matrices
+ *         Delta_t = softplus(W r_t + b)            step_lengths, drives[t].delta; .driven is Delta_t x_t
+ *         e = exp(Delta_t A), a = e or 2 e - 1     forward_group: a state's factor, never kept
+ *         h_t = a h_{t-1} + B_t Delta_t x_t        forward_group, state
+ *         y_t = C_t h_t                            forward_group, sum, added up over the groups of units
+ *
+ *     backward_row, with g = dL/dh_t, which `sweep` carries from step to step in `by_state`
+ *         e and h_t of the chunk from its start    states_again, m->e and m->h, for one group of one block
+ *         g += C_t dy_t,  dC_t = dy_t h_t          sweep, if something is read
+ *         dB_t = g Delta_t x_t                     sweep, by_b; write_sums adds up the lanes, which are features
+ *         dL/d(Delta_t x_t) = sum of g B_t         sweep, sum.driven
+ *         dL/d(Delta_t A / log 2) = g h_{t-1} e    sweep, by_e, whose factors log 2, and 2 if negative, come later
+ *         dA = sum of by_e Delta_t                 sweep, by_rate
+ *         dDelta_t = sum of by_e A + x_t sum.driven    sweep, by_delta, behind the last group
+ *         g = a g                                  sweep, by_state
+ *         dr_t = W^T (dDelta_t softplus')          through_step_map, which also gives dW
+ *         dX = Delta_t sum.driven + dN P           write_dx, and from there back through the convolution
+ *     add_map_gradient
+ *         dP = dN^T X                              for the rows of a group together
+ *
+ * The forward pass keeps h before each chunk, and N if it comes from the map. All else is computed again, because
+ * the states of all steps are `size` times as large as the inputs and would pass through memory. */
 #include "products.h"
-#include "selective_gate.h"
-#include "selective_inputs.h"
+#include "outputs.h"
+#include "inputs.h"
 
 #define LN2 0.693147180559945309f
 

@@ -3,10 +3,10 @@
  * D is `skip` [width]; without it, NULL, the outputs are y. z is `gate` [T, B, width], or W u_t of the numbers u that x
  * is projected from, with `gate_weight` [inputs, width], W transposed. Without both there is no factor. z comes with
  * D. */
-#ifndef ORTHOBENCH_SELECTIVE_GATE_H
-#define ORTHOBENCH_SELECTIVE_GATE_H
+#ifndef ORTHOBENCH_OUTPUTS_H
+#define ORTHOBENCH_OUTPUTS_H
 
-#include "selective.h"
+#include "chunk.h"
 
 INLINE int is_gated(const struct selective *p) { return p->gate || p->gate_weight; }
 

@@ -1,8 +1,8 @@
 /* The selective scan's x as a convolution, a chunk of steps at a time. */
-#ifndef ORTHOBENCH_SELECTIVE_INPUTS_H
-#define ORTHOBENCH_SELECTIVE_INPUTS_H
+#ifndef ORTHOBENCH_INPUTS_H
+#define ORTHOBENCH_INPUTS_H
 
-#include "selective.h"
+#include "chunk.h"
 
 /* x_t = silu(z_t), z_t = sum_i w_i o s_{t - taps + 1 + i} + b, of a source s, or of its projection s_t = U u_t of
  * `inputs` numbers u. A row has ld = padded(width) floats, 0 behind the last feature. */

@@ -1,6 +1,6 @@
 /* The fields of the selective scan, and a chunk of its steps. */
-#ifndef ORTHOBENCH_SELECTIVE_H
-#define ORTHOBENCH_SELECTIVE_H
+#ifndef ORTHOBENCH_CHUNK_H
+#define ORTHOBENCH_CHUNK_H
 
 #include "convolution.h"
 
@@ -24,7 +24,7 @@ struct selective {
     const float *convolution;       /* [taps, width], the oldest input's first */
     const float *convolution_bias;  /* [width], or NULL */
     const float *before;            /* the convolution's source before the first step [taps - 1, B, width] */
-    const float *skip;              /* D [width], or NULL, see selective_gate.h */
+    const float *skip;              /* D [width], or NULL, see outputs.h */
     const float *gate;              /* z [T, B, width], or NULL, likewise */
     const float *gate_weight;       /* W transposed [inputs, width], or NULL, likewise */
     float *weight;                  /* r, B and C of each step [T, B, rank + 2 size]; an output if there is a map */

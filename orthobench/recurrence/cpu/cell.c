@@ -1,0 +1,128 @@
+/* The loops over time of the dense cells. */
+#include "cell.h"
+
+int run_forward(const struct cell *cell, const struct dense *p, int64_t first, int64_t last, epilogue *const *finish) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features, rows = last - first;
+    struct step s = {.p = p, .first = first, .kept_size = rows * n};
+    if (cell->phases > 1) {
+        s.kept = zeros(3 * s.kept_size);
+        if (!s.kept) return 1;
+        s.value = s.kept + 2 * s.kept_size;
+    }
+    for (s.t = 0; s.t < p->steps; s.t++) {
+        s.before[0] = state_before(p, p->h, p->h0, s.t, first);
+        if (p->h_2) s.before[1] = state_before(p, p->h_2, p->h0_2, s.t, first);
+        for (int i = 0; i < cell->phases; i++) {
+            const struct phase *const phase = &cell->phase[i];
+            const float *const second = p->h_2 ? p->h_2 + offset(&s, 0, n) : NULL;
+            const float *const states[] = {s.before[0], s.before[0], second, s.value};
+            struct operand operands[3] = {{states[phase->reads], n, n, i ? p->packed_2 : p->packed}};
+            int count = 1;
+            if (phase->reads == BOTH_BEFORE) operands[count++] = (struct operand){s.before[1], n, n, p->packed_2};
+            if (p->u && phase->own < phase->products)
+                operands[count++] = input_operand(&s, i ? p->packed_inputs_2 : p->packed_inputs);
+            sweep(&s, rows, operands, count, phase->products, finish[i]);
+        }
+        const int64_t row = s.t * p->batch; /* its states are in the cache */
+        if (p->y)
+            linear(row + first, row + last, p->batch, n, p->outputs, p->h, p->packed_outputs, p->output_bias, p->y);
+    }
+    free(s.kept);
+    end_streams();
+    restore_denormals(denormals);
+    return 0;
+}
+
+/* Which rows of dL/d[W, U] are products of which columns of the gradients, and with what. The columns are dL/dx_t, then
+ * the gradient of a product of its own, then those of an output map. */
+static void find_sources(const struct cell *cell, const struct dense *p, struct sums *sums, int64_t outputs) {
+    const int64_t n = p->features, m = p->inputs;
+    const int64_t own = inputs_of(cell) * n;
+    int64_t from = 0;
+    sums->count = 0;
+    for (int i = 0; i < cell->phases; i++) {
+        const struct phase *const phase = &cell->phase[i];
+        const int64_t to = from + phase->inputs * n;
+        const float *const states = phase->reads == BEFORE ? p->h : phase->reads == SECOND_NOW ? p->h_2 : NULL;
+        const float *const initial = phase->reads == BEFORE ? p->h0 : NULL;
+        if (phase->own) {
+            sums->sources[sums->count++] = (struct source){own, own + n, 0, n, states, initial};
+            if (m) sums->sources[sums->count++] = (struct source){from, to, n / VL * VL, n + m, states, initial};
+        } else
+            sums->sources[sums->count++] = (struct source){from, to, 0, n + m, states, initial};
+        from = to;
+    }
+    if (outputs)
+        sums->sources[sums->count++] = (struct source){sums->width - outputs, sums->width, 0, n, p->h, NULL};
+}
+
+/* The operands of the products of step t + 1 backward, which give dL/dh_t, or with both states [dL/dh_t, dL/dc_t]. */
+static int carried_operands(const struct cell *cell, const struct dense *p, const struct step *later,
+                            struct operand *operands) {
+    const int64_t n = p->features;
+    int64_t from = 0;
+    int count = 0;
+    for (int i = 0; i < cell->phases; i++) {
+        const struct phase *const phase = &cell->phase[i];
+        if (phase->reads == BEFORE || phase->reads == BOTH_BEFORE) {
+            const float *packed = i ? p->packed_2 : p->packed;
+            if (phase->own) {
+                operands[count++] = (struct operand){later->value, later->value_row, n, packed};
+                packed = p->packed_2;
+            }
+            const int64_t shared = (phase->products - phase->own) * n;
+            if (shared) operands[count++] = (struct operand){later->dz + from, later->dz_row, shared, packed};
+        }
+        from += phase->inputs * n;
+    }
+    return count;
+}
+
+int run_backward(const struct cell *cell, const struct dense *p, int64_t first, int64_t last,
+                 epilogue *const *finish) {
+    const int64_t n = p->features, rows = last - first, outputs = p->dweights ? p->outputs : 0;
+    const int64_t inputs = inputs_of(cell) * n;
+    const int is_value = cell->phase[1].reads == VALUE, both = cell->phase[0].reads == BOTH_BEFORE;
+    const int own = (cell->phase[0].own || cell->phase[1].own) && p->dweights;
+    struct step s;
+    struct sums sums;
+    if (!start_backward(&s, &sums, p, first, rows, p->h_2 ? 2 : 1, inputs + own * n + outputs, is_value * n)) return 1;
+    find_sources(cell, p, &sums, outputs);
+    const uint64_t denormals = flush_denormals();
+    const int last_phase = cell->phases - 1;
+    for (int k = 0; k < 2; k++)
+        if (!has(cell->carried, k)) s.carried[k] = NULL;
+    s.value_row = sums.ring ? sums.row : n;
+    s.fetching = saved_of(cell) > 2 && cell->phase[0].products * n < FAR;
+    for (s.t = p->steps - 1; s.t >= -1; s.t--) {
+        struct operand operands[3];
+        int count = s.t < p->steps - 1 ? carried_operands(cell, p, &s, operands) : 0;
+        if (s.t >= 0) {
+            s.before[0] = state_before(p, p->h, p->h0, s.t, first);
+            if (p->h_2) s.before[1] = state_before(p, p->h_2, p->h0_2, s.t, first);
+            s.dz = dz_at(&sums, p, s.t, first);
+            s.value = sums.ring ? s.dz + inputs : p->values ? p->values + offset(&s, 0, n) : NULL;
+        }
+        if (s.t >= 0 && p->grad_y) {
+            const float *const arriving_y = p->grad_y + offset(&s, 0, p->outputs);
+            operands[count++] = (struct operand){arriving_y, p->outputs, p->outputs, p->packed_outputs};
+            for (int64_t row = 0; row < rows && outputs; row++)
+                memcpy(s.dz + row * s.dz_row + inputs, arriving_y + row * outputs, (size_t)outputs * 4);
+        }
+        fetch_saved(&s, rows, saved_of(cell));
+        epilogue *const initial = both ? initial_gradients : initial_gradient;
+        sweep(&s, rows, operands, count, both ? 2 : 1, s.t < 0 ? initial : finish[last_phase]);
+        s.fetch = NULL;
+        if (s.t < 0) break;
+        if (last_phase) {
+            const int64_t from = cell->phase[0].inputs * n;
+            const struct operand within = {s.dz + from, s.dz_row, n, p->packed_2};
+            if (cell->phase[1].reads != BEFORE) sweep(&s, rows, &within, 1, 1, finish[0]);
+        }
+        finish_norms(&s, rows);
+        add_products(&sums, p, s.t, first);
+    }
+    if (p->dh0_2 && !both) memcpy(p->dh0_2 + first * n, s.carried[1], (size_t)(rows * n) * 4);
+    return end_backward(&s, &sums, denormals);
+}

@@ -1,0 +1,248 @@
+/* The driver of the dense cells: it loads, stores, asks for memory ahead of its use, and sums; a cell computes.
+ *
+ * A cell is one phase or two. A phase multiplies states with rows of W and ends in a function of one vector of units,
+ * which the driver inlines into its loops; going backward, the phases' functions run in reverse order. `lem/lem.c` is a
+ * short example. Which rows of dL/dz multiply which state follows from the phases. Python reads the phases, too. */
+#ifndef ORTHOBENCH_CELL_H
+#define ORTHOBENCH_CELL_H
+
+#include "weight_sums.h"
+
+/* What the products of a phase multiply. */
+enum reads {
+    BEFORE,      /* h_{t-1} */
+    BOTH_BEFORE, /* h_{t-1} with the first n columns of W, and c_{t-1} with the others, added up */
+    SECOND_NOW,  /* c_t, of the phase before */
+    VALUE,       /* `unit.value` of the phase before */
+};
+
+/* States are bits: 1 is h, 2 is c. */
+struct phase {
+    int reads;    /* enum reads */
+    int products; /* blocks of n rows of W */
+    int inputs;   /* blocks of n columns of x_t, each added to one of the last products */
+    int own;      /* of the products, the first ones without an input; if all, the cell adds the inputs */
+    int saved;    /* numbers that it saves for the backward pass */
+    int kept;     /* numbers that it hands to the next phase */
+    int states;   /* which states it computes; backward, whose gradients are complete before it */
+    int outputs;  /* blocks of dL/dx_t that it computes backward, or all if 0 */
+    int values;   /* whether it computes `unit.value` backward */
+    int before;   /* which states of the step before it reads backward */
+    int after;    /* which states of its step, likewise */
+};
+
+struct cell {
+    int phases;
+    int carried; /* states whose gradient reaches the step before in other ways than through products */
+    int apart;   /* whether the state's gradient is completed in a loop of its own: the cell needs the registers */
+    struct phase phase[2];
+};
+
+/* One vector of units at a step, with the names of the CUDA kernels (`cuda/cell.cuh`). */
+struct unit {
+    struct constants constants;
+    vf vector[2];  /* the cell's vectors */
+    vf product[4]; /* forward: the phase's products, with their inputs; backward: dL/d(value) of a phase before VALUE */
+    vf input[2];   /* forward: inputs that the cell adds */
+    vf state[2];   /* forward: the states before the step, to replace by those of the step. Backward: their gradients,
+                    * to replace by what reaches the step before in other ways than through the products */
+    vf before[2];  /* backward: the states of the step before */
+    vf after[2];   /* backward: the states of this step */
+    vf saved[4];   /* the cell's numbers for the backward pass, numbered through its phases */
+    vf kept[2];    /* forward: numbers for the next phase */
+    vf value;      /* forward: what the products of the next phase multiply, if it reads VALUE. Backward: the gradient of
+                    * a product of its own, or again the value that was multiplied */
+    vf output[4];  /* backward: dL/dx_t, numbered through the phases */
+    vf trace[2];   /* backward: the gradients of the states, if `state` did not have all of them */
+    vf sum[2];     /* backward: the vectors' gradients */
+};
+
+typedef void rule(struct unit *u);
+
+/* All steps of a cell on the batch rows [first, last), with the epilogues of its phases. Returns nonzero without
+ * memory. */
+INTERNAL int run_forward(const struct cell *cell, const struct dense *p, int64_t first, int64_t last,
+                         epilogue *const *finish);
+INTERNAL int run_backward(const struct cell *cell, const struct dense *p, int64_t first, int64_t last,
+                          epilogue *const *finish);
+
+INLINE int inputs_of(const struct cell *cell) { return cell->phase[0].inputs + cell->phase[1].inputs; }
+INLINE int saved_of(const struct cell *cell) { return cell->phase[0].saved + cell->phase[1].saved; }
+INLINE int states_of(const struct cell *cell) { return cell->phase[0].states | cell->phase[1].states; }
+INLINE int has(int states, int state) { return states >> state & 1; }
+
+/* The forward epilogue of a phase, for a constant cell, phase and function. */
+INLINE void finish_forward(const struct cell *cell, const int number, rule *compute, const struct step *shared,
+                           int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    COPY_STEP(shared);
+    const struct phase *const phase = &cell->phase[number];
+    const int64_t n = p->features, width = inputs_of(cell) * n, next = p->batch * width;
+    const int64_t first_input = number ? cell->phase[0].inputs * n : 0;
+    const int across = phase->products == 1 ? vecs : 1, wide = phase->products > 2 ? 4 : 2, parts = saved_of(cell);
+    const int first_saved = number ? cell->phase[0].saved : 0;
+    const int own_inputs = phase->own == phase->products ? phase->inputs : 0;
+    _Alignas(64) float inputs[ROWS * 2 * VL];
+    if (own_inputs == 1 && !p->x) {
+        const struct operand u = input_operand(s, number ? p->packed_inputs_2 : p->packed_inputs);
+        multiply(rows, vecs, &u, 1, row, col, inputs, 2 * VL);
+    }
+    for (int v = 0; v < across; v++) {
+        const int64_t at = col + v * VL;
+        const int count = lanes(n - at);
+        struct unit u = {.constants = p->constants};
+        u.vector[0] = p->vector ? load(p->vector + at, count) : (vf){0};
+        u.vector[1] = p->vector_2 ? load(p->vector_2 + at, count) : (vf){0};
+        for (int i = 0; i < rows; i++) {
+            const int64_t here = offset(s, row + i, width) + first_input + at, out = offset(s, row + i, n) + at;
+            const int64_t local = (row + i) * n + at, kept = saved_at(s, row + i, parts, at);
+            const float *const sums = block + (i * wide + v) * VL;
+#pragma GCC unroll 4
+            for (int k = 0; k < phase->products; k++) {
+                u.product[k] = *(const vf *)(sums + k * VL);
+                if (k >= phase->own)
+                    u.product[k] = with_input(p, u.product[k], here + (k - phase->own) * n, count, next);
+            }
+#pragma GCC unroll 2
+            for (int k = 0; k < own_inputs; k++) {
+                if (own_inputs == 1 && !p->x) {
+                    u.input[0] = *(const vf *)(inputs + (i * 2 + v) * VL);
+                    continue;
+                }
+                u.input[k] = load(p->x + here + k * n, count);
+                prefetch(p->x + here + k * n, next);
+            }
+#pragma GCC unroll 2
+            for (int k = 0; k < 2; k++)
+                if (has(states_of(cell), k)) u.state[k] = load(s->before[k] + local, count);
+#pragma GCC unroll 2
+            for (int k = 0; k < cell->phase[0].kept; k++)
+                if (number) u.kept[k] = load(s->kept + k * s->kept_size + local, count);
+            compute(&u);
+#pragma GCC unroll 4
+            for (int k = first_saved; k < first_saved + phase->saved; k++)
+                keep(s, parts, kept + k * padded(n), u.saved[k]);
+            if (!number && cell->phase[1].reads == VALUE) store(s->value + local, u.value, count);
+#pragma GCC unroll 2
+            for (int k = 0; k < phase->kept; k++) store(s->kept + k * s->kept_size + local, u.kept[k], count);
+#pragma GCC unroll 2
+            for (int k = 0; k < 2; k++)
+                if (has(phase->states, k)) {
+                    float *const to = (k ? p->h_2 : p->h) + out;
+                    prefetch(to, p->batch * n);
+                    store(to, u.state[k], count);
+                }
+        }
+    }
+}
+
+/* dL/dh_t: the product with dL/dz_{t+1}, and what arrives in addition. A cell that is set `apart`, whose registers these
+ * addends would take, needs it only if there are any. */
+INLINE void whole_gradient(const int is_carried, const struct step *s, const float *arriving_here, int64_t row, int rows,
+                           int64_t col, int vecs, const float *block, float *out) {
+    const int64_t n = s->p->features;
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t local = (row + i) * n + col + v * VL;
+            const int count = lanes(n - col - v * VL);
+            vf g = *(const vf *)(block + (i * 2 + v) * VL);
+            if (arriving_here) {
+                g += load(arriving_here + i * n + v * VL, count);
+                prefetch(arriving_here + i * n + v * VL, -s->p->batch * n);
+            }
+            if (is_carried) {
+                g += load(s->carried[0] + local, count);
+                store(s->carried[0] + local, g, count);
+            }
+            if (s->squares[0]) *(vf *)(s->squares[0] + (row + i) * VL) += g * g;
+            *(vf *)(out + (i * 2 + v) * VL) = g;
+        }
+}
+
+/* The backward epilogue of a phase, for a constant cell, phase and function. */
+INLINE void finish_backward(const struct cell *cell, const int number, rule *compute, const struct step *shared,
+                            int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    COPY_STEP(shared);
+    const struct phase *const phase = &cell->phase[number];
+    const int is_last = number == cell->phases - 1, both = cell->phase[0].reads == BOTH_BEFORE;
+    const int of_value = !is_last && cell->phase[1].reads == VALUE;
+    const int whole = cell->apart ? 0 : phase->states, carried = of_value ? cell->carried : whole & cell->carried;
+    const int64_t n = p->features, before = -p->batch * n, width = inputs_of(cell) * n;
+    const int across = both ? 1 : vecs, parts = saved_of(cell);
+    const int outputs = phase->outputs ? phase->outputs : inputs_of(cell);
+    const int first_output = is_last ? inputs_of(cell) - outputs : 0;
+    const float *const arriving_at[2] = {
+        arriving(p->grad_h, p->grad_last, s, row, col),
+        arriving(NULL, p->grad_last_2, s, row, col),
+    };
+    _Alignas(64) float completed[ROWS * 2 * VL];
+    if (cell->apart && (cell->carried || arriving_at[0] || s->squares[0])) {
+        whole_gradient(cell->carried, s, arriving_at[0], row, rows, col, vecs, block, completed);
+        block = completed;
+    }
+    for (int v = 0; v < across; v++) {
+        const int64_t at = col + v * VL;
+        const int count = lanes(n - at);
+        struct unit u = {.constants = p->constants};
+        u.vector[0] = p->vector ? load(p->vector + at, count) : (vf){0};
+        for (int i = 0; i < rows; i++) {
+            const int64_t here = offset(s, row + i, width) + at, local = (row + i) * n + at;
+            const int64_t kept = saved_at(s, row + i, parts, at);
+            const float *const sums = block + (i * 2 + v) * VL;
+            if (of_value) u.product[0] = *(const vf *)sums;
+            if (cell->apart) u.state[0] = *(const vf *)sums;
+#pragma GCC unroll 2
+            for (int k = 0; k < 2; k++) {
+                const int through_product = is_last ? k == 0 || both : !of_value && k == 1;
+                if (of_value && has(carried, k)) u.state[k] = load(s->carried[k] + local, count);
+                if (!has(whole, k)) continue;
+                if (!through_product) u.state[k] = load(s->carried[k] + local, count);
+                else if (has(carried, k))
+                    u.state[k] = *(const vf *)(sums + k * both * VL) + load(s->carried[k] + local, count);
+                else u.state[k] = *(const vf *)(sums + k * both * VL);
+                if (arriving_at[k]) u.state[k] += load(arriving_at[k] + i * n + v * VL, count);
+                u.trace[k] = u.state[k];
+            }
+#pragma GCC unroll 4
+            for (int k = 0; k < parts; k++) {
+                u.saved[k] = load(p->saved + kept + k * padded(n), VL);
+                if (is_last && !s->fetching) prefetch(p->saved + kept + k * padded(n), -p->batch * kept_row(n, parts));
+            }
+#pragma GCC unroll 2
+            for (int k = 0; k < 2; k++) {
+                if (has(phase->before, k)) {
+                    u.before[k] = load(s->before[k] + local, count);
+                    if (has(phase->states, k)) prefetch(s->before[k] + local, before);
+                }
+                if (has(phase->after, k)) {
+                    const float *const after = (k ? p->h_2 : p->h) + offset(s, row + i, n) + at;
+                    u.after[k] = load(after, count);
+                    if (!has(phase->before, k)) prefetch(after, before);
+                }
+            }
+#pragma GCC unroll 4
+            for (int k = first_output; k < first_output + outputs; k++)
+                if (p->dx) prefetch(p->dx + here + k * n, inputs_of(cell) * before);
+            compute(&u);
+#pragma GCC unroll 2
+            for (int k = 0; k < 2; k++)
+                if (has(whole, k) && s->squares[k]) *(vf *)(s->squares[k] + (row + i) * VL) += u.trace[k] * u.trace[k];
+#pragma GCC unroll 4
+            for (int k = first_output; k < first_output + outputs; k++)
+                store_dz(s, row + i, here + k * n, at + k * n, u.output[k], count);
+            if (phase->values) store(s->value + (row + i) * s->value_row + at, u.value, count);
+#pragma GCC unroll 2
+            for (int k = 0; k < 2; k++)
+                if (has(carried, k)) store(s->carried[k] + local, u.state[k], count);
+            if (is_last && p->sum) add_to_row(s, p->sum, row + i, at, u.sum[0]);
+            if (is_last && p->sum_2) add_to_row(s, p->sum_2, row + i, at, u.sum[1]);
+        }
+    }
+}
+
+/* Defines an epilogue from a function of a unit. */
+#define EPILOGUE(name, direction, cell, phase, compute)                                                                \
+    static void name(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {         \
+        finish_##direction(&cell, phase, compute, s, row, rows, col, vecs, block);                                     \
+    }
+
+#endif
