@@ -49,7 +49,7 @@ readme: $(INSTALLED)
 	$(BIN)/python -m website.readme
 
 # Tests of the rooms that the changes touch, and of the rooms that import them, for at most a minute: see checks/quick.py.
-quick: $(INSTALLED)
+quick: kernels
 	$(BIN)/python -m checks.quick
 
 # OPTIONS are pytest's, for example OPTIONS=--strict-skips.

@@ -6,9 +6,9 @@
 
 `run` needs Python, PyTorch for CUDA and pytest. `prepare` packs the other packages as wheels for the Python of that
 machine, the commit of the checkout, the compiled C kernels, and the data sets of checks/papers.toml. Each step of
-`run` has its own share of the time and its own processes, so a failed step costs the others nothing, and each step's output is kept. No command
-deletes results: each `run` has a folder of its own, `prepare` refuses to start while one of them waits to be folded,
-and `fold` moves what it has merged to gpu/folded/.
+`run` has its own share of the time and its own processes, so a failed step costs the others nothing, and each step's
+output is kept. No command deletes results: each `run` has a folder of its own, `prepare` refuses to start while one of
+them waits to be folded, and `fold` moves what it has merged to gpu/folded/.
 """
 
 from __future__ import annotations

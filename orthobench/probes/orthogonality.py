@@ -104,7 +104,8 @@ def distance(rows: Tensor, vectors: Tensor, *, is_exact: bool) -> Tensor:
     """
     entries = rows @ rows.mT - vectors @ vectors.T  # u^T (J J^T - I) v for each pair, [B, k, k]
     if is_exact:
-        return torch.linalg.matrix_norm(entries)
+        exact: Tensor = torch.linalg.matrix_norm(entries)
+        return exact
     pairs = ~torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)  # of different, so independent, vectors
     mean: Tensor = entries[:, pairs].square().mean(1)
     return mean.sqrt()
