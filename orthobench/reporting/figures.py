@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds, vector_curve
+from orthobench.analysis.logged import Logged, named
 from orthobench.reporting.captions import caption
 from orthobench.reporting.drawing import (
     PUBLISHED_SYMBOL,
@@ -178,9 +178,9 @@ def orthogonality(condition: Condition, styles: Styles, x: str = "epoch") -> Fig
     return figure
 
 
-def step_matrices(variant: VariantData, probe: str) -> Iterator[tuple[str, pd.DataFrame]]:
+def step_matrices(variant: VariantData, probe: str) -> Iterator[tuple[str, Logged]]:
     """Yield the name and the probe's values for each matrix by which a step of the model multiplies the state."""
-    for split, name in sorted(variant.rows_of, key=lambda series: series[1]):
+    for split, name in sorted(variant.metrics, key=lambda series: series[1]):
         kind, _, matrix = name.partition("/")
         if kind == probe and matrix and matrix not in GATES:
             yield matrix, variant.series(split, name)
@@ -205,9 +205,8 @@ def gradient_norms(
     figure = empty_figure("step t", "", logarithmic=True)
     drawn: set[str] = set()
     for variant, _ in styled(condition, styles, figure):
-        traced = variant.traces[variant.traces["name"].str.startswith(f"{norm}/")]
-        for part, (name, rows) in enumerate(traced.groupby("name")):
-            state = str(name).partition("/")[2]
+        for part, (name, rows) in enumerate(named(variant.traces, f"{norm}/").items()):
+            state = name.partition("/")[2]
             if states and state not in states:
                 continue
             for last in moments:
