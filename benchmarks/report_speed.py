@@ -1,4 +1,4 @@
-"""Measure the report, its page and the list on large databases: generated runs of the papers' experiments.
+"""Measure the report, its page, lists and comparisons on large databases: generated runs of the papers' experiments.
 
 python benchmarks/report_speed.py [RUNS ...]        (1 000 and 3 000, each with 100 epochs of five metrics)
 
@@ -111,6 +111,8 @@ def enter(store: Store, spec: RunSpec, metrics: tuple[Metric, ...], draw: random
     store.log(run.id, rows, vectors, progress | {"best_value": best, "seconds": {"train": draw.uniform(100, 900)}})
 
 
+LISTS = (("ls",), ("ls", "--where", "model=scornn"), ("compare", "task=adding,model=scornn", "task=adding,model=lstm"))
+"""Commands that read many runs."""
 SMALL_PARENT = """
 import json, resource, subprocess, sys
 code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
@@ -180,7 +182,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             database, page = Path(folder) / "results.db", Path(folder) / "report.html"
             fill(database, count)
-            results = {"runs": count, "ls": measured("ls", "--db", str(database))}
+            results = {
+                "runs": count,
+                **{" ".join(command): measured(*command, "--db", str(database)) for command in LISTS},
+            }
             report = ("report", "--html", "--db", str(database), "-o", str(page))
             measured(*report)
             results |= {"report": measured(*report), "page_mb": page.stat().st_size / 1e6, "browser": in_browser(page)}

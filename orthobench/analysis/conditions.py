@@ -88,7 +88,7 @@ class VariantData(Variant):
         for run in self.finished:
             if curve := rows.curve(run.id):
                 tests = curve[1][-1:] if run.solved_at is not None else curve[1]
-                if end := curve_end(tests):
+                if end := curve_end(tests.tolist()):
                     ends[run.id] = end
         return ends
 

@@ -88,7 +88,7 @@ class Vectors:
     def __len__(self) -> int:
         return len(self.values)
 
-    def at(self, rows: NDArray[np.intp] | NDArray[np.bool_] | Sequence[int]) -> Vectors:
+    def at(self, rows: slice | NDArray[np.intp] | NDArray[np.bool_] | Sequence[int]) -> Vectors:
         """Return these rows."""
         rows = np.asarray(rows, int) if isinstance(rows, Sequence) else rows
         return Vectors(self.run[rows], self.epoch[rows], self.iteration[rows], self.values[rows])
@@ -124,15 +124,10 @@ def vectors_by_variant(columns: TraceColumns, runs: Sequence[Run]) -> dict[str, 
     keys, numbers = _variants(columns.run, runs)
     order = np.lexsort((columns.iteration, columns.run, columns.name, numbers))
     names, numbers = columns.name[order], numbers[order]
-    run, epoch, iteration, values = (
-        column[order] for column in (columns.run, columns.epoch, columns.iteration, columns.values)
-    )
+    rows = Vectors(columns.run, columns.epoch, columns.iteration, columns.values).at(order)
     vectors: dict[str, dict[str, Vectors]] = {key: {} for key in keys}
     for first, end in _stretches(numbers, names):
-        rows = slice(first, end)
-        vectors[keys[numbers[first]]][columns.names[names[first]]] = Vectors(
-            run[rows], epoch[rows], iteration[rows], values[rows]
-        )
+        vectors[keys[numbers[first]]][columns.names[names[first]]] = rows.at(slice(first, end))
     return vectors
 
 

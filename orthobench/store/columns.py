@@ -161,25 +161,25 @@ def _read_metrics(session: Session, run_ids: Sequence[int], broken: Sequence[int
             iteration, value, kind = _columns(rows, VALUE_TYPES)
             numbers.append(np.array(value, dtype=float))  # NaN for None
             if any(kind):
-                for row, (number, word) in enumerate(zip(value, kind, strict=True)):
+                for at, (number, word) in enumerate(zip(value, kind, strict=True)):
                     if number is None and word:
-                        numbers[-1][row] = float(word)
+                        numbers[-1][at] = float(word)
             iterations.append(np.array(iteration))
     run, _, split, name, lengths = curves
-    bounds = np.concatenate(([0], np.cumsum(np.array(lengths, int))))
+    starts = np.concatenate(([0], np.cumsum(np.array(lengths, int))))
     order = np.array(sorted(range(len(run)), key=lambda at: (run[at], split[at], name[at])), dtype=int)
     splits, split_codes = _codes([split[at] for at in order])
     names, name_codes = _codes([name[at] for at in order])
-    rows_in, new = rows_in_order(bounds, order)
+    row, bounds = rows_in_order(starts, order)
     return MetricColumns(
         splits,
         names,
         np.array(run, int)[order],
         np.array(split_codes, int),
         np.array(name_codes, int),
-        new,
-        np.concatenate(iterations)[rows_in],
-        np.concatenate(numbers)[rows_in],
+        bounds,
+        np.concatenate(iterations)[row],
+        np.concatenate(numbers)[row],
     )
 
 
