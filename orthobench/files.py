@@ -316,11 +316,13 @@ def refuse_other_kinds(file: Path, kind: str) -> None:
         kind: a name in `KINDS`.
 
     Raises:
-        UsageError: the path is not a regular file, or its content has another kind; it stays as it is.
+        UsageError: the path is a folder or not a regular file, or its content has another kind; it stays as it is.
     """
     own = KINDS[kind]
-    if file.is_dir() or not file.exists():
-        return  # if it is a folder, the writer's own error explains it
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder: name a file in it, such as {file / f'report{own.suffix}'}")
+    if not file.exists():
+        return
     if not file.is_file():
         raise UsageError(f"refusing to overwrite {file}: it is not a regular file; name another file")
     try:

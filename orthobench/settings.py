@@ -158,9 +158,15 @@ def _explain(problem: Any) -> str:
     return f"{problem['loc'][0]}={problem['input']}: {message[0].lower()}{message[1:]}"
 
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
 def digest(value: Any) -> str:
     """Return the hash of a JSON value, 16 hexadecimal digits."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _hash(_canonical(value))
+
+
+def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -203,10 +209,16 @@ def run_names(spec: Mapping[str, Any]) -> dict[str, str]:
 
     A condition is the task with its settings and version; runs with comparable metrics share it.
     """
-    whole = {name: identity(value) if isinstance(value, Mapping) else value for name, value in spec.items()}
+    # Each value is written once and joined three times, because a list of runs checks the names of every run.
+    whole = {name: _canonical(identity(value) if isinstance(value, Mapping) else value) for name, value in spec.items()}
     task = {"task": whole["task"], "settings": whole["task_settings"], "version": whole["task_version"]}
     variant = {name: value for name, value in whole.items() if name != "seed"}
-    return {"key": digest(whole), "variant": digest(variant), "condition": digest(task)}
+    return {"key": _joined(whole), "variant": _joined(variant), "condition": _joined(task)}
+
+
+def _joined(values: Mapping[str, str]) -> str:
+    """Return the `digest` of a record whose values are JSON already."""
+    return _hash(f"{{{','.join(f'{_canonical(name)}:{values[name]}' for name in sorted(values))}}}")
 
 
 def text(value: Any) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from orthobench.analysis.selection import select_runs
+from orthobench.analysis.selection import find_runs
 from orthobench.analysis.statistics import (
     ENOUGH_PAIRS,
     Comparison,
@@ -69,14 +69,14 @@ def _select(
     text: str,
     shared: Conditions,
     status_of: Callable[[Run], str],
-    stored: Callable[[], Sequence[Run]],
+    stored: Callable[..., list[Run]],
 ) -> Selection:
     """Return the run whose key begins with the text, or the runs that meet its conditions (`analysis.selection`).
 
     Args:
         shared: further conditions, in addition to the text's.
         status_of: returns the current status of a run, because the stored one may be out of date.
-        stored: reads all runs of the store.
+        stored: reads the runs of the store, as for `find_runs`.
 
     Raises:
         UsageError: no run has this key, or no run meets the conditions.
@@ -87,7 +87,7 @@ def _select(
         except UsageError as error:
             raise UsageError(f"{error}; a condition is KEY=VALUE, for example model={text}") from error
     conditions = parse_conditions([*([describe(shared)] if shared else []), text])
-    runs = select_runs(stored(), conditions, status_of)
+    runs = find_runs(stored, conditions, status_of)
     if not runs:
         raise UsageError("the database holds no runs yet: train one with `orthobench run`")
     return Selection(text, runs)

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from orthobench.analysis.logged import (
+    NOTHING,
+    Integers,
+    Logged,
+    Series,
+    Values,
+    Vectors,
+    metrics_by_variant,
+    vectors_by_variant,
+)
 from orthobench.analysis.statistics import CurveEnd, Median, Side, Summary, curve_end, median, side, summarize
 from orthobench.analysis.variants import Variant, group, variants
 from orthobench.metric import Metric
 from orthobench.papers import Experiment, Printed, experiments
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Store
-from orthobench.store.columns import MetricColumns, metric_columns
+from orthobench.store.columns import metric_columns, trace_columns
 
 SOLVED = 0.5
 """The fraction of the way from the baseline to a perfect value that a run's end must cover to solve the task."""
-TRACES = ["run", "name", "epoch", "iteration", "values"]
 
 
 @dataclass(frozen=True)
@@ -38,52 +46,36 @@ class VariantData(Variant):
     """A variant with all its logged values.
 
     Attributes:
-        curves: a row per run, metric and iteration; columns run, split, name, iteration, value.
-        traces: a row per run, vector and iteration; columns run, name, epoch, iteration, values.
+        metrics: the values of each metric, by split and name.
+        traces: the vectors of each name, in alphabetical order.
         selection: the paper's rule for choosing among a run's evaluations.
     """
 
-    curves: pd.DataFrame
-    traces: pd.DataFrame
+    metrics: Mapping[Series, Logged]
+    traces: Mapping[str, Vectors]
     comparison: Comparison | None
     selection: str = "last"
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    @cached_property
-    def rows_of(self) -> dict[tuple[str, str], NDArray[np.intp]]:
-        """The positions of each metric's rows in `curves`, by split and name, in the order of the table."""
-        splits, names = (self.curves[column].astype("category") for column in ("split", "name"))
-        series = splits.cat.codes.to_numpy(np.int64) * len(names.cat.categories) + names.cat.codes.to_numpy(np.int64)
-        order = np.argsort(series, kind="stable")
-        codes, starts = np.unique(series[order], return_index=True)
-        keys = (divmod(int(code), len(names.cat.categories)) for code in codes)
-        keyed = [(str(splits.cat.categories[split]), str(names.cat.categories[name])) for split, name in keys]
-        return dict(zip(keyed, np.split(order, starts[1:]), strict=True)) if keyed else {}
-
-    def series(self, split: str, name: str) -> pd.DataFrame:
-        """Return a metric's logged values, which are its rows of `curves`."""
-        key = ("series", split, name)
-        if key not in self.cache:
-            self.cache[key] = self.curves.iloc[self.rows_of.get((split, name), [])]
-        rows: pd.DataFrame = self.cache[key]
-        return rows
+    def series(self, split: str, name: str) -> Logged:
+        """Return a metric's logged values."""
+        return self.metrics.get((split, name), NOTHING)
 
     def series_of_runs(self, split: str, name: str) -> dict[int, pd.Series]:
         """Return the logged values of a metric for each finished run that has any, by iteration."""
         key = ("runs", split, name)
         if key not in self.cache:
-            rows = self.series(split, name)
-            ids, iterations = rows["run"].to_numpy(), rows["iteration"].to_numpy()
-            values = rows["value"].to_numpy(float)
-            curves = {}
-            for run in self.finished:
-                own = np.flatnonzero(ids == run.id)
-                own = own[np.argsort(iterations[own], kind="stable")]
-                if len(own):
-                    curves[run.id] = pd.Series(values[own], pd.Index(iterations[own], name="iteration"), name="value")
-            self.cache[key] = curves
+            self.cache[key] = {
+                run: pd.Series(values, pd.Index(iterations, name="iteration"), name="value")
+                for run, (iterations, values) in self.curves_of_runs(split, name).items()
+            }
         logged: dict[int, pd.Series] = self.cache[key]
         return logged
+
+    def curves_of_runs(self, split: str, name: str) -> dict[int, tuple[Integers, Values]]:
+        """Return the iterations and the values of a metric for each finished run that has any."""
+        rows = self.series(split, name)
+        return {run.id: curve for run in self.finished if (curve := rows.curve(run.id))}
 
     def ends_of(self, split: str, name: str) -> dict[int, CurveEnd]:
         """Return the end of a metric's curve for every finished run that has one, by the run's id.
@@ -91,10 +83,14 @@ class VariantData(Variant):
         If a run stopped because its task was solved, its end is only its last test, because the task was not solved at
         the earlier ones.
         """
-        curves = self.series_of_runs(split, name)
-        solved = {run.id for run in self.finished if run.solved_at is not None}
-        tests = {run: curve.tolist()[-1:] if run in solved else curve.tolist() for run, curve in curves.items()}
-        return {run: end for run, values in tests.items() if (end := curve_end(values))}
+        rows = self.series(split, name)
+        ends: dict[int, CurveEnd] = {}
+        for run in self.finished:
+            if curve := rows.curve(run.id):
+                tests = curve[1][-1:] if run.solved_at is not None else curve[1]
+                if end := curve_end(tests.tolist()):
+                    ends[run.id] = end
+        return ends
 
     @cached_property
     def ends(self) -> dict[int, CurveEnd]:
@@ -107,7 +103,7 @@ class VariantData(Variant):
         values = [end.value for end in self.ends.values()]
         return summarize(values, bounds=self.run.main_metric.bounds(values))
 
-    @property
+    @cached_property
     def scores(self) -> list[float]:
         """The finished runs' ends, with the worst value for each diverged run and each end that is NaN."""
         worst = self.run.main_metric.worst
@@ -147,9 +143,9 @@ class VariantData(Variant):
         limit, sign = self._limit, self.run.main_metric.sign
         if limit is None:
             return []
-        curves = self.series_of_runs("test", self.run.metric)
+        curves = self.curves_of_runs("test", self.run.metric)
         good = [curves[run] for run, end in self.ends.items() if sign * end.value <= sign * limit]
-        return sorted(float(curve.index[int(np.argmax(sign * curve <= sign * limit))]) for curve in good)
+        return sorted(float(at[int(np.argmax(sign * values <= sign * limit))]) for at, values in good)
 
     @property
     def printed(self) -> Printed | None:
@@ -191,34 +187,9 @@ def collect(store: Store, runs: Sequence[Run] | None = None) -> list[Condition]:
     """Return the conditions of these runs (default: all runs) with all measurements, in the order of their start."""
     runs = store.runs() if runs is None else runs
     ids = [run.id for run in runs]
-    curves = _by_variant(_curves(metric_columns(store, ids)), runs)
-    vectors = [(t.run_id, t.name, t.epoch, t.iteration, t.values) for t in store.traces(ids)]
-    traces = _by_variant(pd.DataFrame(vectors, columns=TRACES), runs)
-    return [_condition(members, curves, traces) for members in group(runs, lambda run: run.condition)]
-
-
-def _curves(columns: MetricColumns) -> pd.DataFrame:
-    """Return the metric values as a table, in which the few names of splits and metrics are categories."""
-    return pd.DataFrame(
-        {
-            "run": columns.run,
-            "split": pd.Categorical.from_codes(columns.split, pd.Index(columns.splits, dtype=object)),
-            "name": pd.Categorical.from_codes(columns.name, pd.Index(columns.names, dtype=object)),
-            "iteration": columns.iteration,
-            "value": columns.value,
-        }
-    )
-
-
-def _by_variant(rows: pd.DataFrame, runs: Sequence[Run]) -> dict[str, pd.DataFrame]:
-    """Return the rows of each variant, run by run in the order of the runs."""
-    variant_keys = list(dict.fromkeys(run.variant for run in runs))
-    number_of = {key: number for number, key in enumerate(variant_keys)}
-    of_run = {run.id: number_of[run.variant] for run in runs}
-    numbers = rows["run"].map(of_run).to_numpy(int)
-    ordered, numbers = rows.iloc[order := np.argsort(numbers, kind="stable")], numbers[order]
-    bounds = np.searchsorted(numbers, np.arange(len(variant_keys) + 1))
-    return {key: ordered.iloc[bounds[number] : bounds[number + 1]] for key, number in number_of.items()}
+    metrics = metrics_by_variant(metric_columns(store, ids), runs)
+    traces = vectors_by_variant(trace_columns(store, ids), runs)
+    return [_condition(members, metrics, traces) for members in group(runs, lambda run: run.condition)]
 
 
 def condition_of(runs: list[Run], key: str, members: list[VariantData]) -> Condition:
@@ -234,9 +205,11 @@ def condition_of(runs: list[Run], key: str, members: list[VariantData]) -> Condi
     )
 
 
-def _condition(runs: list[Run], curves: dict[str, pd.DataFrame], traces: dict[str, pd.DataFrame]) -> Condition:
+def _condition(
+    runs: list[Run], metrics: Mapping[str, Mapping[Series, Logged]], traces: Mapping[str, Mapping[str, Vectors]]
+) -> Condition:
     members = [
-        VariantData(own.label, own.runs, curves[own.run.variant], traces[own.run.variant], _compare(own.run))
+        VariantData(own.label, own.runs, metrics[own.run.variant], traces[own.run.variant], _compare(own.run))
         for own in variants(runs)
     ]
     return condition_of(runs, runs[0].condition, members)

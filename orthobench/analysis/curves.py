@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from orthobench.analysis.logged import Logged, Vectors
 from orthobench.store import Run, Status
 
 FLOAT32_TINY = float(np.finfo(np.float32).tiny)
@@ -77,7 +76,7 @@ class Curve:
         return len(self.x)
 
 
-def curve_over_seeds(rows: pd.DataFrame, runs: Sequence[Run]) -> Curve:
+def curve_over_seeds(rows: Logged, runs: Sequence[Run]) -> Curve:
     """Return the curve of a metric over the seeds of a variant.
 
     An iteration is left out if a seed that continues was not evaluated there, which happens when another run ends off
@@ -85,15 +84,16 @@ def curve_over_seeds(rows: pd.DataFrame, runs: Sequence[Run]) -> Curve:
     task was solved keeps its last value, because the median would otherwise only describe the slow seeds.
 
     Args:
-        rows: columns run, iteration, value.
         runs: the variant's runs; a run without a value counts as lost at the start.
     """
-    columns = {run.id: number for number, run in enumerate(runs)}
-    iterations, numbers = np.unique(rows["iteration"].to_numpy(float), return_inverse=True)
+    iterations = np.unique(rows.iteration)
     table = np.full((len(iterations), len(runs)), np.nan)
     measured = np.zeros(table.shape, dtype=bool)
-    cells = numbers, rows["run"].map(columns).to_numpy(int)
-    table[cells], measured[cells] = rows["value"].to_numpy(float), True
+    for number, run in enumerate(runs):
+        if curve := rows.curve(run.id):
+            at = np.searchsorted(iterations, curve[0])
+            table[at, number], measured[at, number] = curve[1], True
+    iterations = iterations.astype(float)
     table[~np.isfinite(table)] = np.nan
     finite = ~np.isnan(table)
     ends = np.array([iterations[column].max(initial=-np.inf) for column in finite.T])
@@ -159,34 +159,37 @@ def _losses(x: Values, middle: Values, ends: Values, broken: NDArray[np.bool_], 
     return losses
 
 
-def vector_curve(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[float, Curve] | None:
+def vector_curve(rows: Vectors, runs: Sequence[Run], last: bool) -> tuple[float, Curve] | None:
     """Return a vector's first or last measurement over the seeds, with its iteration; None without one.
 
     Args:
-        rows: columns run, iteration, values. A seed with a shorter vector, because its sequences are shorter, does not
-            count after its end.
+        rows: the vectors. A seed with a shorter vector, because its sequences are shorter, does not count after its
+            end.
         last: take the latest iteration at which any seed was measured instead of the earliest. A seed that stopped
             because the task was solved counts with its own last vector.
     """
-    if rows.empty:
+    if not len(rows):
         return None
     moment, at = measured_at(rows, runs, last)
-    vectors = np.array([*zip_longest(*at["values"], fillvalue=np.nan)], dtype=float).T
-    return moment, curve_of_vectors(np.arange(1, vectors.shape[1] + 1, dtype=float), vectors, at["run"], runs)
+    vectors = np.full((len(at), max(map(len, at.values))), np.nan)
+    for row, vector in zip(vectors, at.values, strict=True):
+        row[: len(vector)] = vector
+    return moment, curve_of_vectors(np.arange(1, vectors.shape[1] + 1, dtype=float), vectors, at.run.tolist(), runs)
 
 
-def measured_at(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[float, pd.DataFrame]:
+def measured_at(rows: Vectors, runs: Sequence[Run], last: bool) -> tuple[float, Vectors]:
     """Return the iteration of the first or last measurement, and each run's row there; see `vector_curve`."""
-    ids, iterations = rows["run"].to_numpy(), rows["iteration"].to_numpy()
+    ids, iterations = rows.run.tolist(), rows.iteration
     moment = iterations.max() if last else iterations.min()
     chosen: dict[int, int] = {}
     for row in np.flatnonzero(iterations == moment).tolist():
         chosen.setdefault(ids[row], row)
     for run in runs:
-        own = np.flatnonzero(ids == run.id) if last and run.solved_at is not None else ()
-        if len(own):
-            chosen.setdefault(run.id, own[np.argmax(iterations[own])])
-    return float(moment), rows.iloc[list(chosen.values())]
+        if last and run.solved_at is not None:
+            own = rows.of_run(run.id)
+            if own.start < own.stop:
+                chosen.setdefault(run.id, own.stop - 1)
+    return float(moment), rows.at(list(chosen.values()))
 
 
 def curve_of_vectors(x: Values, vectors: Values, measured: Iterable[int], runs: Sequence[Run]) -> Curve:

@@ -65,24 +65,24 @@ class Horizon:
 def horizons(variant: VariantData) -> list[Horizon]:
     """Return the horizons of the finished runs that have them, at the end of training."""
     predicted, measured, threshold = (
-        variant.series_of_runs("probe", f"{PROBE}/{name}")
+        {run: float(values[-1]) for run, (_, values) in variant.curves_of_runs("probe", f"{PROBE}/{name}").items()}
         for name in ("predicted_horizon", "measured_horizon", "threshold")
     )
     trained = trained_range(variant)
     if trained is None:
         return []
-    names = variant.traces["name"].to_numpy(object)
-    lengths = variant.traces[names == f"{PROBE}/lengths"]
-    tested = {int(run): np.asarray(values) for run, values in zip(lengths["run"], lengths["values"], strict=True)}
+    if (lengths := variant.traces.get(f"{PROBE}/lengths")) is None:
+        return []
+    tested = dict(zip(lengths.run.tolist(), lengths.numbers(), strict=True))
     return [
         Horizon(
             run.id,
             run.seed,
-            float(predicted[run.id].iloc[-1]),
-            float(measured[run.id].iloc[-1]),
+            predicted[run.id],
+            measured[run.id],
             float(tested[run.id].max()),
             float(max(tested[run.id][tested[run.id] <= trained[1]], default=tested[run.id].min())),
-            float(threshold[run.id].iloc[-1]),
+            threshold[run.id],
         )
         for run in variant.finished
         if run.id in predicted and run.id in measured and run.id in threshold and run.id in tested

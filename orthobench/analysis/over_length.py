@@ -14,6 +14,7 @@ import pandas as pd
 from orthobench.analysis.aggregates import Accuracy, chance_level, scaled
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.curves import Curve, curve_of_vectors, measured_at
+from orthobench.analysis.logged import named
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, by_length
 
 HELD = 0.9
@@ -22,8 +23,8 @@ HELD = 0.9
 
 def length_metric(variant: VariantData) -> str:
     """Return the name of the metric for which a variant has vectors over length; "" without one."""
-    names = {str(name) for name in variant.traces["name"].unique()} - {LENGTHS, TRAINED_LENGTHS}
-    return next((name.partition("/")[2] for name in sorted(names) if name.startswith(f"{BY_LENGTH}/")), "")
+    names = [name for name in named(variant.traces, f"{BY_LENGTH}/") if name not in (LENGTHS, TRAINED_LENGTHS)]
+    return min(names, default="").partition("/")[2]
 
 
 def as_scores(values: Accuracy, variant: VariantData) -> Accuracy:
@@ -33,8 +34,8 @@ def as_scores(values: Accuracy, variant: VariantData) -> Accuracy:
 
 def trained_range(variant: VariantData) -> tuple[float, float] | None:
     """Return the shortest and the longest length of the training sequences; None if they are not stored."""
-    ranges = variant.traces.loc[variant.traces["name"] == TRAINED_LENGTHS, "values"]
-    return (float(ranges.iloc[0][0]), float(ranges.iloc[0][1])) if len(ranges) else None
+    ranges = variant.traces.get(TRAINED_LENGTHS)
+    return (float(ranges.values[0][0]), float(ranges.values[0][1])) if ranges is not None else None
 
 
 def fits(variant: VariantData) -> bool | None:
@@ -58,6 +59,14 @@ def length_curve(variant: VariantData, bin_size: int = 1) -> Curve | None:
     Args:
         bin_size: number of neighbouring lengths whose values are averaged, for each seed, at their mean length.
     """
+    key = ("length curve", bin_size)
+    if key not in variant.cache:
+        variant.cache[key] = _length_curve(variant, bin_size)
+    curve: Curve | None = variant.cache[key]
+    return curve
+
+
+def _length_curve(variant: VariantData, bin_size: int) -> Curve | None:
     columns = last_by_length(variant)
     if not columns:
         return None
@@ -80,14 +89,13 @@ def last_by_length(variant: VariantData) -> dict[int, pd.Series]:
 
 
 def _last_by_length(variant: VariantData) -> dict[int, pd.Series]:
-    names = variant.traces["name"].to_numpy(object)
-    rows = variant.traces[names == by_length(length_metric(variant))]
-    if rows.empty:
+    rows = variant.traces.get(by_length(length_metric(variant)))
+    if rows is None:
         return {}
     _, at = measured_at(rows, variant.runs, last=True)
-    axes = variant.traces[names == LENGTHS]
-    lengths_of = dict(zip(zip(axes["run"], axes["iteration"], strict=True), axes["values"], strict=True))
+    axes = variant.traces[LENGTHS]
+    lengths_of = dict(zip(zip(axes.run.tolist(), axes.iteration.tolist(), strict=True), axes.numbers(), strict=True))
     return {
-        run: pd.Series(list(values), index=list(lengths_of[run, iteration])).sort_index()
-        for run, iteration, values in zip(at["run"], at["iteration"], at["values"], strict=True)
+        run: pd.Series(values, index=lengths_of[run, iteration]).sort_index()
+        for run, iteration, values in zip(at.run.tolist(), at.iteration.tolist(), at.numbers(), strict=True)
     }

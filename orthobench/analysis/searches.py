@@ -92,9 +92,8 @@ def _best(condition: Condition, variant: VariantData, run: Run, split: str) -> f
     """Return the best value of the objective over a finished run's evaluations."""
     if run.status != Status.FINISHED:
         return None
-    rows = variant.series(split, condition.metric.name)
-    values = rows["value"][rows["run"] == run.id].astype(float)
-    finite = [value for value in values if math.isfinite(value)]
+    curve = variant.series(split, condition.metric.name).curve(run.id)
+    finite = [value for value in curve[1].tolist() if math.isfinite(value)] if curve else []
     return (min if condition.metric.goal == "min" else max)(finite, default=None)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, get_args
 
 from orthobench.analysis.variants import settings_of
 from orthobench.arguments import Preset
 from orthobench.assignments import Conditions, narrow
+from orthobench.errors import UsageError
 from orthobench.plugins import Catalog, PluginKind
 from orthobench.settings import text
 from orthobench.store import Run, Status
@@ -35,6 +37,28 @@ def select_runs(
     if not runs or not conditions:
         return list(runs)
     return narrow(runs, conditions, values_of, COLUMNS, possible_values)
+
+
+def find_runs(stored: Callable[..., list[Run]], conditions: Conditions, status_of: Callable[[Run], str]) -> list[Run]:
+    """Return the stored runs that meet all conditions, as `select_runs` selects them.
+
+    Only the runs of the task and of the model that the conditions name are read, unless there is none: the error's
+    message lists the values that all runs have.
+
+    Args:
+        stored: returns all runs, or those of a `task` or `model` (`Reader.runs`).
+
+    Raises:
+        NoMatchError, UsageError: as for `select_runs`.
+    """
+    # A path may be written in several ways, so the database is only asked for plain names.
+    single = {key: accepted[0] for key, accepted in conditions.items() if len(accepted) == 1}
+    exact = {key: single[key] for key in ("task", "model") if single.get(key, "").isidentifier()}
+    if exact:
+        with suppress(UsageError):
+            if runs := select_runs(stored(**exact), conditions, status_of):
+                return runs
+    return select_runs(stored(), conditions, status_of)
 
 
 def possible_values(key: str) -> set[str] | None:

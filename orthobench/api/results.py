@@ -443,7 +443,7 @@ class Results:
         from orthobench.reporting.figures import learning_curves
 
         condition, styles = self._condition(where, conditions)
-        known = {name for variant in condition.variants for part, name in variant.rows_of if part == split}
+        known = {name for variant in condition.variants for part, name in variant.metrics if part == split}
         name = metric or condition.metric.name
         if name not in known:
             raise unknown(f"{split} metric", name, known)

@@ -28,7 +28,9 @@ def command(
     rho. Values that are separated by commas are alternatives: --where model=scornn,lstm. A run must meet all
     conditions. A run has the preset of the command that last started it; preset=none selects runs without one.
     """
-    from orthobench.analysis.selection import select_runs
+    from functools import partial
+
+    from orthobench.analysis.selection import find_runs
     from orthobench.assignments import NoMatchError
     from orthobench.cli import records
     from orthobench.store import open_store
@@ -38,7 +40,7 @@ def command(
     with open_store(db) as store:
         status_of = status_in(store, db)
         try:
-            runs, remark = select_runs(store.runs(brief=True), selected, status_of), ""
+            runs, remark = find_runs(partial(store.runs, brief=True), selected, status_of), ""
         except NoMatchError as error:
             runs, remark = [], str(error)
         listed = records.listed(store, runs, status_of)

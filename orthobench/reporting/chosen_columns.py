@@ -57,7 +57,7 @@ def _names(condition: Condition) -> Iterable[str]:
     yield from (*FACTS, *RESULTS)
     for variant in condition.variants:
         yield from merged_settings(variant.run.spec)
-        yield from (name for split, name in variant.rows_of if split in ("test", "probe"))
+        yield from (name for split, name in variant.metrics if split in ("test", "probe"))
 
 
 def _sheet(condition: Condition, among: Sequence[Condition], columns: Sequence[str], bold_best: bool) -> Sheet:

@@ -32,12 +32,27 @@ def thinned(values: ArrayLike, limit: int) -> Indices:
     They are the first points, the last point, and the lowest and the highest point of every interval.
     """
     array = np.asarray(values, dtype=float)
-    length, first = len(array), min(FIRST, limit // 4)
-    if length <= limit:
-        return np.arange(length)
+    return thinned_curves(array, np.array([0, len(array)]), limit)[0]
+
+
+def thinned_curves(values: NDArray[np.float64], bounds: Indices, limit: int) -> tuple[Indices, Indices]:
+    """Return the indices of the points that `thinned` keeps of each of many curves, and the bounds of the curves there.
+
+    Args:
+        values: the values of all curves, one curve after the other.
+        bounds: the first point of each curve, and the number of points.
+    """
+    lengths, first = np.diff(bounds), min(FIRST, limit // 4)
     stretches = max(1, (limit - first - 1) // 2)
-    groups = np.arange(length) * stretches // length
-    return np.union1d(np.append(np.arange(first), length - 1), _extremes(array, groups))
+    kept = np.repeat(lengths <= limit, lengths)
+    long = np.flatnonzero(~kept)
+    if len(long):
+        within = (np.arange(len(values)) - np.repeat(bounds[:-1], lengths))[long]
+        length = np.repeat(lengths, lengths)[long]
+        kept[long[(within < first) | (within == length - 1)]] = True
+        curve = np.repeat(np.arange(len(lengths)), lengths)[long]
+        kept[long[_extremes(values[long], curve * stretches + within * stretches // length)]] = True
+    return np.flatnonzero(kept), np.concatenate(([0], np.cumsum(kept)))[bounds]
 
 
 def visible(across: NDArray[np.float64], up: NDArray[np.float64]) -> Indices:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.curves import curve_over_seeds, vector_curve
+from orthobench.analysis.logged import Logged, named
 from orthobench.metric import INSIDE, JACOBIAN, STEP, why_undefined
 from orthobench.reporting.captions import caption
 from orthobench.reporting.drawing import (
@@ -194,13 +194,13 @@ def orthogonality(condition: Condition, styles: Styles, x: str = "epoch", of: st
     return figure
 
 
-def scored(variant: VariantData, of: str) -> Iterator[tuple[str, pd.DataFrame]]:
+def scored(variant: VariantData, of: str) -> Iterator[tuple[str, Logged]]:
     """Yield the name and the values for each matrix with a score of orthogonality.
 
     Args:
         of: a key of `SCORES`, or `STEP` with "_own_precision".
     """
-    for split, name in sorted(variant.rows_of, key=lambda series: series[1]):
+    for split, name in sorted(variant.metrics, key=lambda series: series[1]):
         kind, _, matrix = name.partition("/")
         if kind == STEP and matrix in GATES:
             kind = INSIDE
@@ -213,7 +213,7 @@ def without_score(condition: Condition) -> str:
     """Return in sentences which variants have no score of the step's Jacobian, and why; "" if all have one."""
     not_recorded, not_defined = [], []
     for variant in condition.variants:
-        names = [name for _, name in variant.rows_of if name.startswith(f"{JACOBIAN}/")]
+        names = [name for _, name in variant.metrics if name.startswith(f"{JACOBIAN}/")]
         reasons = [reason for name in names if (reason := why_undefined(name)) is not None]
         if reasons:
             not_defined.append(f"{variant.label}, because {' and '.join(reasons)}")
@@ -253,9 +253,8 @@ def gradient_norms(
     figure = empty_figure("step t", "", logarithmic=True)
     drawn: set[str] = set()
     for variant, _ in styled(condition, styles, figure):
-        traced = variant.traces[variant.traces["name"].str.startswith(f"{norm}/")]
-        for part, (name, rows) in enumerate(traced.groupby("name")):
-            state = str(name).partition("/")[2]
+        for part, (name, rows) in enumerate(named(variant.traces, f"{norm}/").items()):
+            state = name.partition("/")[2]
             if states and state not in states:
                 continue
             for last in moments:

@@ -95,13 +95,17 @@ def numbers(values: Any) -> npt.NDArray[np.float64]:
 
 def digits(values: npt.NDArray[Any], count: int) -> list[float | None]:
     """Return numbers with `count` significant digits, which compress better than packed ones; None if not finite."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        decimals = count - 1 - np.floor(np.log10(np.abs(values, dtype=float)))
-    if ((decimals >= 0) & (decimals < len(POWERS))).all():
-        scale = POWERS[decimals.astype(int)]
-        rounded: list[float | None] = (np.rint(values * scale) / scale).tolist()
-        return rounded
-    return [float(f"{value:.{count}g}") if math.isfinite(value) else None for value in values.tolist()]
+    numbers = np.asarray(values, dtype=float)
+    is_finite = np.isfinite(numbers)
+    sizes = np.abs(np.where(is_finite & (numbers != 0), numbers, 1.0))
+    decimals = (count - 1 - np.floor(np.log10(sizes))).astype(int)
+    scale = POWERS[np.minimum(np.abs(decimals), len(POWERS) - 1)]
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = np.rint(np.where(decimals < 0, numbers / scale, numbers * scale))
+        rounded: list[float | None] = np.where(decimals < 0, scaled * scale, scaled / scale).tolist()
+    for at in np.flatnonzero(~is_finite | (np.abs(decimals) >= len(POWERS))).tolist():
+        rounded[at] = float(f"{numbers[at]:.{count}g}") if is_finite[at] else None
+    return rounded
 
 
 def packed(values: ArrayLike) -> dict[str, str]:

@@ -125,7 +125,7 @@ def _gradient_norms(name: str, panel: Condition, styles: Styles) -> Drawn:
     They show the norm of a sample's gradient if the runs have it, because the published levels are closer to it.
     """
     drawn: Drawn = {}
-    names = {str(each) for variant in panel.variants for each in variant.traces["name"].unique()}
+    names = {name for variant in panel.variants for name in variant.traces}
     norm = next((norm for norm in reversed(figures.NORMS) if f"{norm}/h" in names), "gradient_norm")
     for last in (False, True):
         figure = figures.gradient_norms(panel, styles, (last,), norm, states=("h",))

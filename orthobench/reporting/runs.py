@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.over_length import trained_range
 from orthobench.analysis.variants import settings_of
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS
-from orthobench.reporting.decimate import WHOLE, Indices, thinned
+from orthobench.reporting.decimate import WHOLE, Indices, thinned_curves
 from orthobench.reporting.packed import digits, packed
 from orthobench.reporting.pages import full_title
 from orthobench.reporting.styles import Styles
@@ -138,8 +137,8 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
     runs: dict[str, Any] = {}
     axes = Axes()
     for variant in condition.variants:
-        curves = dict(iter(variant.curves.groupby("run")))
-        traces = dict(iter(variant.traces.groupby("run")))
+        curves = _curves(variant, axes, points)
+        traces = _traces(variant, axes, max(points, FEWEST_ENTRIES))
         trained = trained_range(variant)
         for run in variant.runs:
             runs[run.key] = {
@@ -160,8 +159,8 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
                 "spec": run.spec,
                 "environment": run.environment.digest,
                 "perEpoch": run.iterations_per_epoch,
-                "curves": _curves(curves.get(run.id), axes, points),
-                "traces": _traces(traces.get(run.id), axes, max(points, FEWEST_ENTRIES)),
+                "curves": curves.get(run.id, []),
+                "traces": traces.get(run.id, []),
                 "trained": trained,
             }
     return {"runs": runs, "axes": axes.packed}
@@ -177,74 +176,59 @@ class Axes:
 
     def __init__(self) -> None:
         self.packed: list[dict[str, str]] = []
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[bytes, int] = {}
 
-    def number(self, values: ArrayLike) -> int:
+    def number(self, values: NDArray[Any]) -> int:
         """Return the index of these values in `packed`."""
-        packed_values = packed(values)
-        number = self._numbers.setdefault(packed_values["bdata"], len(self.packed))
+        single = values.astype("<f4")
+        number = self._numbers.setdefault(single.tobytes(), len(self.packed))
         if number == len(self.packed):
-            self.packed.append(packed_values)
+            self.packed.append(packed(single))
         return number
 
 
-def _curves(rows: pd.DataFrame | None, axes: Axes, limit: int) -> list[dict[str, Any]]:
-    """Return a curve for every metric with more than one value."""
-    if rows is None:
-        return []
-    splits, names = (rows[column].to_numpy(object) for column in ("split", "name"))
-    values, iterations = (rows[column].to_numpy(float) for column in ("value", "iteration"))
-    # Rows are ordered by split, name and iteration, so a series is a slice. pandas' groupby would be slower.
-    bounds = np.flatnonzero((splits[1:] != splits[:-1]) | (names[1:] != names[:-1])) + 1
-    curves = []
-    for first, end in sorted(
-        pairwise([0, *bounds.tolist(), len(values)]), key=lambda stretch: SPLITS.find(splits[stretch[0]])
-    ):
-        if end - first > 1:
-            points = first + thinned(values[first:end], limit)
-            name = f"{splits[first]} {names[first]}"
-            curves.append(
-                {
-                    "name": name,
-                    "x": axes.number(iterations[points]),
-                    "y": digits(values[points], DIGITS),
-                    **_missing(end - first, points),
-                }
-            )
+def _curves(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict[str, Any]]]:
+    """Return a curve for every metric with more than one value, by the run's id."""
+    curves: dict[int, list[dict[str, Any]]] = {}
+    for split, name in sorted(variant.metrics, key=lambda series: (SPLITS.find(series[0]), series)):
+        logged = variant.metrics[split, name]
+        for run, curve in zip(
+            logged.runs.tolist(), _thinned(logged.iteration, logged.value, logged.bounds, axes, limit), strict=True
+        ):
+            if curve.get("of", len(curve["y"])) > 1:
+                curves.setdefault(run, []).append({"name": f"{split} {name}", **curve})
     return curves
 
 
-def _traces(rows: pd.DataFrame | None, axes: Axes, limit: int) -> list[dict[str, Any]]:
-    """Return the first and the last logged value of every vector."""
-    if rows is None:
-        return []
-    logged: dict[str, list[tuple[int, int, Sequence[float]]]] = {}
-    for name, epoch, iteration, values in zip(
-        rows["name"], rows["epoch"], rows["iteration"], rows["values"], strict=True
-    ):
-        logged.setdefault(str(name), []).append((iteration, epoch, values))
-    lengths = {iteration: values for iteration, _, values in logged.pop(LENGTHS, [])}
-    logged.pop(TRAINED_LENGTHS, None)
-    traces = []
-    for name, vectors in logged.items():
-        vectors.sort(key=lambda vector: vector[0])
-        for number in sorted({0, len(vectors) - 1}):
-            iteration, epoch, vector = vectors[number]
-            values = np.asarray(vector, dtype=float)
-            points = thinned(values, limit)
-            is_by_length = name.startswith(f"{BY_LENGTH}/")
-            x = np.asarray(lengths[iteration])[points] if is_by_length else points + 1
-            traces.append(
-                {
-                    "name": f"{name}, epoch {epoch}",
-                    "x": axes.number(x),
-                    "y": digits(values[points], DIGITS),
-                    **_missing(len(values), points),
-                }
-            )
+def _traces(variant: VariantData, axes: Axes, limit: int) -> dict[int, list[dict[str, Any]]]:
+    """Return the first and the last logged value of every vector, by the run's id."""
+    traces: dict[int, list[dict[str, Any]]] = {}
+    axis = variant.traces.get(LENGTHS)
+    lengths = {} if axis is None else dict(zip(zip(axis.run, axis.iteration, strict=True), axis.values, strict=True))
+    for name, logged in variant.traces.items():
+        if name in (LENGTHS, TRAINED_LENGTHS):
+            continue
+        is_new = np.append(True, logged.run[1:] != logged.run[:-1])
+        chosen = logged.at(is_new | np.append(is_new[1:], True))  # the first and the last row of each run
+        bounds = np.concatenate(([0], np.cumsum([len(values) for values in chosen.values])))
+        if name.startswith(f"{BY_LENGTH}/"):
+            x = np.concatenate([lengths[place] for place in zip(chosen.run, chosen.iteration, strict=True)])
+        else:
+            x = np.arange(bounds[-1]) - np.repeat(bounds[:-1], np.diff(bounds)) + 1
+        values = np.concatenate(chosen.numbers())
+        for run, epoch, trace in zip(
+            chosen.run.tolist(), chosen.epoch.tolist(), _thinned(x, values, bounds, axes, limit), strict=True
+        ):
+            traces.setdefault(run, []).append({"name": f"{name}, epoch {epoch}", **trace})
     return traces
 
 
-def _missing(count: int, points: Indices) -> dict[str, int]:
-    """Return the number of points of a curve if some are left out."""
-    return {"of": count} if len(points) < count else {}
+def _thinned(
+    x: NDArray[Any], y: NDArray[np.float64], bounds: Indices, axes: Axes, limit: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the points of each of many curves, and their number if some are left out (`of`)."""
+    points, ends = thinned_curves(y, bounds, limit)
+    places, values = x[points], digits(y[points], DIGITS)
+    for count, (start, end) in zip(np.diff(bounds).tolist(), pairwise(ends.tolist()), strict=True):
+        missing = {"of": count} if end - start < count else {}
+        yield {"x": axes.number(places[start:end]), "y": values[start:end], **missing}

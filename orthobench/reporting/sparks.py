@@ -54,11 +54,8 @@ def _lines(claim: ModelClaim, variant: VariantData) -> list[Line]:
 
 
 def _metric_lines(variant: VariantData, split: str, name: str) -> list[Line]:
-    rows = variant.series(split, name)
-    runs, iterations, values = (rows[column].to_numpy(float) for column in ("run", "iteration", "value"))
-    return [
-        (iterations[runs == run.id], values[runs == run.id]) for run in variant.finished if (runs == run.id).sum() > 1
-    ]
+    curves = variant.curves_of_runs(split, name).values()
+    return [(iterations.astype(float), values) for iterations, values in curves if len(values) > 1]
 
 
 def _spark(

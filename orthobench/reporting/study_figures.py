@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.curves import Curve, curve_over_seeds
+from orthobench.analysis.logged import Vectors, named
 from orthobench.metric import STEP
 from orthobench.reporting import figures
 from orthobench.reporting.captions import BAND, capitalized, caption
@@ -68,10 +68,8 @@ def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     drawn: Drawn = {}
     for variant, _ in styled(condition, styles):
         maps = {
-            str(name).partition("/")[2]: _median_at_the_end(rows)
-            for name, rows in variant.traces[variant.traces["name"].str.startswith("heat_map/")].groupby(
-                "name", observed=True
-            )
+            name.partition("/")[2]: _median_at_the_end(rows)
+            for name, rows in named(variant.traces, "heat_map/").items()
         }
         if not maps:
             continue
@@ -166,8 +164,7 @@ def gradient_bounds(figure_name: str, condition: Condition, styles: Styles) -> D
         figure = empty_figure("steps back k", f"gradient by the {words}, 2-norm", logarithmic=True)
         for variant, style in styled(condition, styles, figure):
             prefix = f"gradient_bound/{kind}/"
-            names = variant.traces["name"]
-            for part in sorted({str(name).removeprefix(prefix) for name in names if str(name).startswith(prefix)}):
+            for part in sorted(name.removeprefix(prefix) for name in named(variant.traces, prefix)):
                 label, lags = f"{variant.label} {part}", "gradient_bound/lags"
                 _add_by_step(figure, variant, style, lags, f"{prefix}{part}", label)
                 bound = replace(style, dash="dot", color=GREY)
@@ -178,7 +175,7 @@ def gradient_bounds(figure_name: str, condition: Condition, styles: Styles) -> D
     powers = empty_figure("power k", "‖W<sup>k</sup>‖", logarithmic=True)
     for variant, style in styled(condition, styles, powers):
         prefix = "transient_growth/norms/"
-        for name in sorted({str(name) for name in variant.traces["name"] if str(name).startswith(prefix)}):
+        for name in sorted(named(variant.traces, prefix)):
             label = f"{variant.label} {name.removeprefix(prefix)}"
             _add_by_step(powers, variant, style, "transient_growth/powers", name, label)
     if powers.data:
@@ -193,10 +190,10 @@ def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     single, whole = _plane(), _plane()
     for variant, style in styled(condition, styles, along, single, whole):
         _add_moduli(along, variant, style)
-        traced = variant.traces[variant.traces["iteration"] == variant.traces["iteration"].max()]
-        steps = traced[traced["name"].str.startswith("jacobian/eigenvalues/")]
-        _add_cloud(single, list(steps["values"]), variant.label, style)
-        _add_cloud(whole, list(traced[traced["name"] == "jacobian/end_to_end"]["values"]), variant.label, style)
+        last = max((int(vectors.iteration.max()) for vectors in variant.traces.values()), default=0)
+        _add_cloud(single, _vectors_at(last, named(variant.traces, "jacobian/eigenvalues/")), variant.label, style)
+        end_to_end = {name: own for name, own in variant.traces.items() if name == "jacobian/end_to_end"}
+        _add_cloud(whole, _vectors_at(last, end_to_end), variant.label, style)
     if not along.data:
         return {}
     moduli = "moduli of a step's Jacobian, mean over seeds and standard deviation after training; thin: mean before"
@@ -344,18 +341,19 @@ def _sizes_of(variant: VariantData) -> str:
     return f"{variant.run.spec['model_settings']['hidden_size'] - short} long-term + {short} short-term"
 
 
-def _median_at_the_end(rows: pd.DataFrame) -> npt.NDArray[np.float64]:
+def _median_at_the_end(rows: Vectors) -> npt.NDArray[np.float64]:
     """Return the median over seeds of the last logged vector."""
-    last = rows[rows["iteration"] == rows["iteration"].max()]["values"].tolist()
-    middle: npt.NDArray[np.float64] = np.median(last, axis=0)
+    last = rows.at(rows.iteration == rows.iteration.max())
+    middle: npt.NDArray[np.float64] = np.median(last.numbers(), axis=0)
     return middle
 
 
 def _readings(variant: VariantData, name: str) -> Iterator[tuple[bool, npt.NDArray[np.float64]]]:
     """Yield whether an iteration is the last, and a vector's mean over seeds there."""
-    rows = variant.traces[variant.traces["name"] == name]
-    for iteration, same in rows.groupby("iteration"):
-        yield iteration == rows["iteration"].max(), np.mean(same["values"].tolist(), axis=0)
+    if (rows := variant.traces.get(name)) is not None:
+        for iteration in np.unique(rows.iteration):
+            same = rows.at(rows.iteration == iteration)
+            yield bool(iteration == rows.iteration.max()), np.mean(same.numbers(), axis=0)
 
 
 def _add_moduli(figure: Figure, variant: VariantData, style: Style) -> None:
@@ -404,7 +402,14 @@ def _plane() -> Figure:
     return figure
 
 
-def _add_cloud(figure: Figure, clouds: list[list[float]], label: str, style: Style) -> None:
+def _vectors_at(iteration: int, vectors: Mapping[str, Vectors]) -> list[npt.NDArray[np.float64]]:
+    """Return all vectors of an iteration, run by run."""
+    at = [own.at(own.iteration == iteration) for own in vectors.values()]
+    rows = [(int(run), values) for own in at for run, values in zip(own.run, own.numbers(), strict=True)]
+    return [values for _, values in sorted(rows, key=lambda row: row[0])]
+
+
+def _add_cloud(figure: Figure, clouds: list[npt.NDArray[np.float64]], label: str, style: Style) -> None:
     points = np.array(clouds).reshape(-1, 2)
     figure.add_scatter(
         x=points[:, 0],

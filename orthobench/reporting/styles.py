@@ -160,10 +160,10 @@ def _number(dash: str, symbol: str) -> int:
 
 def _other(present: Iterable[Style], shipped: Iterable[Style]) -> Style:
     """Return a style that no shipped and no present model has; if none is left, the first one again."""
-    present, shipped = list(present), set(shipped)
+    present, shipped = {*present}, {*shipped}
     lines = {(style.color, style.dash) for style in present}
     looks = {(style.dash, style.symbol) for style in (*present, *shipped)}
-    free = [style for style in _all_styles() if style not in shipped and style not in present] or [*_all_styles()]
+    free = [style for style in _all_styles() if style not in shipped and style not in present] or _all_styles()
 
     def shared(style: Style) -> tuple[bool, bool]:
         return (style.color, style.dash) in lines, (style.dash, style.symbol) in looks
@@ -171,13 +171,16 @@ def _other(present: Iterable[Style], shipped: Iterable[Style]) -> Style:
     return min(free, key=shared)  # the first of the best
 
 
-def _all_styles() -> Iterator[Style]:
-    """Yield every style once, by sets in which each pair of dash and symbol occurs once."""
-    for turn in range(len(PALETTE)):
-        for symbols in (ALL_SYMBOLS[len(SYMBOLS) :], SYMBOLS):
-            for dash in DASHES:
-                for symbol in symbols:
-                    yield Style(PALETTE[(_number(dash, symbol) + turn) % len(PALETTE)], dash, symbol)
+@cache
+def _all_styles() -> tuple[Style, ...]:
+    """Return every style once, by sets in which each pair of dash and symbol occurs once."""
+    return tuple(
+        Style(PALETTE[(_number(dash, symbol) + turn) % len(PALETTE)], dash, symbol)
+        for turn in range(len(PALETTE))
+        for symbols in (ALL_SYMBOLS[len(SYMBOLS) :], SYMBOLS)
+        for dash in DASHES
+        for symbol in symbols
+    )
 
 
 def _next(own: Style, taken: Iterable[Style]) -> Style:

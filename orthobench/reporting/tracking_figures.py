@@ -10,6 +10,7 @@ import numpy as np
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
+from orthobench.analysis.logged import named
 from orthobench.errors import counted
 from orthobench.reporting.drawing import empty_figure
 from orthobench.reporting.figure_record import Figure
@@ -80,11 +81,12 @@ def tracking_figures(conditions: Sequence[tuple[str, Condition]]) -> Drawn:
 
 def lowest_eigenvalue(variant: VariantData, run: int) -> float | None:
     """Return the smallest real part of the eigenvalues of a run's last one-step Jacobians; None without them."""
-    traces = variant.traces
-    own = traces[(traces["run"] == run) & traces["name"].str.startswith("jacobian/eigenvalues/")]
-    own = own[own["iteration"] == own["iteration"].max()]
-    reals = [value for values in own["values"] for value in list(values)[::2] if np.isfinite(value)]
-    return float(min(reals)) if reals else None
+    own = [vectors.at(vectors.run == run) for vectors in named(variant.traces, "jacobian/eigenvalues/").values()]
+    logged = [row for vectors in own for row in zip(vectors.iteration.tolist(), vectors.values, strict=True)]
+    last = max((iteration for iteration, _ in logged), default=0)
+    parts = [values[::2] for iteration, values in logged if iteration == last]
+    reals = np.concatenate([[], *(part[np.isfinite(part)] for part in parts)])
+    return float(reals.min()) if len(reals) else None
 
 
 def _predicted(runs: Sequence[Tracked], colors: Mapping[str, str]) -> Figure:

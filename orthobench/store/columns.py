@@ -1,45 +1,112 @@
-"""Metric values as columns: reports read hundreds of thousands, and arrays need a tenth of the memory of rows."""
+"""Logged numbers and vectors as columns: reports read millions, and arrays need a tenth of the memory of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import and_, func, select, type_coerce
-from sqlalchemy.orm import Session
+from sqlalchemy import func, select, type_coerce
+from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.types import NullType
 
 from orthobench.errors import DamagedError
 from orthobench.store.damage import UNEXPECTED
 from orthobench.store.reader import Reader
-from orthobench.store.tables import Series, StoredMetric
+from orthobench.store.tables import Series, StoredMetric, StoredTrace, open_block
 
 ROWS_AT_ONCE = 50_000
 """Rows that are held as Python objects at a time."""
-SERIES_TYPES: tuple[set[type], ...] = ({int}, {str}, {str}, {int})
+RUNS_AT_ONCE = 10_000
+"""Runs of a query, because a statement of SQLite has at most 32,766 parameters by default."""
+SERIES_TYPES: tuple[set[type], ...] = ({int}, {int}, {str}, {str}, {int})
 VALUE_TYPES: tuple[set[type], ...] = ({int}, {float, int, type(None)}, {str, type(None)})
-"""The types in the columns of the two queries."""
+TRACE_TYPES: tuple[set[type], ...] = ({int}, {int}, {int}, {bytes})
+"""The types in the columns of the queries."""
+
+Columns = TypeVar("Columns")
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class MetricColumns:
-    """Metric values `[rows]`, sorted by run, split, name and iteration.
+    """Metric values `[rows]`, sorted by run, split, name and iteration. A *curve* is one metric of one run.
 
     Attributes:
-        split: indices into `splits`.
-        name: indices into `names`.
+        run_of: the run of each curve `[curves]`.
+        split_of: indices into `splits`.
+        name_of: indices into `names`.
+        bounds: the first row of each curve, and the number of rows `[curves + 1]`.
     """
 
     splits: list[str]
     names: list[str]
-    run: NDArray[np.int64]
-    split: NDArray[np.int64]
-    name: NDArray[np.int64]
-    iteration: NDArray[np.int64]
+    run_of: Integers
+    split_of: Integers
+    name_of: Integers
+    bounds: Integers
+    iteration: Integers
     value: NDArray[np.float64]
+
+    @property
+    def run(self) -> Integers:
+        """The run of each row."""
+        return np.repeat(self.run_of, np.diff(self.bounds))
+
+    @property
+    def split(self) -> Integers:
+        """The index of each row's split."""
+        return np.repeat(self.split_of, np.diff(self.bounds))
+
+    @property
+    def name(self) -> Integers:
+        """The index of each row's name."""
+        return np.repeat(self.name_of, np.diff(self.bounds))
+
+    def ordered(self, curves: Integers) -> MetricColumns:
+        """Return these curves in this order."""
+        rows, bounds = rows_in_order(self.bounds, curves)
+        return MetricColumns(
+            self.splits,
+            self.names,
+            self.run_of[curves],
+            self.split_of[curves],
+            self.name_of[curves],
+            bounds,
+            self.iteration[rows],
+            self.value[rows],
+        )
+
+
+@dataclass(frozen=True)
+class TraceColumns:
+    """Logged vectors `[rows]`, sorted by run, name and iteration.
+
+    Attributes:
+        name: indices into `names`.
+        values: a vector in single precision for each row.
+    """
+
+    names: list[str]
+    run: Integers
+    name: Integers
+    epoch: Integers
+    iteration: Integers
+    values: NDArray[np.object_]
+
+
+def rows_in_order(bounds: Integers, parts: Integers) -> tuple[Integers, Integers]:
+    """Return the rows of these parts of a table in this order, and the bounds of the parts among them.
+
+    Args:
+        bounds: the first row of each part, and the number of rows.
+    """
+    lengths = np.diff(bounds)[parts]
+    new = np.concatenate(([0], np.cumsum(lengths)))
+    return np.repeat(bounds[:-1][parts] - new[:-1], lengths) + np.arange(new[-1]), new
 
 
 def metric_columns(store: Reader, run_ids: Sequence[int]) -> MetricColumns:
@@ -47,44 +114,117 @@ def metric_columns(store: Reader, run_ids: Sequence[int]) -> MetricColumns:
 
     SQLite stores values of any type in any column. Rows with a value of the wrong type are left out with a warning.
     """
+    return _without_broken(store, StoredMetric, lambda session, broken: _read_metrics(session, run_ids, broken))
+
+
+def trace_columns(store: Reader, run_ids: Sequence[int]) -> TraceColumns:
+    """Return the vectors of these runs. Rows that cannot be read are left out with a warning."""
+    return _without_broken(store, StoredTrace, lambda session, broken: _read_traces(session, run_ids, broken))
+
+
+def _without_broken(
+    store: Reader, table: type[DeclarativeBase], read: Callable[[Session, Sequence[int]], Columns]
+) -> Columns:
+    """Return what `read` returns, given the rows that are left out: none, or else those that cannot be read."""
     with store.snapshot() as session:
         try:
-            return _read(session, run_ids, [])
+            return read(session, [])
         except (*UNEXPECTED, DamagedError):
-            broken = store.broken_rows(session.connection(), StoredMetric)
+            broken = store.broken_rows(session.connection(), table)
             if not broken:
                 raise
-            return _read(session, run_ids, broken)
+            return read(session, broken)
 
 
-def _read(session: Session, run_ids: Sequence[int], broken: Sequence[int]) -> MetricColumns:
+def _read_metrics(session: Session, run_ids: Sequence[int], broken: Sequence[int]) -> MetricColumns:
     """Return the metric values of these runs without the broken rows.
 
     Raises:
         ValueError: a value does not have the type of its column.
     """
-    series = (StoredMetric.run_id, Series.split, Series.name)
-    chosen = and_(StoredMetric.run_id.in_(run_ids), StoredMetric.id.not_in(broken))
-    counts = select(*_unchecked(*series), func.count()).join_from(StoredMetric, Series, isouter=True)
-    counts = counts.where(chosen).group_by(*series).order_by(*series)
+    curve = (StoredMetric.run_id, StoredMetric.series_id)
+    counts = select(*_unchecked(*curve, Series.split, Series.name), func.count())
+    counts = counts.join_from(StoredMetric, Series, isouter=True)
+    counts = counts.group_by(*curve, Series.split, Series.name).order_by(*curve)
     values = select(*_unchecked(StoredMetric.iteration, StoredMetric.value, StoredMetric.kind))
-    values = values.join_from(StoredMetric, Series, isouter=True)
-    values = values.where(chosen).order_by(*series, StoredMetric.iteration)
+    values = values.order_by(*curve, StoredMetric.iteration)  # the order of the index, so that nothing is sorted
     iterations, numbers = [np.zeros(0, int)], [np.zeros(0)]
+    curves: list[list[Any]] = [[] for _ in SERIES_TYPES]
     connection = session.connection()
-    run, split, name, lengths = _columns(connection.execute(counts).all(), SERIES_TYPES)
-    for rows in connection.execute(values).partitions(ROWS_AT_ONCE):
-        iteration, value, kind = _columns(rows, VALUE_TYPES)
-        numbers.append(np.array(value, dtype=float))  # NaN for None
-        if any(kind):
-            for row, (number, word) in enumerate(zip(value, kind, strict=True)):
-                if number is None and word:
-                    numbers[-1][row] = float(word)
-        iterations.append(np.array(iteration))
-    splits, split_codes = _codes(split)
-    names, name_codes = _codes(name)
-    runs, of_split, of_name = (np.repeat(np.array(column, int), lengths) for column in (run, split_codes, name_codes))
-    return MetricColumns(splits, names, runs, of_split, of_name, np.concatenate(iterations), np.concatenate(numbers))
+    for ids in _parts(run_ids):
+        chosen = StoredMetric.run_id.in_(ids), StoredMetric.id.not_in(broken)
+        for known, new in zip(
+            curves, _columns(connection.execute(counts.where(*chosen)).all(), SERIES_TYPES), strict=True
+        ):
+            known.extend(new)
+        for rows in connection.execute(values.where(*chosen)).partitions(ROWS_AT_ONCE):
+            iteration, value, kind = _columns(rows, VALUE_TYPES)
+            numbers.append(np.array(value, dtype=float))  # NaN for None
+            if any(kind):
+                for at, (number, word) in enumerate(zip(value, kind, strict=True)):
+                    if number is None and word:
+                        numbers[-1][at] = float(word)
+            iterations.append(np.array(iteration))
+    run, _, split, name, lengths = curves
+    starts = np.concatenate(([0], np.cumsum(np.array(lengths, int))))
+    order = np.array(sorted(range(len(run)), key=lambda at: (run[at], split[at], name[at])), dtype=int)
+    splits, split_codes = _codes([split[at] for at in order])
+    names, name_codes = _codes([name[at] for at in order])
+    row, bounds = rows_in_order(starts, order)
+    return MetricColumns(
+        splits,
+        names,
+        np.array(run, int)[order],
+        np.array(split_codes, int),
+        np.array(name_codes, int),
+        bounds,
+        np.concatenate(iterations)[row],
+        np.concatenate(numbers)[row],
+    )
+
+
+def _read_traces(session: Session, run_ids: Sequence[int], broken: Sequence[int]) -> TraceColumns:
+    """Return the vectors of these runs without the broken rows.
+
+    Raises:
+        ValueError: a value does not have the type of its column, or a block is damaged.
+    """
+    row = StoredTrace
+    query = select(*_unchecked(row.run_id, row.epoch, row.iteration, row.vectors))
+    query = query.order_by(row.run_id, row.iteration, row.id)
+    texts: list[str] = []
+    facts: list[tuple[int, int, int]] = []
+    vectors: list[NDArray[np.float32]] = []
+    for ids in _parts(run_ids):
+        chosen = row.run_id.in_(ids), row.id.not_in(broken)
+        for rows in session.connection().execute(query.where(*chosen)).partitions(ROWS_AT_ONCE // 100):
+            for run, epoch, iteration, block in zip(*_columns(rows, TRACE_TYPES), strict=True):
+                for text, vector in _vectors(block).items():
+                    texts.append(text)
+                    facts.append((run, epoch, iteration))
+                    vectors.append(vector)
+    run, epoch, iteration = np.array(facts, int).reshape(-1, 3).T
+    values = np.fromiter(vectors, object, len(vectors))
+    names = sorted(set(texts))
+    numbers = {text: number for number, text in enumerate(names)}
+    name = np.array([numbers[text] for text in texts], int)
+    order = np.lexsort((iteration, name, run))
+    return TraceColumns(names, run[order], name[order], epoch[order], iteration[order], values[order])
+
+
+def _vectors(block: bytes) -> dict[str, NDArray[np.float32]]:
+    """Return the vectors of a block by name, as `orthobench.store.tables.unpack` does."""
+    lengths, steps = open_block(block)
+    numbers = np.cumsum(np.frombuffer(steps, "<u4"), dtype=np.uint32).view(np.float32)
+    ends = accumulate(lengths.values(), initial=0)
+    return {name: numbers[start:end] for name, (start, end) in zip(lengths, pairwise(ends), strict=True)}
+
+
+def _parts(run_ids: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the ids in ascending order, in parts for one query each."""
+    ids = sorted(run_ids)
+    for start in range(0, len(ids), RUNS_AT_ONCE):
+        yield ids[start : start + RUNS_AT_ONCE]
 
 
 def _unchecked(*fields: Any) -> Iterator[Any]:

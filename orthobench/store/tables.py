@@ -68,6 +68,18 @@ def pack(vectors: Mapping[str, Sequence[float]]) -> bytes:
 def unpack(block: bytes) -> dict[str, list[float]]:
     """Return the vectors of a block by name.
 
+    Raises:
+        ValueError: the block is damaged.
+    """
+    lengths, steps = open_block(block)
+    bits = array("f", _running_sums(steps))
+    values, ends = bits.tolist(), list(accumulate(lengths.values(), initial=0))
+    return {name: values[start:end] for name, (start, end) in zip(lengths, pairwise(ends), strict=True)}
+
+
+def open_block(block: bytes) -> tuple[dict[str, int], bytes]:
+    """Return the lengths of a block's vectors by name, and the steps between the bits of all their float32 numbers.
+
     The first line says how many bytes follow, and no more are decompressed, because a few bytes may stand for any
     number of them.
 
@@ -91,9 +103,7 @@ def unpack(block: bytes) -> dict[str, list[float]]:
     for byte in range(WIDTH):
         start = (WIDTH - 1 - byte) * count
         ordered[byte::WIDTH] = content[start : start + count]
-    bits = array("f", _running_sums(bytes(ordered)))
-    values, ends = bits.tolist(), list(accumulate(lengths.values(), initial=0))
-    return {name: values[start:end] for name, (start, end) in zip(lengths, pairwise(ends), strict=True)}
+    return lengths, bytes(ordered)
 
 
 def _running_sums(steps: bytes) -> bytes:

@@ -303,5 +303,5 @@ def test_comparison_reads_each_run_once(tmp_path, monkeypatch):
 
             monkeypatch.setattr(store, name, counted)
         contrasts(store, ["model=rnn", "model=lstm", "model=gru"], {}, lambda run: run.status)
-    assert [len(runs) for runs in read["runs"]] == [6]
+    assert [[run.model for run in runs] for runs in read["runs"]] == [["rnn"] * 2, ["lstm"] * 2, ["gru"] * 2]
     assert [(split, name) for rows in read["metric_values"] for _, split, name, *_ in rows] == [("test", "mse")] * 6

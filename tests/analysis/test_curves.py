@@ -6,10 +6,10 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from orthobench.analysis.curves import curve_over_seeds, vector_curve
+from orthobench.analysis.logged import NOTHING, Logged, Vectors
 from orthobench.store import Status
 
 
@@ -17,12 +17,10 @@ def runs(*statuses: Status):
     return [SimpleNamespace(id=10 + number, status=status, solved_at=None) for number, status in enumerate(statuses)]
 
 
-def rows(*curves: dict[int, float]) -> pd.DataFrame:
+def rows(*curves: dict[int, float]) -> Logged:
     """A curve of each run, as values by iteration."""
-    return pd.DataFrame(
-        [(10 + number, i, value) for number, curve in enumerate(curves) for i, value in curve.items()],
-        columns=["run", "iteration", "value"],
-    )
+    points = [(10 + number, i, value) for number, curve in enumerate(curves) for i, value in curve.items()]
+    return Logged.of(*zip(*points, strict=True))
 
 
 def test_curve_is_the_median_with_a_band():
@@ -84,7 +82,7 @@ def test_all_seeds_lost_or_without_values():
     data = rows({0: 1.0, 5: 2.0}, {0: 1.0})
     losses = curve_over_seeds(data, runs("interrupted", "diverged", "failed")).losses
     assert [loss.words for loss in losses] == ["1 of 3 seeds left: 1 diverged, 1 failed", "no seed left: 1 interrupted"]
-    assert len(curve_over_seeds(data[:0], runs("failed"))) == 0
+    assert len(curve_over_seeds(NOTHING, runs("failed"))) == 0
 
 
 def test_non_finite_value_does_not_improve_the_median():
@@ -107,12 +105,12 @@ def test_solved_seed_keeps_its_last_value():
     solved, lost = curve.losses
     assert (solved.iteration, solved.words) == (5, "1 of 3 seeds solved, kept at the last value")
     assert (lost.iteration, lost.words) == (10, "2 of 3 seeds left: 1 diverged")
-    (alone,) = curve_over_seeds(data[data["run"] == 10], all_runs[:1]).losses
+    (alone,) = curve_over_seeds(rows({0: 0.2, 5: 1.0}), all_runs[:1]).losses
     assert (alone.iteration, alone.words, alone.solved) == (5, "solved", True)
 
 
 def test_last_vector_of_a_solved_seed_counts():
-    data = pd.DataFrame([(10, 4, [2.0]), (11, 4, [4.0]), (11, 9, [8.0])], columns=["run", "iteration", "values"])
+    data = Vectors.of([(10, 0, 4, [2.0]), (11, 0, 4, [4.0]), (11, 0, 9, [8.0])])
     all_runs = runs("finished", "finished")
     all_runs[0].solved_at = 4
     iteration, last = vector_curve(data, all_runs, last=True)
@@ -120,10 +118,8 @@ def test_last_vector_of_a_solved_seed_counts():
 
 
 def test_vectors_are_summarised_over_seeds():
-    data = pd.DataFrame(
-        [(10, 0, [1.0, 2.0]), (10, 9, [3.0, 0.0]), (11, 0, [3.0, 6.0]), (11, 9, [5.0, 1e-40]), (12, 0, [2.0, 4.0])],
-        columns=["run", "iteration", "values"],
-    )
+    first = [(10, 0, 0, [1.0, 2.0]), (11, 0, 0, [3.0, 6.0]), (12, 0, 0, [2.0, 4.0])]
+    data = Vectors.of([*first, (10, 1, 9, [3.0, 0.0]), (11, 1, 9, [5.0, 1e-40])])
     all_runs = runs("finished", "finished", "interrupted")
     iteration, first = vector_curve(data, all_runs, last=False)
     assert (iteration, first.losses) == (0, ())
@@ -132,12 +128,12 @@ def test_vectors_are_summarised_over_seeds():
     np.testing.assert_array_equal(last.x, [1, 2])
     np.testing.assert_array_equal(last.median, [4.0, 5e-41])
     assert (iteration, [loss.words for loss in last.losses]) == (9, ["2 of 3 seeds left: 1 interrupted"])
-    assert vector_curve(data[:0], all_runs, last=True) is None
+    assert vector_curve(Vectors.of([]), all_runs, last=True) is None
 
 
 def test_shorter_vector_counts_up_to_its_length():
     """The longest sequence of a batch may differ from seed to seed."""
-    vectors = pd.DataFrame({"run": [10, 11], "iteration": [5, 5], "values": [[1.0, 2.0, 3.0], [3.0, 4.0]]})
+    vectors = Vectors.of([(10, 0, 5, [1.0, 2.0, 3.0]), (11, 0, 5, [3.0, 4.0])])
     _, curve = vector_curve(vectors, runs("finished", "finished"), last=True)
     assert curve.x.tolist() == [1, 2, 3]
     assert curve.median.tolist() == [2, 3, 3]

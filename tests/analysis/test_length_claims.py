@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 from support.length_variants import variant, with_horizons
 
 from orthobench.analysis.claims.lengths import HoldsLengths, PredictsHorizon, ReachesFarther, Tracks
 from orthobench.analysis.claims.record import Verdict
+from orthobench.analysis.logged import Vectors
 from orthobench.analysis.over_length import last_by_length, length_metric
 
 FARTHER = ReachesFarther(text="", model="rnn")
@@ -130,11 +130,12 @@ def test_reason_has_the_range_over_seeds():
 def test_lengths_and_metric_are_found_in_any_order():
     """Vectors are stored by name, and a metric's name may come after those of the lengths."""
     own = variant([1.0, 0.5])
-    names = {"by_length/accuracy": "by_length/zeal"}
-    own.traces["name"] = own.traces["name"].replace(names)
-    trained = own.traces[:1].assign(name="by_length/trained", values=[[1.0, 2.0]])
-    own.traces = pd.concat((trained, own.traces))
-    own.traces["values"] = [values if len(values) < 2 else values[::-1] for values in own.traces["values"]]
+    lengths, accuracy = (
+        Vectors.of([*zip(each.run, each.epoch, each.iteration, (v[::-1] for v in each.values), strict=True)])
+        for each in (own.traces["by_length/lengths"], own.traces["by_length/accuracy"])
+    )
+    trained = Vectors.of([(0, 0, 0, [1.0, 2.0])])
+    own.traces = {"by_length/trained": trained, "by_length/lengths": lengths, "by_length/zeal": accuracy}
     assert length_metric(own) == "zeal"
     assert last_by_length(own)[0].to_dict() == {1: 1.0, 2: 0.5}
     assert last_by_length(own)[0].index.tolist() == [1, 2]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from support.pages import add_run
 
-from orthobench.analysis.selection import select_runs
-from orthobench.assignments import NoMatchError, describe, narrow, parse_conditions
+from orthobench.analysis.selection import find_runs, select_runs
+from orthobench.assignments import NoMatchError, describe, narrow, parse_conditions, read_conditions
 from orthobench.errors import UsageError
-from orthobench.store import Run
+from orthobench.store import Run, open_store
 
 
 def run(
@@ -149,3 +150,25 @@ def test_long_list_is_shortened_and_begins_with_the_nearest_value():
 
 def test_empty_database_accepts_any_condition():
     assert select_runs([], {"model": ("lstm",)}) == []
+
+
+def test_only_runs_of_the_named_model_are_read_unless_there_is_none(tmp_path):
+    with open_store(str(tmp_path / "r.db"), create=True) as store:
+        for model in ("lstm", "rnn"):
+            add_run(store, model)
+        read: list[list[str]] = []
+
+        def stored(**filters: str) -> list[Run]:
+            runs = store.runs(**filters)
+            read.append([run.model for run in runs])
+            return runs
+
+        def found(*conditions: str) -> list[str]:
+            read.clear()
+            return [run.model for run in find_runs(stored, read_conditions(conditions), lambda run: run.status)]
+
+        assert (found("model=rnn"), read) == (["rnn"], [["rnn"]])
+        assert (found("model=rnn,lstm"), read) == (["lstm", "rnn"], [["lstm", "rnn"]])
+        with pytest.raises(UsageError, match="lstm, rnn"):  # the message lists the models of all runs
+            found("model=gru")
+        assert read == [[], ["lstm", "rnn"]]

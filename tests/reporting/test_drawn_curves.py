@@ -6,6 +6,7 @@ import csv
 import io
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_rgba
 from support.databases import RunDatabase, experiment
@@ -62,7 +63,8 @@ def curves(condition) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
     """Return x and y of each model's median and extremes, computed from the stored rows alone."""
     result = {}
     for variant in condition.variants:
-        rows = variant.series("test", "mse")
+        logged = variant.series("test", "mse")
+        rows = pd.DataFrame({"run": logged.run, "iteration": logged.iteration, "value": logged.value})
         table = rows.pivot_table(index="iteration", columns="run", values="value")
         for name, values in zip(LINES, (table.median(axis=1), table.min(axis=1), table.max(axis=1)), strict=True):
             result[variant.run.model, name] = table.index.to_numpy(float), values.to_numpy(float)

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import orthobench as ob
 from orthobench.analysis.conditions import collect
+from orthobench.analysis.logged import Vectors
 from orthobench.analysis.over_length import length_curve
 from orthobench.cli import app
 from orthobench.errors import UsageError
@@ -78,11 +79,11 @@ def test_curve_is_the_median_over_seeds_in_a_band(store):
 
 def test_length_that_one_seed_lacks_uses_the_others(store):
     variant = condition_of_sums(store).variants[0]
-    traces = variant.traces.copy()
-    first = traces["run"] == variant.runs[0].id
+    traces, first = dict(variant.traces), variant.runs[0].id
     for name in ("by_length/lengths", "by_length/accuracy"):
-        rows = first & (traces["name"] == name)
-        traces.loc[rows, "values"] = traces.loc[rows, "values"].map(lambda values: list(values)[:-1])
+        own = traces[name]
+        shorter = [v[:-1] if run == first else v for run, v in zip(own.run, own.numbers(), strict=True)]
+        traces[name] = Vectors.of([*zip(own.run, own.epoch, own.iteration, shorter, strict=True)])
     curve, whole = (length_curve(each) for each in (replace(variant, traces=traces, cache={}), variant))
     other = last_by_hand(store, variant.run.model)[support.lengths.LONGEST][1]
     assert curve.x.tolist() == whole.x.tolist()
@@ -93,8 +94,11 @@ def test_length_that_one_seed_lacks_uses_the_others(store):
 
 def test_interrupted_seed_is_named_at_the_end(store):
     variant = condition_of_sums(store).variants[0]
-    own = (variant.traces["run"] == variant.runs[1].id) & (variant.traces["iteration"] > 4)
-    curve = length_curve(replace(variant, traces=variant.traces[~own], cache={}))
+    shorter = {
+        name: logged.at((logged.run != variant.runs[1].id) | (logged.iteration <= 4))
+        for name, logged in variant.traces.items()
+    }
+    curve = length_curve(replace(variant, traces=shorter, cache={}))
     assert [loss.left for loss in curve.losses] == [1]
 
 
@@ -160,10 +164,11 @@ def test_points_of_a_study_are_means_over_lengths(store, monkeypatch):
 def test_variant_without_a_finite_value_is_not_among_the_best(store):
     condition = condition_of_sums(store)
     lost, rest = condition.variants
-    traces = lost.traces.copy()
-    own = traces["name"] == "by_length/accuracy"
-    traces.loc[own, "values"] = traces.loc[own, "values"].map(lambda values: [np.nan] * len(values))
-    condition = replace(condition, variants=[replace(lost, traces=traces), rest])
+    own = lost.traces["by_length/accuracy"]
+    values = [np.full(len(each), np.nan) for each in own.values]
+    nothing = Vectors.of([*zip(own.run, own.epoch, own.iteration, values, strict=True)])
+    traces = {**lost.traces, "by_length/accuracy": nothing}
+    condition = replace(condition, variants=[replace(lost, traces=traces, cache={}), rest])
     _, figure = over_length(condition, Styles([condition]), most=1)
     assert {"lstm", "rnn"} & {trace.get("name") for trace in figure.data} == {rest.label}
 

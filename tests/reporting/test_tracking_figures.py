@@ -116,5 +116,5 @@ def test_correlation_is_of_logarithms():
 
 def test_no_figure_without_horizons():
     bare = variant("lstm", (1.0, 1.0))
-    bare.series_of_runs = lambda *_: {}
+    bare.curves_of_runs = lambda *_: {}
     assert drawn(bare) == {}

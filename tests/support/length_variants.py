@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 
-import pandas as pd
+import numpy as np
 
+from orthobench.analysis.logged import Vectors
 from orthobench.store import Status
 
 LONGEST = 256
@@ -34,9 +36,14 @@ def variant(
         for iteration, scores in ((0, [0.0] * len(values)), (last, values)):
             rows.append((run.id, "by_length/accuracy", 0, iteration, scores))
             rows.append((run.id, "by_length/lengths", 0, iteration, list(range(1, len(values) + 1))))
-    traces = pd.DataFrame(rows, columns=["run", "name", "epoch", "iteration", "values"])
     run = SimpleNamespace(baselines={"accuracy": chance})
-    return SimpleNamespace(run=run, runs=runs, finished=runs, traces=traces, label=label, cache={})
+    return SimpleNamespace(run=run, runs=runs, finished=runs, traces=by_name(rows), label=label, cache={})
+
+
+def by_name(rows: Sequence[tuple[int, str, int, int, Sequence[float]]]) -> dict[str, Vectors]:
+    """Return vectors by name from rows of run, name, epoch, iteration and values."""
+    names = sorted({name for _, name, *_ in rows})
+    return {name: Vectors.of([(run, *rest) for run, own, *rest in rows if own == name]) for name in names}
 
 
 def with_horizons(
@@ -54,17 +61,21 @@ def with_horizons(
     named = {"predicted": 0, "measured": 1}
     series = {
         f"error_control/{name}_horizon": {
-            run.id: pd.Series([0.0, pair[at]], index=[0, 9]) for run, pair in zip(runs, pairs, strict=True)
+            run.id: (np.array([0, 9]), np.array([0.0, pair[at]])) for run, pair in zip(runs, pairs, strict=True)
         }
         for name, at in named.items()
     }
-    series["error_control/threshold"] = {run.id: pd.Series([0.0, threshold], index=[0, 9]) for run in runs}
+    series["error_control/threshold"] = {run.id: (np.array([0, 9]), np.array([0.0, threshold])) for run in runs}
     rows = [(run.id, "error_control/lengths", 0, 9, [*tested, LONGEST]) for run in runs]
     rows += [(run.id, "by_length/trained", 0, 9, [1.0, 20.0]) for run in runs]
     if lowest is not None:
         rows += [(run.id, "jacobian/eigenvalues/4", 0, 0, [-9.0, 0.0]) for run in runs]  # before training
         rows += [(run.id, "jacobian/eigenvalues/4", 0, 9, [0.5, 0.1, lowest, -3.0]) for run in runs]
-    traces = pd.DataFrame(rows, columns=["run", "name", "epoch", "iteration", "values"])
     return SimpleNamespace(
-        run=runs[0], runs=runs, finished=runs, label=model, traces=traces, series_of_runs=lambda _, name: series[name]
+        run=runs[0],
+        runs=runs,
+        finished=runs,
+        label=model,
+        traces=by_name(rows),
+        curves_of_runs=lambda _, name: series[name],
     )

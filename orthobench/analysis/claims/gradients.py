@@ -28,9 +28,11 @@ class VectorClaim(ModelClaim):
 
     def vectors(self, variant: VariantData, at_start: bool = False) -> list[np.ndarray]:
         """Return the vector of every finished run from its last or first measurement."""
-        rows = variant.traces[variant.traces["name"] == self.vector]
-        logged = [rows[rows["run"] == run.id].sort_values("iteration")["values"] for run in variant.finished]
-        return [np.asarray(vectors.iloc[0 if at_start else -1], dtype=float) for vectors in logged if len(vectors)]
+        rows = variant.traces.get(self.vector)
+        if rows is None:
+            return []
+        logged = [rows.values[rows.of_run(run.id)] for run in variant.finished]
+        return [np.asarray(vectors[0 if at_start else -1], dtype=float) for vectors in logged if len(vectors)]
 
     def left(self, variant: VariantData, at_start: bool = False) -> list[float]:
         """Return the share of a gradient that survives the sequence, for every run.
