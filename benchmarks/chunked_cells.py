@@ -18,8 +18,8 @@ from orthobench.isolation import isolated
 from orthobench.model import Signature
 from orthobench.models import _plain
 from orthobench.plugins import Catalog
+from orthobench.recurrence.backends import last_self_tests
 from orthobench.recurrence.ops.memories import cuda as memories
-from orthobench.recurrence.runtime import last_self_tests
 from orthobench.task import Batch
 
 MODELS = ("scornn", "rwkv7", "mamba3", "pd_ssm", "enrnn", "dtriv", "deltanet", "mamba")

@@ -198,7 +198,7 @@ def gradients(job: Job) -> Job:
 
     from orthobench.model import Signature
     from orthobench.plugins import Catalog
-    from orthobench.recurrence.runtime import forget_used, last_used, use_backend
+    from orthobench.recurrence.backends import forget_used, last_used, use_backend
 
     model_class = Catalog(()).load("model", job["name"])
 
@@ -326,9 +326,9 @@ def model(job: Job) -> Job:
     With "triton" the kernels in Triton run instead of those in CUDA C++.
     """
     from orthobench.plugins import Catalog
-    from orthobench.recurrence.runtime import forget_used, last_used
-    from orthobench.spec import resolve
-    from orthobench.training.lifecycle import build_trainer
+    from orthobench.recurrence.backends import forget_used, last_used
+    from orthobench.spec.resolve import resolve
+    from orthobench.training.build import build_trainer
 
     settings = {"sequence_length": "784", "train_size": "500", "test_size": "50", "batch_size": "50"}
     config = resolve(Catalog(()), "adding", job["name"], settings | {"hidden_size": str(job["n"])}, "paper", 0)

@@ -19,8 +19,8 @@ from torch import nn
 from orthobench.bench.measure import SystemClock, interleave, ratio, summarise
 from orthobench.isolation import isolated
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
-from orthobench.training.lifecycle import build_trainer
+from orthobench.spec.resolve import resolve
+from orthobench.training.build import build_trainer
 from orthobench.training.trainer import Trainer
 
 BATCH, STEPS, UNITS, ROWS = 50, 200, 128, 1000

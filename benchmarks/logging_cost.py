@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import tempfile
 
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.training.lifecycle import train
 

@@ -18,11 +18,11 @@ import torch
 
 from orthobench.executors.job import Job
 from orthobench.executors.processes import ProcessExecutor
-from orthobench.location import Location
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
+from orthobench.system.location import Location
 from orthobench.training.events import EventSink
 
 RUNS = (

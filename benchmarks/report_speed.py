@@ -27,7 +27,7 @@ from types import MappingProxyType
 from orthobench.metric import Metric, run_columns
 from orthobench.papers import papers
 from orthobench.plugins import Catalog
-from orthobench.spec import RunSpec, resolve
+from orthobench.spec.resolve import RunSpec, resolve
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
 
 EPOCHS, PER_EPOCH, STEPS = 100, 10, 200

@@ -193,7 +193,7 @@ def pack_kernels(folder: Path) -> None:
 
 def pack_data(folder: Path) -> None:
     """Pack the data sets that are here, each as an archive that `orthobench data import` reads."""
-    from orthobench.options import data_folder
+    from orthobench.options.data_folder import data_folder
 
     folder.mkdir()
     for name in DATA:

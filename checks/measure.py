@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from orthobench.errors import OrthobenchError, UsageError
-from orthobench.process import cores, set_session_niceness
+from orthobench.system.cores import cores, set_session_niceness
 
 if TYPE_CHECKING:
     from orthobench.planning.plan import SweepRun
@@ -177,9 +177,9 @@ def running(files: Files) -> psutil.Process | None:
 def take_up(files: Files) -> int:
     """Bring results and kept checkpoints into the working folder; return the number of runs to train."""
     from orthobench.data.limits import LimitedReader
-    from orthobench.files import write_bytes
     from orthobench.store import Status, open_store
     from orthobench.store.merge import merge, reading
+    from orthobench.system.files import write_bytes
     from orthobench.training.checkpoint import NEWEST, checkpoint_root
 
     with ExitStack() as opened:
@@ -260,9 +260,9 @@ def raise_priority(process: psutil.Process) -> None:
 
 def fold(files: Files, limit: int) -> None:
     """Merge the list's results, and the unfinished runs whose checkpoints fit, into the database of results."""
-    from orthobench.files import write_bytes
     from orthobench.store import Status, open_store
     from orthobench.store.merge import merge, reading
+    from orthobench.system.files import write_bytes
 
     with reading(str(files.database)) as source, open_store(str(files.results), create=True) as target:
         keys = listed(files, [source, target])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from orthobench.model import Model, ModelSettings, OptimizerName, ParameterGroup, Positive, Signature, State
 from orthobench.recurrence import Activation, GradientTrace, Multiply, Projection, recurrence
-from orthobench.recurrence.runtime import is_on_gpu
+from orthobench.recurrence.plain_tensors import is_on_gpu
 
 FORMED_ON_GPU = 6144
 """Up to this number of features W is always computed once per iteration on a GPU, whatever is faster on a CPU.

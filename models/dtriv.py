@@ -19,7 +19,7 @@ from torch import Tensor
 
 from orthobench.matrices.exponential import exponential
 from orthobench.model import Count, Learns, Signature
-from orthobench.recurrence.runtime import is_on_gpu
+from orthobench.recurrence.plain_tensors import is_on_gpu
 
 from .exprnn import EXPRNN, EXPRNNSettings
 

@@ -22,7 +22,7 @@ from orthobench.matrices.skew import block_rotation_entries, minus_ones_last, sc
 from orthobench.matrices.spectral_radius import spectral_radius
 from orthobench.model import Count, Learns, Positive, Signature
 from orthobench.recurrence import MODRELU, RELU
-from orthobench.recurrence.runtime import is_on_gpu, is_plain
+from orthobench.recurrence.plain_tensors import is_on_gpu, is_plain
 
 from ._plain import MatrixSettings, PlainRNN
 

@@ -22,7 +22,7 @@ from support.selection import (  # noqa: F401
     pytest_runtest_makereport,
 )
 
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
@@ -40,7 +40,7 @@ TINY = {
 
 def pytest_sessionstart() -> None:
     """End the session if the C kernels are older than their files, because tests would be skipped or run in torch."""
-    if (reason := native.missing()) and "make kernels" in reason:
+    if (reason := call_c.missing()) and "make kernels" in reason:
         pytest.exit(reason, returncode=1)
 
 

@@ -19,7 +19,7 @@ from orthobench.plugins import Catalog
 from orthobench.plugins.layers import find_layer
 from orthobench.plugins.reads import Reads
 from orthobench.plugins.sources import Sources
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.testing import problems
 
 TASK = """

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from orthobench.environment import git, peak_memory
+from orthobench.system.environment import git, peak_memory
 
 SIZE = 300 * 2**20
 
@@ -15,7 +15,7 @@ SIZE = 300 * 2**20
 def test_memory_of_a_process_excludes_its_parents():
     """Linux' resource usage counts the parent's as well."""
     array = np.ones(SIZE, dtype=np.uint8)
-    code = "from orthobench.environment import peak_memory; print(peak_memory())"
+    code = "from orthobench.system.environment import peak_memory; print(peak_memory())"
     child = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     parent = peak_memory()
     del array

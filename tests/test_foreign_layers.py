@@ -22,13 +22,13 @@ import orthobench as ob
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.isolation import isolated
-from orthobench.location import Location
 from orthobench.plugins import Catalog, Plugin
 from orthobench.plugins.layers import notebook_module
-from orthobench.spec import resolve, resolve_again
+from orthobench.spec.resolve import resolve, resolve_again
+from orthobench.system.location import Location
 from orthobench.task import seeded_generator
-from orthobench.training.lifecycle import build_trainer
-from orthobench.training.trainer import build_model
+from orthobench.training.build import build_trainer
+from orthobench.training.build_model import build_model
 
 CELL = """
 import torch
@@ -160,7 +160,7 @@ def test_weights_of_a_run_seeded_by_its_name_still_load(write, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     write("cell.py", text())
     with monkeypatch.context() as earlier:
-        earlier.setattr("orthobench.spec._SEEDED_ALIKE", "")
+        earlier.setattr("orthobench.spec.resolve._SEEDED_ALIKE", "")
         earlier.setattr(Plugin, "seeds_by_name", True)
         options = ob.RunOptions(keep_weights="last")
         run = ob.run("adding", "./cell.py:MyCell", settings=tiny, db="x.db", options=options)
@@ -372,7 +372,7 @@ def test_equal_parameters_and_trials_of_layers(orthobench, write, tiny, tiny_opt
 
 
 def test_a_task_that_carries_its_state_needs_one(write, tmp_path, monkeypatch):
-    from orthobench.training.lifecycle import build_trainer
+    from orthobench.training.build import build_trainer
 
     monkeypatch.chdir(tmp_path)
     write("flat.py", text().replace("return self.leak * h", "return h * 0 + self.leak"))

@@ -12,10 +12,10 @@ import pytest
 import orthobench as ob
 from orthobench import api
 from orthobench.errors import UsageError
-from orthobench.options import RunOptions
-from orthobench.planning.index import index
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.index import index
+from orthobench.spec.resolve import resolve
 from orthobench.testing import problems
 
 GOOD_MODEL = """

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 from pydantic import Field
 
-from orthobench.assignments import parse_assignments
 from orthobench.errors import UsageError
 from orthobench.papers import experiments, papers
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings
-from orthobench.spec import resolve, resolve_again
+from orthobench.settings.assignments import parse_assignments
+from orthobench.spec.resolve import resolve, resolve_again
 
 CATALOG = Catalog()
 

@@ -13,7 +13,7 @@ import torch
 import orthobench as ob
 from orthobench.errors import UsageError
 from orthobench.plugins import catalog
-from orthobench.spec import RunSpec
+from orthobench.spec.resolve import RunSpec
 from orthobench.weights.files import decode, encode, sha256
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nfrom torch.nn import GRU as Cell\n"

@@ -14,11 +14,11 @@ from support.third_party import forget, installed
 
 from orthobench.errors import UsageError
 from orthobench.executors.job import Ending, Job, attempt
-from orthobench.location import Location
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.store.tables import Source
+from orthobench.system.location import Location
 from orthobench.testing import problems
 from orthobench.training.events import EventSink
 

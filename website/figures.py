@@ -7,11 +7,11 @@ from functools import cache
 
 from orthobench.analysis.conditions import Condition
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.figures import learning_curves
-from orthobench.reporting.matrix import Matrix, compute_matrix, picture
-from orthobench.reporting.pages import full_title
-from orthobench.reporting.stills import svg
-from orthobench.reporting.styles import Styles
+from orthobench.reporting.figures.figures import learning_curves
+from orthobench.reporting.figures.stills import svg
+from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.page.matrix import Matrix, compute_matrix, picture
+from orthobench.reporting.page.pages import full_title
 from website.markdown import escape
 from website.results import everything
 

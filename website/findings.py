@@ -13,13 +13,13 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
 from orthobench.errors import counted
 from orthobench.papers import find_study
-from orthobench.planning.index import index
-from orthobench.reporting.longer_tests import longer_table
-from orthobench.reporting.matrix import families_of_models
-from orthobench.reporting.stills import svg
-from orthobench.reporting.studies import StoredStudy
-from orthobench.reporting.study_lengths import UNFITTED, longest_held
-from orthobench.reporting.tracking_figures import Tracked, tracked_runs, tracking_figures
+from orthobench.reporting.figures.stills import svg
+from orthobench.reporting.figures.tracking_figures import Tracked, tracked_runs, tracking_figures
+from orthobench.reporting.page.matrix import families_of_models
+from orthobench.reporting.page.studies import StoredStudy
+from orthobench.reporting.tables.longer_tests import longer_table
+from orthobench.reporting.tables.study_lengths import UNFITTED, longest_held
+from orthobench.spec.index import index
 from website.figures import SIZE
 from website.markdown import escape, fenced, page, table
 from website.results import Everything

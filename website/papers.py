@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from orthobench.analysis.claims import ClaimResult
-from orthobench.reporting.export import sheets
-from orthobench.reporting.pages import ArtifactView, PaperView
-from orthobench.reporting.reproduction import decided_claims, figure_curves
+from orthobench.reporting.page.pages import ArtifactView, PaperView
+from orthobench.reporting.tables.paper_table import sheets
+from orthobench.reporting.tables.reproduction import decided_claims, figure_curves
 from website.markdown import escape, fenced, page, table
 from website.plugins import prose
 from website.results import everything

@@ -13,7 +13,7 @@ from orthobench.data.registry import datasets
 from orthobench.errors import OrthobenchError
 from orthobench.papers.usage import paper_values
 from orthobench.plugins import Catalog
-from orthobench.reporting.export import condition_sheet
+from orthobench.reporting.tables.paper_table import condition_sheet
 from orthobench.settings import describe_settings, text
 from orthobench.task import TrainingSettings
 from website import figures, results

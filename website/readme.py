@@ -13,7 +13,7 @@ from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import TIMES, Cell
 from orthobench.plugins.layers import is_layer
-from orthobench.reporting.matrix import FEW, MatrixCell, compute_matrix, picture
+from orthobench.reporting.page.matrix import FEW, MatrixCell, compute_matrix, picture
 from website.findings import findings
 from website.markdown import table
 from website.results import Decided, decided, everything

@@ -19,14 +19,14 @@ from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import Cell
 from orthobench.gate.baseline import read_baseline
-from orthobench.planning.index import index
-from orthobench.reporting.export import seeds_of, shown_median, spread
-from orthobench.reporting.html import write_html
-from orthobench.reporting.pages import ArtifactView, PaperView, full_title
-from orthobench.reporting.scope import Scope
-from orthobench.reporting.studies import StoredStudy
-from orthobench.reporting.views import load_views
+from orthobench.reporting.page.html import write_html
+from orthobench.reporting.page.pages import ArtifactView, PaperView, full_title
+from orthobench.reporting.page.scope import Scope
+from orthobench.reporting.page.studies import StoredStudy
+from orthobench.reporting.page.views import load_views
+from orthobench.reporting.tables.paper_table import seeds_of, shown_median, spread
 from orthobench.settings import text
+from orthobench.spec.index import index
 from orthobench.store import Store, open_store
 from website.markdown import escape
 

@@ -22,9 +22,9 @@ from orthobench.analysis.statistics import (
     median,
 )
 from orthobench.analysis.variants import backends, settings_of
-from orthobench.arguments import ComparedValue
-from orthobench.assignments import Conditions, describe, parse_conditions
 from orthobench.errors import UsageError, counted
+from orthobench.options.arguments import ComparedValue
+from orthobench.settings.assignments import Conditions, describe, parse_conditions
 from orthobench.store import Run, Status, Store
 
 

@@ -18,10 +18,10 @@ from orthobench.analysis.compare import (
 )
 from orthobench.analysis.selection import select_runs
 from orthobench.analysis.variants import settings_of
-from orthobench.arguments import ComparedValue
-from orthobench.assignments import Conditions, NoMatchError
 from orthobench.errors import UsageError
+from orthobench.options.arguments import ComparedValue
 from orthobench.settings import text
+from orthobench.settings.assignments import Conditions, NoMatchError
 from orthobench.store import Run, Store
 
 VERSIONS = ("task_version", "model_version")

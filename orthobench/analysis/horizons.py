@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.over_length import trained_range
+from orthobench.analysis.test_lengths import trained_range
 
 PROBE = "error_control"
 

@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import Any, get_args
 
 from orthobench.analysis.variants import settings_of
-from orthobench.arguments import Preset
-from orthobench.assignments import Conditions, narrow
 from orthobench.errors import UsageError
+from orthobench.options.arguments import Preset
 from orthobench.plugins import Catalog, PluginKind
 from orthobench.settings import text
+from orthobench.settings.assignments import Conditions, narrow
 from orthobench.store import Run, Status
 
 COLUMNS = ("task", "model", "seed", "preset", "status", "device", "backend", "tag", "key", "variant", "condition")

@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from orthobench.api.trained import evaluate as evaluate
     from orthobench.api.trained import export as export
     from orthobench.api.trained import load_model as load_model
+    from orthobench.display.display import Display as Display
+    from orthobench.display.display import JobsDisplay as JobsDisplay
     from orthobench.errors import OrthobenchError as OrthobenchError
     from orthobench.errors import RunLockedError as RunLockedError
     from orthobench.errors import StorageError as StorageError
     from orthobench.errors import UsageError as UsageError
-    from orthobench.execution.display import Display as Display
-    from orthobench.execution.display import JobsDisplay as JobsDisplay
-    from orthobench.execution.session import SweepResult as SweepResult
     from orthobench.gate.check import CheckResult as CheckResult
-    from orthobench.options import RunOptions as RunOptions
-    from orthobench.options import SweepOptions as SweepOptions
+    from orthobench.options.run_options import RunOptions as RunOptions
+    from orthobench.options.run_options import SweepOptions as SweepOptions
     from orthobench.planning.search import TuningResult as TuningResult
-    from orthobench.process import Stopped as Stopped
+    from orthobench.session.session import SweepResult as SweepResult
+    from orthobench.system.signals import Stopped as Stopped
     from orthobench.training.events import EventSink as EventSink
 
 NAMES = {

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from orthobench.data.registry import datasets
 from orthobench.errors import UsageError, unknown
-from orthobench.location import Place
-from orthobench.options import checked
+from orthobench.options.check import checked
 from orthobench.papers.citations import keys_of, references
-from orthobench.planning.index import description
 from orthobench.plugins import Catalog, PluginKind
 from orthobench.settings import merged_settings
+from orthobench.spec.index import description
 from orthobench.store import Run, open_store
 from orthobench.store.sqlite import named_or_default
+from orthobench.system.location import Place
 from orthobench.version import __version__
 
 KINDS: tuple[PluginKind, ...] = ("model", "task")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orthobench.location import Place
-from orthobench.options import checked, use_data_folder
+from orthobench.options.check import checked
+from orthobench.options.data_folder import use_data_folder
+from orthobench.system.location import Place
 
 if TYPE_CHECKING:
     from orthobench.diagnosis import Diagnosis

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orthobench.arguments import A_COUNT
-from orthobench.execution.display import Display
-from orthobench.location import Place
-from orthobench.options import RunOptions, SweepOptions, checked
+from orthobench.display.display import Display
+from orthobench.options.arguments import A_COUNT
+from orthobench.options.check import checked
+from orthobench.options.run_options import RunOptions, SweepOptions
+from orthobench.system.location import Place
 
 if TYPE_CHECKING:
     from orthobench.gate.check import CheckResult

@@ -9,23 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.api.sweeps import seed_list, train, with_jobs
-from orthobench.arguments import Preset
+from orthobench.display.display import Display
 from orthobench.errors import UsageError
-from orthobench.execution.display import Display
-from orthobench.execution.session import SweepResult, open_session
-from orthobench.execution.study import train_study
-from orthobench.files import refuse_other_kinds
-from orthobench.location import Location, Place
-from orthobench.options import A_MAPPING, RunOptions, checked
+from orthobench.options.arguments import Preset
+from orthobench.options.check import A_MAPPING, checked
+from orthobench.options.run_options import RunOptions
 from orthobench.papers import Study, find_paper, find_study, papers
 from orthobench.planning.listed import runs_in
 from orthobench.planning.paper import resolve_experiments, restrict, small_runs, study_runs
 from orthobench.planning.plan import with_seeds
 from orthobench.plugins import Catalog
+from orthobench.session.session import SweepResult, open_session
+from orthobench.session.study import train_study
 from orthobench.store import Run, open_store
 from orthobench.store.open import DatabaseNotFoundError
 from orthobench.store.sqlite import named_or_default
-from orthobench.training.lifecycle import pick_device
+from orthobench.system.kinds import refuse_other_kinds
+from orthobench.system.location import Location, Place
+from orthobench.training.device import pick_device
 
 if TYPE_CHECKING:
     from orthobench.analysis.claims import ClaimCounts, ClaimResult

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from orthobench.api.results import Results
-from orthobench.arguments import ComparedValue, ReportFormat, is_image, location
-from orthobench.location import Place
-from orthobench.options import checked
-from orthobench.training.checkpoint import status_in
+from orthobench.options.arguments import ComparedValue, ReportFormat, is_image, location
+from orthobench.options.check import checked
+from orthobench.system.location import Place
+from orthobench.training.settled import status_in
 
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast
@@ -99,9 +99,9 @@ def report(
         UsageError: no run meets the conditions, the database, paper, table, figure or column is unknown, or a file
             cannot be written.
     """
-    from orthobench.assignments import read_conditions
-    from orthobench.planning.index import index
     from orthobench.reporting import Scope, write_report
+    from orthobench.settings.assignments import read_conditions
+    from orthobench.spec.index import index
 
     scope = Scope(read_conditions(where, **conditions), paper, table, figure)
     with _opened(results) as opened:
@@ -148,7 +148,7 @@ def compare(
             runs cannot be paired.
     """
     from orthobench.analysis.compare import contrasts
-    from orthobench.assignments import read_conditions
+    from orthobench.settings.assignments import read_conditions
 
     with _opened(results) as opened:
         shared = read_conditions(where, **conditions)

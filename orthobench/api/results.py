@@ -9,17 +9,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from orthobench.arguments import LoggedSplit, listed
 from orthobench.errors import UsageError, counted, unknown
-from orthobench.location import Location, Place
-from orthobench.options import A_LABEL, checked
+from orthobench.options.arguments import LoggedSplit, listed
+from orthobench.options.check import A_LABEL, checked
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Status, Weights, open_store
 from orthobench.store.backup import back_up_alongside
-from orthobench.store.by_length import read_by_length
 from orthobench.store.sqlite import named_or_default
 from orthobench.store.tables import utc_now
-from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, lock, remove_checkpoints, status_in
+from orthobench.store.test_lengths import read_by_length
+from orthobench.system.location import Location, Place
+from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, lock, remove_checkpoints
+from orthobench.training.settled import status_in
 from orthobench.weights.files import KINDS
 from orthobench.weights.files import remove as remove_weights
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from orthobench.analysis.conditions import Condition
-    from orthobench.reporting.figure_record import Figure
-    from orthobench.reporting.styles import Styles
+    from orthobench.reporting.figures.figure_record import Figure
+    from orthobench.reporting.figures.styles import Styles
     from orthobench.sinks.export import Exported
     from orthobench.store.repair import Repaired
 
@@ -202,7 +203,7 @@ class Results:
         import pandas as pd
 
         from orthobench.analysis.selection import select_runs
-        from orthobench.assignments import NoMatchError, read_conditions
+        from orthobench.settings.assignments import NoMatchError, read_conditions
 
         columns = {"task": task, "model": model, "status": status, "seed": seed, "tag": tag}
         conditions = read_conditions(where, **columns, **settings)
@@ -366,7 +367,7 @@ class Results:
             UsageError: a condition or a kind is unknown.
         """
         from orthobench.analysis.selection import select_runs
-        from orthobench.assignments import NoMatchError, read_conditions
+        from orthobench.settings.assignments import NoMatchError, read_conditions
 
         for kind in kinds or ():
             if kind not in KINDS:
@@ -412,8 +413,8 @@ class Results:
         Raises:
             UsageError: the paper or the table is unknown.
         """
-        from orthobench.planning.index import index
-        from orthobench.reporting.export import paper_table
+        from orthobench.reporting.tables.paper_table import paper_table
+        from orthobench.spec.index import index
 
         return paper_table(self.store, paper, name, index()["variants"])
 
@@ -440,7 +441,7 @@ class Results:
         Raises:
             UsageError: no run meets the conditions, the runs belong to different tasks, or they lack the metric.
         """
-        from orthobench.reporting.figures import learning_curves
+        from orthobench.reporting.figures.figures import learning_curves
 
         condition, styles = self._condition(where, conditions)
         known = {name for variant in condition.variants for part, name in variant.metrics if part == split}
@@ -459,7 +460,7 @@ class Results:
                 inside gates and derivatives, and "jacobian" ||J^T J - I||_F of the step's Jacobian.
             conditions: further conditions by name.
         """
-        from orthobench.reporting.figures import orthogonality
+        from orthobench.reporting.figures.figures import orthogonality
 
         score = "orthogonality" if of == "step" else f"orthogonality_{of}"
         return _plotted(orthogonality(*self._condition(where, conditions), of=score), "distance from orthogonal")
@@ -467,14 +468,14 @@ class Results:
     @checked()
     def plot_gradient_norms(self, where: Sequence[str] = (), **conditions: Any) -> go.Figure:
         """Draw ||dL/dh_t|| over the steps t, before training (thin) and after; as `plot_curves`."""
-        from orthobench.reporting.figures import gradient_norms
+        from orthobench.reporting.figures.figures import gradient_norms
 
         return _plotted(gradient_norms(*self._condition(where, conditions)), "gradient norms")
 
     @checked()
     def plot_lengths(self, where: Sequence[str] = (), **conditions: Any) -> go.Figure:
         """Draw a metric over the length of the test sequences, with the training lengths shaded; as `plot_curves`."""
-        from orthobench.reporting.length_figures import over_length
+        from orthobench.reporting.figures.length_figures import over_length
 
         drawn = over_length(*self._condition(where, conditions))
         return _plotted(drawn and drawn[1], "metric over length")
@@ -494,7 +495,7 @@ class Results:
         Raises:
             UsageError: as for `plot_curves`, or fewer than two models have finished runs.
         """
-        from orthobench.reporting.figures import against_cost
+        from orthobench.reporting.figures.figures import against_cost
 
         cost = "seconds of training" if against == "seconds" else against
         return _plotted(against_cost(*self._condition(where, conditions), cost), "finished runs of two models")
@@ -507,9 +508,9 @@ class Results:
         """
         from orthobench.analysis.conditions import collect
         from orthobench.analysis.selection import select_runs
-        from orthobench.assignments import read_conditions
-        from orthobench.reporting.pages import full_title
-        from orthobench.reporting.styles import Styles
+        from orthobench.reporting.figures.styles import Styles
+        from orthobench.reporting.page.pages import full_title
+        from orthobench.settings.assignments import read_conditions
 
         selected = read_conditions(where, **conditions)
         runs = select_runs(self.store.runs(), selected, status_in(self.store, self.db))

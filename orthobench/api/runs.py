@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orthobench.arguments import Preset
+from orthobench.display.display import Display
+from orthobench.display.progress import default_display
 from orthobench.errors import UsageError
-from orthobench.execution.display import Display
-from orthobench.execution.progress import default_display
-from orthobench.execution.single import train_one
-from orthobench.location import Place
-from orthobench.options import OPTIONS, RunOptions, checked, names_of, use_data_folder
-from orthobench.planning.index import recall
+from orthobench.options.arguments import Preset
+from orthobench.options.check import checked
+from orthobench.options.data_folder import use_data_folder
+from orthobench.options.run_options import OPTIONS, RunOptions, names_of
 from orthobench.plugins import Catalog
+from orthobench.session.single_run import train_one
+from orthobench.spec.index import recall
 from orthobench.store import Run
+from orthobench.system.location import Place
 
 SWEEP_ARGUMENTS = {"models", "seeds", "grid", "match_parameters", "trials", "dry_run"}
 """The arguments of `sweep` and `tune` that a single run does not have; none of them is the name of a setting."""

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.errors import UsageError
-from orthobench.location import Location, Place
-from orthobench.options import checked
+from orthobench.options.check import checked
 from orthobench.store import Status
 from orthobench.store.merge import reading
 from orthobench.store.open import DatabaseNotFoundError, open_read_only
 from orthobench.store.sqlite import named_or_default
-from orthobench.training.checkpoint import checkpoint_root, running_sweeps, status_in
+from orthobench.system.location import Location, Place
+from orthobench.training.announcements import running_sweeps
+from orthobench.training.checkpoint import checkpoint_root
+from orthobench.training.settled import status_in
 
 if TYPE_CHECKING:
     from orthobench.reporting.web.serve import Server
@@ -37,11 +39,11 @@ def publish(
             contains files that no earlier call wrote.
         StorageError: a file cannot be written.
     """
-    from orthobench.assignments import read_conditions
-    from orthobench.planning.index import index
-    from orthobench.reporting.html import build_page
-    from orthobench.reporting.scope import Scope
+    from orthobench.reporting.page.html import build_page
+    from orthobench.reporting.page.scope import Scope
     from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
+    from orthobench.settings.assignments import read_conditions
+    from orthobench.spec.index import index
 
     if not databases:
         raise UsageError("name a database, such as orthobench publish site results.db")
@@ -78,11 +80,11 @@ def serve(
     Raises:
         UsageError: the database cannot be read, a condition is malformed, or the port is in use.
     """
-    from orthobench.assignments import read_conditions
-    from orthobench.planning.index import index
-    from orthobench.reporting.html import build_page, empty_page
-    from orthobench.reporting.scope import Scope
+    from orthobench.reporting.page.html import build_page, empty_page
+    from orthobench.reporting.page.scope import Scope
     from orthobench.reporting.web.serve import Page, Server
+    from orthobench.settings.assignments import read_conditions
+    from orthobench.spec.index import index
 
     db = named_or_default(db, writes=False)
     chosen, keys = read_conditions(where, **conditions), index()["variants"]

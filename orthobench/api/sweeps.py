@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from orthobench.api.runs import merge
-from orthobench.arguments import A_COUNT, Preset
+from orthobench.display.display import Display
 from orthobench.errors import UsageError
-from orthobench.execution.display import Display
-from orthobench.execution.session import SweepResult, open_session
-from orthobench.execution.tuner import check_optuna, train_trials
-from orthobench.location import Place
-from orthobench.options import RunOptions, SweepOptions, checked, use_data_folder
+from orthobench.options.arguments import A_COUNT, Preset
+from orthobench.options.check import checked
+from orthobench.options.data_folder import use_data_folder
+from orthobench.options.run_options import RunOptions, SweepOptions
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import Axis, read_grid
 from orthobench.planning.match import MatchedRuns, MatchedSize, target_count, with_equal_parameters
@@ -23,7 +22,10 @@ from orthobench.planning.plan import SweepRun, optimizers, resolve_grid
 from orthobench.planning.search import Search, Tuning, TuningResult
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
+from orthobench.session.session import SweepResult, open_session
+from orthobench.session.tuner import check_optuna, train_trials
 from orthobench.settings import text
+from orthobench.system.location import Place
 
 log = logging.getLogger(__name__)
 

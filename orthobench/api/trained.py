@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.api.results import A_RUN, Results, one_run
-from orthobench.arguments import BackendName, DeviceName, ExportFormat, WhichWeights, path
 from orthobench.errors import UsageError
 from orthobench.isolation import isolated
-from orthobench.location import Place, from_home
-from orthobench.options import checked, use_data_folder
+from orthobench.options.arguments import BackendName, DeviceName, ExportFormat, WhichWeights, path
+from orthobench.options.check import checked
+from orthobench.options.data_folder import use_data_folder
 from orthobench.store import Run
 from orthobench.store.sqlite import named_or_default
-from orthobench.training.lifecycle import pick_device
+from orthobench.system.location import Place, from_home
+from orthobench.training.device import pick_device
 
 if TYPE_CHECKING:
     from orthobench.trained.evaluate import EvaluationResult

@@ -14,8 +14,16 @@ from orthobench.bench.measure import interleave, summarise
 from orthobench.bench.shapes import Shape
 from orthobench.bench.suite import PEAK, MultiplyAdd, Setup, timing
 from orthobench.errors import UsageError
-from orthobench.recurrence.cpu import native
-from orthobench.recurrence.runtime import BACKWARD, FORWARD, PROJECTION, READOUT, WEIGHT_GRADIENT, part, record_times
+from orthobench.recurrence.cpu import call_c
+from orthobench.recurrence.timing import (
+    BACKWARD,
+    FORWARD,
+    PROJECTION,
+    READOUT,
+    WEIGHT_GRADIENT,
+    part,
+    record_times,
+)
 
 COMPUTING_W, OPTIMISER, REST, WHOLE = "computing W", "optimiser", "rest", "whole step"
 PARTS = (FORWARD, BACKWARD, WEIGHT_GRADIENT, PROJECTION, READOUT, COMPUTING_W, OPTIMISER, REST)
@@ -73,7 +81,7 @@ def measure_breakdown(shapes: Sequence[Shape], setup: Setup) -> dict[str, Any]:
     """
     if setup.device.type != "cpu":
         raise UsageError("`breakdown` times the CPU kernels: add `device='cpu'`")
-    if reason := native.missing():
+    if reason := call_c.missing():
         raise UsageError(f"`breakdown` times the CPU kernels: {reason}")
     return setup.results(lambda: [_breakdown(setup.size(shape), setup) for shape in shapes])
 

@@ -13,7 +13,7 @@ from orthobench.matrices.householder import householder_product
 from orthobench.matrices.initial import half_circle_angles
 from orthobench.matrices.skew import block_rotation_entries, minus_ones_last, scaled_cayley
 from orthobench.matrices.spectral_radius import spectral_radius
-from orthobench.recurrence.runtime import is_on_gpu
+from orthobench.recurrence.plain_tensors import is_on_gpu
 
 StartAndMap = tuple[Tensor, Callable[[Tensor], Tensor]]
 """The parameter's initial value, and the map from the parameter to W `[n, n]`."""

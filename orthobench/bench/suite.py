@@ -18,9 +18,9 @@ from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape
 from orthobench.errors import UsageError
 from orthobench.isolation import isolated
-from orthobench.recurrence import runtime
-from orthobench.recurrence.cpu import native
-from orthobench.recurrence.runtime import forget_used, last_self_tests
+from orthobench.recurrence import threads
+from orthobench.recurrence.backends import forget_used, last_self_tests
+from orthobench.recurrence.cpu import call_c
 
 SGEMM = "sgemm"
 PEAK = "FMA peak"
@@ -91,7 +91,7 @@ class MultiplyAdd:
     """Fused multiply-adds on registers with torch's number of threads, an upper bound for every float32 kernel."""
 
     def __init__(self, quick: bool) -> None:
-        self.library = native.kernels()
+        self.library = call_c.kernels()
         self.repeats = 1000 if quick else 5_000_000
         self.threads = torch.get_num_threads()
         self.out = torch.empty(self.threads, self.library.vector_length())
@@ -101,7 +101,7 @@ class MultiplyAdd:
         return float(self.threads * self.repeats * self.library.multiply_add_flops() / 1e9)
 
     def __call__(self) -> None:
-        runtime.run_all(
+        threads.run_all(
             [partial(self.library.multiply_add, self.repeats, 0.5, 1.0, row.data_ptr()) for row in self.out]
         )
 
@@ -156,7 +156,7 @@ def _recurrences(shape: Shape, setup: Setup) -> dict[str, Any]:
     steps: dict[str, Any] = {SGEMM: MatrixProduct(setup.device, setup.quick)}
     left_out = {}
     if setup.device.type == "cpu":
-        if reason := native.missing():
+        if reason := call_c.missing():
             left_out[PEAK] = reason
         else:
             steps[PEAK] = MultiplyAdd(setup.quick)

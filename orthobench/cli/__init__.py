@@ -21,12 +21,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from orthobench.arguments import DeviceName
-from orthobench.arguments import read as read_argument
 from orthobench.cli.options import is_assignment, spelled
 from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
-from orthobench.location import from_home
-from orthobench.process import harmless_output, open_closed_streams, quiet_idle_threads, stop_while_torch_is_loaded
+from orthobench.options.arguments import DeviceName
+from orthobench.options.arguments import read as read_argument
+from orthobench.system.cores import quiet_idle_threads
+from orthobench.system.location import from_home
+from orthobench.system.output import harmless_output, open_closed_streams
+from orthobench.system.signals import stop_while_torch_is_loaded
 
 GROUPS = {
     "Train": ("run", "sweep", "tune", "reproduce", "study"),
@@ -238,7 +240,7 @@ def _run_command() -> None:
             name = max(Path(str(error.filename)).parts, key=len)
             _fail(f"the name of a file or folder is too long, {name:.20}...: choose a shorter one", verbose)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
-            from orthobench.files import storage_error
+            from orthobench.system.files import storage_error
 
             _fail(str(storage_error("the output", error)), verbose)
         _print_traceback(verbose)

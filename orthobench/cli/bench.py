@@ -50,7 +50,6 @@ def command(
     """
     import torch
 
-    from orthobench import environment
     from orthobench.bench import shapes, suite
     from orthobench.bench.breakdown import measure_breakdown
     from orthobench.bench.models import measure_models
@@ -60,7 +59,8 @@ def command(
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
-    from orthobench.training.lifecycle import pick_device
+    from orthobench.system import environment
+    from orthobench.training.device import pick_device
 
     for option, is_given in (("--models", models), ("--tasks", tasks)):
         if is_given and (constraints or shape or (models and tasks)):

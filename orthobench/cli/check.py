@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from orthobench.arguments import LARGEST_SEED
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import Json, Quiet, spelled, with_options
-from orthobench.options import RunOptions
+from orthobench.options.arguments import LARGEST_SEED
+from orthobench.options.run_options import RunOptions
 from orthobench.planning import MAX_SEEDS
 
 COLUMNS = {"name", "task", "model", "preset"}
@@ -78,14 +78,14 @@ def command(
     """
     from orthobench import api
     from orthobench.analysis.selection import possible_values
-    from orthobench.assignments import narrow
     from orthobench.cli import records
     from orthobench.cli.display import TerminalDisplay, resumable
     from orthobench.errors import UsageError, counted
-    from orthobench.files import refuse_other_kinds
     from orthobench.gate import render
     from orthobench.gate.baseline import check_folder, measured_file, read_baseline, write_text
     from orthobench.gate.update import UpdateRefusedError
+    from orthobench.settings.assignments import narrow
+    from orthobench.system.kinds import refuse_other_kinds
 
     selected = filters.conditions()
     if update and not (reason and reason.strip()):

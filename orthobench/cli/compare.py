@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orthobench.arguments import ComparedValue
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
+from orthobench.options.arguments import ComparedValue
 
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast
@@ -64,7 +64,7 @@ def command(
     from orthobench.cli.contrasts import record_of
     from orthobench.errors import UsageError
     from orthobench.store import open_store
-    from orthobench.training.checkpoint import status_in
+    from orthobench.training.settled import status_in
 
     check_count(selections)
     if csv:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Differences
     from orthobench.analysis.compare_databases import DatabaseComparison, Lone
-    from orthobench.arguments import ComparedValue
     from orthobench.cli.filters import Filters
+    from orthobench.options.arguments import ComparedValue
 
 COLUMNS = (
     "where",
@@ -37,7 +37,7 @@ def are_databases(selections: Sequence[str]) -> bool:
         UsageError: only some of the words name databases, or there are not exactly two.
     """
     from orthobench.errors import UsageError
-    from orthobench.location import from_home
+    from orthobench.system.location import from_home
 
     databases = [
         text for text in selections if "://" in text or Path(text).suffix == ".db" or Path(from_home(text)).is_file()
@@ -62,9 +62,9 @@ def compare_two(
     from orthobench.analysis.compare_databases import Side, compare_databases
     from orthobench.cli import records
     from orthobench.errors import UsageError
-    from orthobench.location import Location
     from orthobench.store.merge import reading
-    from orthobench.training.checkpoint import status_in
+    from orthobench.system.location import Location
+    from orthobench.training.settled import status_in
 
     if json and as_csv:
         raise UsageError("--json and --csv are different outputs: give one of them")

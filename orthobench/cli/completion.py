@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import typer
 
-from orthobench.arguments import Preset
+from orthobench.options.arguments import Preset
 
 HELP_WIDTH = 60
 """The largest width of a help text, because typer wraps longer ones and fish treats each line as a word."""
@@ -74,7 +74,7 @@ def join_colons() -> None:
 
 def settings(context: typer.Context, incomplete: str) -> list[Choice]:
     """Return `NAME=` for the settings of the command's task and models, or `NAME=VALUE` if the values are known."""
-    from orthobench.planning.index import index
+    from orthobench.spec.index import index
 
     plugins = index()["plugins"]
     known = {setting["name"]: setting for setting in index()["training"]}
@@ -96,8 +96,8 @@ def runs(context: typer.Context, incomplete: str) -> list[Choice]:
 
     A database on a server is not queried, because its driver and the network are too slow for completion.
     """
-    from orthobench.location import Location
     from orthobench.store.sqlite import connect, default_database
+    from orthobench.system.location import Location
 
     database = Location.of(context.params.get("db") or default_database(writes=False))
     if database.is_url or not Path(database.real).is_file():

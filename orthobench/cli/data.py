@@ -27,7 +27,7 @@ def list_(data_dir: DataFolder = None, json: Json = False) -> None:
     """List the data sets: presence, size, licence and source."""
     from orthobench.cli import records
     from orthobench.data.registry import datasets
-    from orthobench.options import data_folder
+    from orthobench.options.data_folder import data_folder
 
     listed: list[dict[str, Any]] = [
         {
@@ -60,7 +60,7 @@ def list_(data_dir: DataFolder = None, json: Json = False) -> None:
 def get(name: Name, data_dir: DataFolder = None, quiet: Quiet = False) -> None:
     """Download a data set and verify its checksums. An interrupted download resumes."""
     from orthobench.data.registry import dataset
-    from orthobench.execution.progress import Downloads
+    from orthobench.display.progress import Downloads
 
     selected = dataset(name)
     if selected.present() and not selected.verify():
@@ -81,7 +81,7 @@ def import_(
 ) -> None:
     """Copy the files of a data set from a folder or an archive."""
     from orthobench.data.registry import dataset
-    from orthobench.execution.progress import busy
+    from orthobench.display.progress import busy
 
     selected = dataset(name)
     selected.check_packages()
@@ -102,7 +102,7 @@ def verify(
     """Verify that data sets are complete and canonical. Exit code 1: one is not."""
     from orthobench.cli import records
     from orthobench.data.registry import dataset, datasets
-    from orthobench.execution.progress import busy
+    from orthobench.display.progress import busy
 
     selected = [dataset(name)] if name else [each for each in datasets().values() if each.present()]
     problems = {}

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from orthobench.arguments import RunsFormat
 from orthobench.cli import Command, Group
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, confirm, print_help
 from orthobench.errors import UsageError, counted
-from orthobench.location import Location
+from orthobench.options.arguments import RunsFormat
+from orthobench.system.location import Location
 
 app = typer.Typer(
     add_completion=False,
@@ -42,7 +42,8 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from orthobench.store.open import HEAD, open_engine
     from orthobench.store.result import is_key
     from orthobench.store.sqlite import is_protected, summary
-    from orthobench.training.checkpoint import checkpoint_root, current_status
+    from orthobench.training.checkpoint import checkpoint_root
+    from orthobench.training.settled import current_status
     from orthobench.weights.copy import is_elsewhere
     from orthobench.weights.files import weights_folder
 
@@ -300,7 +301,7 @@ def export(
     from orthobench.sinks.targets import parse_target
     from orthobench.store.export import export as write
     from orthobench.store.merge import reading
-    from orthobench.training.checkpoint import status_in
+    from orthobench.training.settled import status_in
 
     if to and (folder is not None or form != "csv" or vectors):
         raise UsageError("--to names the destination: leave DIR, --format and --vectors out")

@@ -31,9 +31,9 @@ def command(
     """
     from orthobench.analysis.selection import select_runs
     from orthobench.api import open_results
-    from orthobench.assignments import NoMatchError
     from orthobench.cli import records
-    from orthobench.training.checkpoint import status_in
+    from orthobench.settings.assignments import NoMatchError
+    from orthobench.training.settled import status_in
 
     selected = filters.conditions()
     if bool(runs) == bool(selected):

@@ -10,16 +10,16 @@ import typer
 
 from orthobench.cli.options import spelled
 from orthobench.cli.records import RunState, cell, console, print_columns, print_states
+from orthobench.display.progress import ProgressDisplay
 from orthobench.errors import counted
-from orthobench.execution.progress import ProgressDisplay
-from orthobench.process import lasting_output
+from orthobench.system.output import lasting_output
 
 if TYPE_CHECKING:
-    from orthobench.execution.session import SweepResult
     from orthobench.planning.estimate import Estimate
     from orthobench.planning.match import MatchedSize
     from orthobench.planning.search import Trial, Tuning, TuningResult
     from orthobench.planning.sweep_plan import SweepPlan, Totals
+    from orthobench.session.session import SweepResult
 
 SHOWN_TRIALS = 10
 LEFT_TO_ANOTHER = 3

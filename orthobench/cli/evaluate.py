@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from orthobench.arguments import LARGEST_SEED
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
@@ -22,6 +21,7 @@ from orthobench.cli.options import (
     WeightsPlace,
     Which,
 )
+from orthobench.options.arguments import LARGEST_SEED
 
 
 def command(
@@ -45,9 +45,9 @@ def command(
     -s and --seed choose other data of the run's task, such as longer sequences.
     """
     from orthobench import api
-    from orthobench.assignments import parse_assignments
     from orthobench.cli import records
     from orthobench.settings import text
+    from orthobench.settings.assignments import parse_assignments
 
     result = api.evaluate(
         run,

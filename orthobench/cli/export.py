@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from orthobench.arguments import ExportFormat
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Database,
@@ -18,6 +17,7 @@ from orthobench.cli.options import (
     WeightsPlace,
     Which,
 )
+from orthobench.options.arguments import ExportFormat
 
 
 def command(

@@ -13,7 +13,7 @@ from orthobench.cli import completion
 from orthobench.cli.options import with_parameters
 
 if TYPE_CHECKING:
-    from orthobench.assignments import Conditions
+    from orthobench.settings.assignments import Conditions
 
 SHORT_FORMS = {
     "task": ("NAME", "Restrict to this task"),
@@ -45,7 +45,7 @@ class Filters:
         Raises:
             UsageError: a text is not a condition, or two conditions have the same key.
         """
-        from orthobench.assignments import read_conditions
+        from orthobench.settings.assignments import read_conditions
 
         return read_conditions(self.where, **self.columns, **columns)
 

@@ -31,10 +31,10 @@ def command(
     from functools import partial
 
     from orthobench.analysis.selection import find_runs
-    from orthobench.assignments import NoMatchError
     from orthobench.cli import records
+    from orthobench.settings.assignments import NoMatchError
     from orthobench.store import open_store
-    from orthobench.training.checkpoint import status_in
+    from orthobench.training.settled import status_in
 
     selected = filters.conditions(seed=seed)
     with open_store(db) as store:

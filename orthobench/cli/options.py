@@ -15,12 +15,12 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from orthobench.arguments import BackendName, DeviceName, Preset, WhichWeights
 from orthobench.cli import completion
 from orthobench.errors import UsageError
-from orthobench.location import DATABASE_VARIABLE, Location
-from orthobench.location import DEFAULT_DATABASE as DEFAULT_DATABASE  # the commands import it from here
-from orthobench.options import OPTIONS, RunOptions, names_of
+from orthobench.options.arguments import BackendName, DeviceName, Preset, WhichWeights
+from orthobench.options.run_options import OPTIONS, RunOptions, names_of
+from orthobench.system.location import DATABASE_VARIABLE, Location
+from orthobench.system.location import DEFAULT_DATABASE as DEFAULT_DATABASE  # the commands import it from here
 
 
 def _read_default(context: typer.Context, parameter: typer.CallbackParam, db: Location) -> Location:
@@ -109,7 +109,7 @@ def _use_data_folder(context: typer.Context, folder: Path | None) -> Path | None
     """Use the data folder until the command ends."""
     if folder is None:
         return None
-    from orthobench.options import use_data_folder
+    from orthobench.options.data_folder import use_data_folder
 
     context.with_resource(use_data_folder(folder))
     return folder

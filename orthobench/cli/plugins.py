@@ -80,7 +80,7 @@ def _identity(entry: Plugin) -> dict[str, Any]:
 
 def _listed(entry: Plugin, check: bool) -> dict[str, Any]:
     """Return the record of a plugin for the list, with the reason if it cannot be used."""
-    from orthobench.planning.index import description
+    from orthobench.spec.index import description
 
     known = description(entry)
     record = {
@@ -105,7 +105,7 @@ def _explanation(catalog: Catalog, name: str) -> dict[str, Any]:
     Raises:
         UsageError: no plugin has this name, several kinds have it, or the plugin cannot be loaded.
     """
-    from orthobench.planning.index import description, index
+    from orthobench.spec.index import description, index
 
     if name == "training":
         return {"kind": "training", "name": name, "title": "settings of training, the same for all models"} | {

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from orthobench.files import dump_json
-from orthobench.location import Location
 from orthobench.settings import text
 from orthobench.store import Status
+from orthobench.system.location import Location
+from orthobench.system.strict_json import dump_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orthobench.analysis.variants import Variant
-    from orthobench.execution.console import Console
-    from orthobench.execution.session import SweepResult
+    from orthobench.display.console import Console
+    from orthobench.session.session import SweepResult
     from orthobench.store import Run, Store
 
 
@@ -26,7 +26,7 @@ def console() -> Console:
     """Create a console for tables, which does not wrap piped output."""
     import sys
 
-    from orthobench.execution.console import Console
+    from orthobench.display.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 200)
 
@@ -47,7 +47,7 @@ def listed(store: Store, runs: Sequence[Run], status_of: Callable[[Run], str]) -
 def runs_of(result: SweepResult, db: Location, dry_run: bool) -> list[dict[str, Any]]:
     """Return the runs of a sweep as JSON values: in a dry run as planned, else as `orthobench ls --json` lists them."""
     from orthobench.store import open_store
-    from orthobench.training.checkpoint import status_in
+    from orthobench.training.settled import status_in
 
     if dry_run:
         return result.plan.records()

@@ -7,9 +7,9 @@ from typing import Annotated, get_args
 
 import typer
 
-from orthobench.arguments import ReportFormat
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, split_names
+from orthobench.options.arguments import ReportFormat
 
 
 @filtered()

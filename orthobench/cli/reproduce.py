@@ -10,7 +10,7 @@ import typer
 
 from orthobench.cli import completion
 from orthobench.cli.options import DEFAULT_DATABASE, DryRun, Quiet, WrittenDatabase, with_options
-from orthobench.options import SweepOptions
+from orthobench.options.run_options import SweepOptions
 from orthobench.planning import MAX_SEEDS
 
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ def command(
 
     from orthobench import api
     from orthobench.analysis.variants import variants
-    from orthobench.assignments import parse_conditions
     from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
     from orthobench.cli.options import split_names
     from orthobench.cli.records import print_summary
     from orthobench.errors import UsageError
+    from orthobench.settings.assignments import parse_conditions
 
     restricted = table or figure or models or where or scale != 1
     if small and restricted:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from orthobench.arguments import LARGEST_SEED
 from orthobench.cli import completion
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
@@ -18,7 +17,8 @@ from orthobench.cli.options import (
     check_names,
     with_options,
 )
-from orthobench.options import RunOptions
+from orthobench.options.arguments import LARGEST_SEED
+from orthobench.options.run_options import RunOptions
 
 
 @with_options(RunOptions)
@@ -62,7 +62,7 @@ def command(
     """
     check_names(task, [model], options.plugins)
 
-    from orthobench.assignments import parse_assignments
+    from orthobench.settings.assignments import parse_assignments
 
     settings = parse_assignments([*(set_ or ()), *([] if epochs is None else [f"epochs={epochs}"])])
     from orthobench.api.runs import run

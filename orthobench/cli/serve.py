@@ -10,7 +10,7 @@ import typer
 
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database
-from orthobench.location import Location
+from orthobench.system.location import Location
 
 PORT = 8765
 
@@ -48,7 +48,8 @@ def command(
     """
     from orthobench import api
     from orthobench.cli.records import echo_log
-    from orthobench.process import handled, lasting_output
+    from orthobench.system.output import lasting_output
+    from orthobench.system.signals import handled
 
     with handled(), lasting_output(), api.serve(db, port=port, where=filters.texts()) as server:
         try:

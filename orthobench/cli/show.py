@@ -10,11 +10,11 @@ import typer
 
 from orthobench.cli import completion
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
-from orthobench.location import Location
+from orthobench.system.location import Location
 
 if TYPE_CHECKING:
     from orthobench.store import Run, Segment, Store, Weights
-    from orthobench.store.by_length import ByLength
+    from orthobench.store.test_lengths import ByLength
 
 
 def command(
@@ -38,7 +38,7 @@ def command(
     """Show one run: its settings, environment, results and command."""
     from orthobench.cli import records
     from orthobench.store import open_store
-    from orthobench.store.by_length import read_by_length
+    from orthobench.store.test_lengths import read_by_length
 
     with open_store(db) as store:
         stored = store.get(run)
@@ -87,9 +87,9 @@ def command(
 
 def record_of(store: Store, db: Location, run: Run) -> dict[str, Any]:
     """Return all that the database stores about a run, as JSON values."""
-    from orthobench.store.by_length import read_by_length
     from orthobench.store.result import UNTIMED
-    from orthobench.training.checkpoint import status_in
+    from orthobench.store.test_lengths import read_by_length
+    from orthobench.training.settled import status_in
 
     series: dict[str, list[dict[str, Any]]] = {}
     for row in store.metrics([run.id]):
@@ -178,7 +178,7 @@ def _save_plugins(store: Store, facts: dict[str, Any], folder: Path) -> list[Pat
         StorageError: a file cannot be written.
     """
     from orthobench.errors import UsageError
-    from orthobench.files import storage_error, write_bytes
+    from orthobench.system.files import storage_error, write_bytes
 
     digests = {name: digest for plugin in facts.get("plugins", ()) for name, digest in plugin["files"].items()}
     contents = store.sources(list(digests.values()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orthobench.cli.options import DEFAULT_DATABASE, DryRun, Json, PresetName, Quiet, WrittenDatabase, with_options
-from orthobench.options import SweepOptions
+from orthobench.options.run_options import SweepOptions
 from orthobench.planning import MAX_SEEDS
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from orthobench.cli.options import (
     split_names,
     with_options,
 )
-from orthobench.options import SweepOptions
+from orthobench.options.run_options import SweepOptions
 from orthobench.planning import MAX_SEEDS
 
 
@@ -94,7 +94,7 @@ def command(
         raise UsageError(f"'{task}' is a file: write --file {task}")
     check_names(task, names, options.plugins)
 
-    from orthobench.assignments import parse_assignments
+    from orthobench.settings.assignments import parse_assignments
 
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
     from orthobench import api

@@ -19,8 +19,8 @@ from orthobench.cli.options import (
     split_names,
     with_options,
 )
-from orthobench.location import Location
-from orthobench.options import SweepOptions
+from orthobench.options.run_options import SweepOptions
+from orthobench.system.location import Location
 
 if TYPE_CHECKING:
     from orthobench.planning.search import TuningResult
@@ -74,9 +74,9 @@ def command(
     check_names(task, names, options.plugins)
 
     from orthobench import api
-    from orthobench.assignments import parse_assignments
     from orthobench.cli.display import TerminalDisplay, print_trials, report_failures, resumable
     from orthobench.errors import UsageError
+    from orthobench.settings.assignments import parse_assignments
 
     if task is None or not models:
         raise UsageError("missing arguments: give a TASK and --models scornn,lstm")

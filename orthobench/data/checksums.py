@@ -11,12 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from orthobench.arguments import is_none
 from orthobench.data.download import md5
 from orthobench.errors import UsageError
-from orthobench.files import make_folder, write_bytes
-from orthobench.options import data_folder
+from orthobench.options.arguments import is_none
+from orthobench.options.data_folder import data_folder
 from orthobench.settings import CHECKSUM, whole_path
+from orthobench.system.files import make_folder, write_bytes
 
 SETTLED_SECONDS = 2.0
 """Cache a checksum only if the file's last change is older than this, so that a later change has another time."""

@@ -13,8 +13,8 @@ from typing import ClassVar
 from orthobench.data.download import Download, fetch, md5
 from orthobench.data.limits import copy_limited
 from orthobench.errors import MissingDataError, UsageError
-from orthobench.files import replacing_folder
-from orthobench.options import data_folder
+from orthobench.options.data_folder import data_folder
+from orthobench.system.files import replacing_folder
 
 Report = Callable[[str, int, int], None]
 """A callback for download progress: the file's name, bytes so far, total bytes."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orthobench.errors import UsageError
-from orthobench.files import make_folder
+from orthobench.system.files import make_folder
 
 CHUNK = 1 << 16
 TIMEOUT_SECONDS = 30

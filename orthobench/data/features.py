@@ -16,8 +16,8 @@ from torch import Tensor
 from orthobench.data.speech.files import read
 from orthobench.data.speech.spectra import BINS, FLOOR, log_magnitude, stft
 from orthobench.errors import UsageError
-from orthobench.files import replacing_folder
-from orthobench.options import data_folder
+from orthobench.options.data_folder import data_folder
+from orthobench.system.files import replacing_folder
 
 VERSION = 1
 """Increase it whenever the features of the same files change."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from orthobench.diagnosis import kernels, machine, storage
 from orthobench.diagnosis.findings import Diagnosis, Finding, Level
 from orthobench.errors import OrthobenchError, one_line
-from orthobench.location import Place
+from orthobench.system.location import Place
 
 Check = Callable[[], Iterator[Finding]]
 

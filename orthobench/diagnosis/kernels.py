@@ -9,12 +9,12 @@ import torch
 
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.diagnosis.storage import folder_finding
-from orthobench.files import cache_folder, written_by_others
 from orthobench.recurrence import BACKENDS
-from orthobench.recurrence.cpu import comparison, library, native
+from orthobench.recurrence.cpu import call_c, comparison, library, native
 from orthobench.recurrence.cuda import backend as cuda
 from orthobench.recurrence.cuda import self_test, verdicts
 from orthobench.recurrence.cuda.verdicts import Verdict
+from orthobench.system.cache import cache_folder, written_by_others
 
 
 def caches() -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def back_ends() -> Iterator[Finding]:
 
 
 def _cpu(section: str) -> Finding:
-    if reason := native.missing():
+    if reason := call_c.missing():
         text = f"{reason}; recurrences run in PyTorch, {native.SLOWER_WITHOUT}"
         return Finding(section, "cpu", text, Level.ACTION, library.FIX)
     return Finding(section, "cpu", f"C kernels for {library.variant()}, for float32 on the CPU")
@@ -68,14 +68,14 @@ def self_tests(retest: bool = False) -> Iterator[Finding]:
         retest: whether to compare C kernels, and CUDA kernels even if they have a verdict.
     """
     section = "self-tests"
-    if native.missing() is None and retest:
+    if call_c.missing() is None and retest:
         for name, agrees in comparison.comparisons().items():
             if agrees():
                 yield Finding(section, f"C kernels of {name}", "agree with the reference")
             else:
                 fix = "install again with another compiler ($CC), and report this with the compiler's version"
                 yield Finding(section, f"C kernels of {name}", "differ from the reference", Level.ACTION, fix)
-    elif native.missing() is None:
+    elif call_c.missing() is None:
         yield Finding(section, "C kernels", "`orthobench doctor --retest` compares them with the reference")
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):

@@ -15,13 +15,13 @@ from pathlib import Path
 import psutil
 import torch
 
-from orthobench import environment
 from orthobench.data import speech
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.errors import installation
-from orthobench.location import from_home
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cuda import verdicts
+from orthobench.system import environment
+from orthobench.system.location import from_home
 from orthobench.version import __version__
 
 EXTRAS = {
@@ -123,7 +123,7 @@ def compilers() -> Iterator[Finding]:
     command = [from_home(word) for word in shlex.split(os.environ.get("CC") or "cc")]
     if shutil.which(command[0]):
         yield Finding(section, "C compiler", f"{' '.join(command)}: {_first_line(*command, '--version')}")
-    elif torch.cuda.is_available() or native.missing():
+    elif torch.cuda.is_available() or call_c.missing():
         fix = "install gcc or clang, such as apt install gcc, or set $CC"
         yield Finding(section, "C compiler", f"{command[0]} does not exist", Level.ACTION, fix)
     else:

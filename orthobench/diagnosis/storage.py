@@ -10,11 +10,11 @@ from pathlib import Path
 from orthobench.data.registry import datasets
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.errors import OrthobenchError, counted
-from orthobench.location import Location, Place
-from orthobench.options import data_folder
+from orthobench.options.data_folder import data_folder
 from orthobench.store.describe import describe
 from orthobench.store.open import HEAD, DatabaseNotFoundError, open_store
 from orthobench.store.sqlite import is_protected, named_or_default
+from orthobench.system.location import Location, Place
 from orthobench.weights.files import exists, weights_folder
 
 LITTLE_ROOM = 1 << 30

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from orthobench.errors import UsageError
-from orthobench.location import Location, Place
+from orthobench.system.location import Location, Place
 
 if TYPE_CHECKING:
     from orthobench.executors.job import Job, SinkFactory

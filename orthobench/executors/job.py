@@ -15,17 +15,18 @@ from typing import Any, Protocol
 
 import torch
 
-from orthobench.arguments import Preset
 from orthobench.errors import OrthobenchError, RunLockedError, one_line
 from orthobench.executors.pruning import Pruned, PruningSink
 from orthobench.isolation import isolated
-from orthobench.location import Location
-from orthobench.options import RunOptions, use_data_folder
+from orthobench.options.arguments import Preset
+from orthobench.options.data_folder import use_data_folder
+from orthobench.options.run_options import RunOptions
 from orthobench.planning.objective import Median
 from orthobench.plugins import Catalog
 from orthobench.plugins.sources import Sources
-from orthobench.spec import RunConfig, RunSpec, resolve_again
+from orthobench.spec.resolve import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
+from orthobench.system.location import Location
 from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at, lock
 from orthobench.training.events import EventSink, RunStart
 from orthobench.training.lifecycle import DEFAULTS, OutOfMemory, train

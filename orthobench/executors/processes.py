@@ -29,10 +29,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from orthobench.errors import UsageError
 from orthobench.executors.fork_server import ForkServer
 from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, record_failure
-from orthobench.process import IDLE_THREADS, REQUESTS
 from orthobench.store import Status, Store
-from orthobench.training.checkpoint import is_locked, is_settled, remove_leftovers
+from orthobench.system.cores import IDLE_THREADS
+from orthobench.system.signals import REQUESTS
+from orthobench.training.checkpoint import is_locked, remove_leftovers
 from orthobench.training.events import EventSink, replay
+from orthobench.training.settled import is_settled
 
 POLL_SECONDS = 0.1
 """Time between two checks for a request to stop."""

@@ -12,9 +12,9 @@ from typing import cast
 from orthobench.errors import OrthobenchError, UsageError, one_line
 from orthobench.executors.job import Job
 from orthobench.isolation import isolated
-from orthobench.options import use_data_folder
-from orthobench.spawn import Spawning
-from orthobench.training.lifecycle import pick_device
+from orthobench.options.data_folder import use_data_folder
+from orthobench.system.spawn import Spawning
+from orthobench.training.device import pick_device
 from orthobench.training.profiling import ProfileError, RunProfile, profile_run
 
 

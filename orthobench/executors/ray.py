@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line
 from orthobench.executors.cluster import LOCK_GRACE, WatchedJob, check_shared, show
-from orthobench.location import Location
-from orthobench.process import quiet_idle_threads
+from orthobench.system.cores import quiet_idle_threads
+from orthobench.system.location import Location
 
 if TYPE_CHECKING:
-    from orthobench.arguments import DeviceName
     from orthobench.executors.job import Job, Outcome, SinkFactory
-    from orthobench.options import SweepOptions
+    from orthobench.options.arguments import DeviceName
+    from orthobench.options.run_options import SweepOptions
     from orthobench.store import Store
 
 POLL_SECONDS = 0.5

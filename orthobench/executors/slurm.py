@@ -23,13 +23,13 @@ from orthobench.errors import UsageError, needs_extra
 from orthobench.executors.cluster import check_shared
 from orthobench.executors.slurm_settings import read_settings
 from orthobench.executors.slurm_task import Group
-from orthobench.location import Location
+from orthobench.system.location import Location
 from orthobench.training.checkpoint import checkpoint_root
 
 if TYPE_CHECKING:
-    from orthobench.arguments import DeviceName
     from orthobench.executors.job import Job
-    from orthobench.options import SweepOptions
+    from orthobench.options.arguments import DeviceName
+    from orthobench.options.run_options import SweepOptions
 
 WARNING_SECONDS = 90
 """Seconds before the time limit at which SLURM asks the runs for their checkpoints."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orthobench.errors import UsageError
-from orthobench.location import from_home
 from orthobench.settings import read_toml
+from orthobench.system.location import from_home
 
 GPU_OPTIONS = ("gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket")
 """The options of sbatch that request GPUs; `gres=gpu:1` also does."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orthobench.executors.cluster import LOCK_GRACE
-from orthobench.process import quiet_idle_threads
+from orthobench.system.cores import quiet_idle_threads
 
 if TYPE_CHECKING:
     from orthobench.executors.job import Job

@@ -17,7 +17,9 @@ import threading
 import time
 from typing import Any, TextIO
 
-from orthobench.process import lasting_output, set_session_niceness, stop_signals
+from orthobench.system.cores import set_session_niceness
+from orthobench.system.output import lasting_output
+from orthobench.system.signals import stop_signals
 from orthobench.training.events import Relay
 
 ITERATION_SECONDS = 0.2

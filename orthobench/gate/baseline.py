@@ -34,13 +34,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from orthobench import files
-from orthobench.arguments import Preset
 from orthobench.errors import StorageError, UsageError, unknown
 from orthobench.metric import Goal
+from orthobench.options.arguments import Preset
 from orthobench.plugins import Catalog
 from orthobench.settings import read_toml
-from orthobench.spec import RunConfig, RunSpec
+from orthobench.spec.resolve import RunConfig, RunSpec
+from orthobench.system import files
 
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1)]

@@ -11,10 +11,8 @@ from typing import Any
 
 import torch
 
-from orthobench import environment
+from orthobench.display.display import Display
 from orthobench.errors import MissingDataError, UsageError
-from orthobench.execution.display import Display
-from orthobench.execution.session import Session, open_session
 from orthobench.executors.job import Ending, Job
 from orthobench.gate import verdict
 from orthobench.gate.baseline import CheckedRun, check_directions, condition, read_baseline, write_measured
@@ -22,17 +20,19 @@ from orthobench.gate.render import as_json
 from orthobench.gate.results import SeedResult, calibrate, collect_results
 from orthobench.gate.update import check_detection, check_seeds, provenance, vacuous_metrics, with_new_values
 from orthobench.gate.verdict import Finding
-from orthobench.location import Location, Place
-from orthobench.options import SweepOptions
+from orthobench.options.run_options import SweepOptions
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
-from orthobench.process import Stopped, stop_on_signals
-from orthobench.spec import RunConfig, resolve
+from orthobench.session.session import Session, open_session
+from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
 from orthobench.store.open import check_writable
 from orthobench.store.sqlite import named_or_default
 from orthobench.store.tables import CHECK
-from orthobench.training.lifecycle import check_backend, pick_device
+from orthobench.system import environment
+from orthobench.system.location import Location, Place
+from orthobench.system.signals import Stopped, stop_on_signals
+from orthobench.training.device import check_backend, pick_device
 
 
 @dataclass(frozen=True)

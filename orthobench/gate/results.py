@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from orthobench import environment
 from orthobench.bench.measure import SystemClock, interleave
 from orthobench.bench.suite import SGEMM, MatrixProduct
 from orthobench.isolation import isolated
-from orthobench.spec import RunConfig
+from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Status, Store
+from orthobench.system import environment
 
 CALIBRATION = "calibration"
 """The name of the calibration in the database; its results hold a run's key and seconds."""

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from orthobench import environment
 from orthobench.errors import UsageError
 from orthobench.gate.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update, condition, measured_file
 from orthobench.gate.inference import DETECTION, DEVIATIONS, FEWEST, detection, measured_margin, seeds_needed
 from orthobench.gate.results import SeedResult, machine_kind
-from orthobench.spec import RunConfig
+from orthobench.spec.resolve import RunConfig
+from orthobench.system import environment
 
 
 class UpdateRefusedError(Exception):

@@ -30,7 +30,7 @@ from orthobench.errors import UsageError, unknown
 from orthobench.matrices.exponential import exponential
 from orthobench.matrices.householder import falling_entries, falling_vectors, householder_product
 from orthobench.matrices.skew import scaled_cayley, upper_entries
-from orthobench.recurrence.runtime import outside_autocast
+from orthobench.recurrence.backends import outside_autocast
 
 Constraint = Literal["cayley", "exponential", "householder", "dtriv"]
 

@@ -34,9 +34,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.backends import outside_autocast
+from orthobench.recurrence.cpu import call_c, cayley
+from orthobench.recurrence.plain_tensors import are_plain, in_torch, needs_torch
 from orthobench.recurrence.projection import product
-from orthobench.recurrence.runtime import are_plain, in_torch, needs_torch, outside_autocast
 
 Plain = Callable[..., Tensor]
 """A map in plain operations, of the tensors that an autograd function saves first, and of its `ctx.options`."""
@@ -211,7 +212,7 @@ def _plain(upper: Tensor, signs: Tensor) -> Tensor:
 def _is_in_c(*tensors: Tensor) -> bool:
     """Return whether C computes all but the inverse, in the same numbers as torch's operations and `product`."""
     fit = all(each.dtype is torch.float32 and each.is_cpu and each.numel() for each in tensors) and are_plain(tensors)
-    return fit and not in_torch() and not native.missing()
+    return fit and not in_torch() and not call_c.missing()
 
 
 class _ScaledCayley(torch.autograd.Function):
@@ -219,7 +220,7 @@ class _ScaledCayley(torch.autograd.Function):
     def forward(ctx: Any, upper: Tensor, signs: Tensor) -> Tensor:
         n = signs.shape[0]
         if upper.shape == (n * (n - 1) // 2,) and _is_in_c(upper, signs):
-            weight, kept = native.cayley_weight(_inverse(native.shifted_skew(upper, n)), signs.contiguous())
+            weight, kept = cayley.cayley_weight(_inverse(cayley.shifted_skew(upper, n)), signs.contiguous())
             ctx.save_for_backward(upper, signs, kept.T, signs.contiguous())
             return weight
         inverse = inverse_of_shifted(skew(upper, n).double())
@@ -233,7 +234,7 @@ class _ScaledCayley(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         _, _, inverse, signs = ctx.saved_tensors
         if _is_in_c(gradient, inverse) and inverse.stride(0) == 1:
-            return native.cayley_gradient(gradient, inverse.T, signs), None
+            return cayley.cayley_gradient(gradient, inverse.T, signs), None
         v = product(product(inverse.T, 2 * gradient * signs), inverse.T)
         return upper_entries(v.T - v), None
 

@@ -22,7 +22,7 @@ from orthobench.errors import UsageError, one_line, unknown
 from orthobench.model import Model, Signature, State
 from orthobench.nn.compiled import register, run_opaque
 from orthobench.nn.packed import run_cell
-from orthobench.recurrence.runtime import outside_autocast
+from orthobench.recurrence.backends import outside_autocast
 
 LayerState = Tensor | tuple[Tensor, ...]
 """The state of a layer: one tensor `[num_layers * directions, B, features]`, or a tuple of them, as for an LSTM."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orthobench.arguments import Preset
+from orthobench.options.arguments import Preset
 
 
 class Record(BaseModel):

@@ -6,7 +6,7 @@ import heapq
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from orthobench.arguments import UNITS
+from orthobench.options.arguments import UNITS
 from orthobench.planning.estimate import Estimate
 from orthobench.planning.plan import PlannedRun
 

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 
 import torch
 
-from orthobench import environment
-from orthobench.arguments import KeepWeights
 from orthobench.errors import OrthobenchError
+from orthobench.options.arguments import KeepWeights
 from orthobench.planning.experience import (
     FLOAT,
     Experience,
@@ -31,8 +30,9 @@ from orthobench.planning.experience import (
     times,
 )
 from orthobench.planning.plan import PlannedRun
-from orthobench.spec import RunConfig
+from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Store
+from orthobench.system import environment
 from orthobench.training.profiling import ProfileError, RunProfile
 
 COPIES: dict[KeepWeights, int] = {"none": 0, "best": 1, "last": 5, "both": 6}

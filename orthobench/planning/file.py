@@ -21,8 +21,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from orthobench.arguments import Preset
 from orthobench.errors import UsageError, unknown
+from orthobench.options.arguments import Preset
 from orthobench.planning import MAX_SEEDS
 from orthobench.planning.grid import Axis, read_grid
 from orthobench.settings import read_toml, text

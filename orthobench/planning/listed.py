@@ -50,15 +50,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from orthobench.arguments import Preset, check_tag
-from orthobench.assignments import narrow, read_conditions
 from orthobench.errors import UsageError, unknown
+from orthobench.options.arguments import Preset, check_tag
 from orthobench.papers import find_paper, find_study
 from orthobench.planning import MAX_SEEDS
 from orthobench.planning.paper import resolve_experiments, restrict, study_runs
 from orthobench.planning.plan import SweepRun, resolve_grid
 from orthobench.plugins import Catalog
 from orthobench.settings import read_toml, text
+from orthobench.settings.assignments import narrow, read_conditions
 from orthobench.store import Run, Status
 
 _logger = logging.getLogger(__name__)

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 import torch
 
-from orthobench.arguments import Preset
 from orthobench.errors import OrthobenchError, UsageError, one_line
 from orthobench.model import Model, Signature
+from orthobench.options.arguments import Preset
 from orthobench.papers.sizes import UNITS
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES
-from orthobench.spec import RunConfig, resolve
+from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.task import SyntheticSettings
-from orthobench.training.trainer import build_model
+from orthobench.training.build_model import build_model
 
 TOLERANCE = 0.05
 """The largest allowed difference between a count and the target, as a fraction of the target."""

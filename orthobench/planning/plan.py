@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from orthobench.arguments import OnDivergence, Preset
 from orthobench.errors import UsageError
-from orthobench.location import Location
+from orthobench.options.arguments import OnDivergence, Preset
 from orthobench.planning.grid import Axis, combinations
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings, identity
-from orthobench.spec import RunConfig, resolve
+from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.store import Run, Status, Store
-from orthobench.training.checkpoint import checkpoints_at, is_locked, is_settled
+from orthobench.system.location import Location
+from orthobench.training.checkpoint import checkpoints_at, is_locked
+from orthobench.training.settled import is_settled
 
 
 class SweepRun(NamedTuple):

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from orthobench.assignments import parse_assignments
 from orthobench.model import Signature
 from orthobench.papers.sizes import Size, sizes
 from orthobench.plugins import Catalog
+from orthobench.settings.assignments import parse_assignments
 
 
 @dataclass(frozen=True)

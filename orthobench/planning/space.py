@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orthobench.assignments import parse_assignments
 from orthobench.errors import UsageError
 from orthobench.planning.grid import NUMBER, Axis, parse_axis
+from orthobench.settings.assignments import parse_assignments
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -33,10 +33,10 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from orthobench.errors import UsageError, one_line, unknown
-from orthobench.location import from_home
 from orthobench.plugins.loading import LOCAL, MemoryLoader, PluginFinder, run_file, serve
 from orthobench.plugins.reads import Reads, note_import
 from orthobench.plugins.sources import Sources, read_plugin_file
+from orthobench.system.location import from_home
 
 NOTEBOOK = "notebook"
 """What stands before the colon in the name of a class of the main program."""

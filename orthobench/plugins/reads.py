@@ -22,7 +22,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from orthobench.errors import UsageError
-from orthobench.options import data_folder
+from orthobench.options.data_folder import data_folder
 from orthobench.plugins.sources import INSTALLED_FOLDERS, Sources
 
 _HERE = str(Path(__file__).parents[1]) + os.sep

@@ -2,7 +2,7 @@
 
 Each folder of `ops` declares an operation, which is also its definition, and contains its kernels. `cpu` and `cuda`
 hold the code that kernels share, and `operation` chooses between them. Other modules are passes over all steps:
-`projection`, `convolution`, `pointwise`, `normalization`, `head_normalization`, `rotation` and `entropy`.
+`projection` and the folders of `passes`.
 
 An operation is called as `h, state = recurrence(x, weight, state, trace, ...)`; see `Operation.__call__`.
 """
@@ -12,6 +12,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from orthobench.recurrence.backends import BACKENDS as BACKENDS
+from orthobench.recurrence.backends import BackendError as BackendError
+from orthobench.recurrence.backends import last_used as last_used
+from orthobench.recurrence.backends import set_backend as set_backend
+from orthobench.recurrence.backends import use_backend as use_backend
 from orthobench.recurrence.call import IDENTITY as IDENTITY
 from orthobench.recurrence.call import LEAKY_RELU as LEAKY_RELU
 from orthobench.recurrence.call import MODRELU as MODRELU
@@ -28,17 +33,8 @@ from orthobench.recurrence.projection import Read as Read
 from orthobench.recurrence.projection import project as project
 from orthobench.recurrence.projection import reading as reading
 from orthobench.recurrence.projection import unread as unread
-from orthobench.recurrence.runtime import BACKENDS as BACKENDS
-from orthobench.recurrence.runtime import BackendError as BackendError
-from orthobench.recurrence.runtime import last_used as last_used
-from orthobench.recurrence.runtime import set_backend as set_backend
-from orthobench.recurrence.runtime import use_backend as use_backend
 
 if TYPE_CHECKING:
-    from orthobench.recurrence.convolution import short_convolution as short_convolution
-    from orthobench.recurrence.entropy import cross_entropy as cross_entropy
-    from orthobench.recurrence.head_normalization import head_norm as head_norm
-    from orthobench.recurrence.normalization import layer_norm as layer_norm
     from orthobench.recurrence.operation import resolved as resolved
     from orthobench.recurrence.ops.cornn import cornn as cornn
     from orthobench.recurrence.ops.delta import delta_rule as delta_rule
@@ -66,15 +62,15 @@ if TYPE_CHECKING:
     from orthobench.recurrence.ops.selective.gate import gated_scan as gated_scan
     from orthobench.recurrence.ops.slstm import slstm as slstm
     from orthobench.recurrence.ops.slstm import spread_heads as spread_heads
-    from orthobench.recurrence.pointwise import gated_sum as gated_sum
-    from orthobench.recurrence.pointwise import skip_gelu as skip_gelu
-    from orthobench.recurrence.rotation import turned_heads as turned_heads
+    from orthobench.recurrence.passes.convolution import short_convolution as short_convolution
+    from orthobench.recurrence.passes.cross_entropy import cross_entropy as cross_entropy
+    from orthobench.recurrence.passes.gated_sum import gated_sum as gated_sum
+    from orthobench.recurrence.passes.gated_sum import skip_gelu as skip_gelu
+    from orthobench.recurrence.passes.head_norm import head_norm as head_norm
+    from orthobench.recurrence.passes.layer_norm import layer_norm as layer_norm
+    from orthobench.recurrence.passes.turned_heads import turned_heads as turned_heads
 
 MODULES = {
-    "convolution": ("short_convolution",),
-    "entropy": ("cross_entropy",),
-    "head_normalization": ("head_norm",),
-    "normalization": ("layer_norm",),
     "operation": ("resolved",),
     "ops.cornn": ("cornn",),
     "ops.delta": ("delta_rule", "read_memory", "unit"),
@@ -92,8 +88,12 @@ MODULES = {
     "ops.selective": ("selective_scan",),
     "ops.selective.gate": ("gated_scan",),
     "ops.slstm": ("slstm", "spread_heads"),
-    "pointwise": ("gated_sum", "skip_gelu"),
-    "rotation": ("turned_heads",),
+    "passes.convolution": ("short_convolution",),
+    "passes.cross_entropy": ("cross_entropy",),
+    "passes.gated_sum": ("gated_sum", "skip_gelu"),
+    "passes.head_norm": ("head_norm",),
+    "passes.layer_norm": ("layer_norm",),
+    "passes.turned_heads": ("turned_heads",),
 }
 """The names that are imported on first use, because a model needs few of them, by the module that defines them."""
 

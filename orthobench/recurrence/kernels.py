@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from orthobench.recurrence import runtime
+from orthobench.recurrence import first_derivative
 from orthobench.recurrence.call import Call, Convolution, Declaration, Projection, Result, State
 
 
@@ -268,7 +268,7 @@ class _KernelFunction(Function):
         return states[0], *_final(kernel, states, saved), *y
 
     @staticmethod
-    @runtime.once_differentiable
+    @first_derivative.once_differentiable
     def backward(ctx: Any, tensors: State, gradient: Tensor | None, *others: Tensor | None) -> Any:
         """Return the gradients; None stays None, because writing zeros of the size of all states would be slow."""
         weight, *saved = tensors

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import kernels, reference, runtime
+from orthobench.recurrence import backends, kernels, plain_tensors, reference
 from orthobench.recurrence.call import (
     Call,
     Convolution,
@@ -49,7 +49,7 @@ def run(call: Call) -> Result:
     """
     name = choose(call)
     if not _is_of_sum(call):
-        runtime.record_used(name)
+        backends.record_used(name)
     kernel = kernel_of(call, name)
     if (x := _resolved(call.x, kernel, call.parameters)) is not call.x:
         call = replace(call, x=x)
@@ -81,7 +81,7 @@ def _resolved(x: Inputs, kernel: type[Kernel], parameters: Mapping[str, Any]) ->
 def resolved(x: Inputs) -> Tensor:
     """Return the inputs, computed from their projection or convolution."""
     if isinstance(x, Convolution):
-        from orthobench.recurrence.convolution import short_convolution
+        from orthobench.recurrence.passes.convolution import short_convolution
 
         return short_convolution(resolved(x.source), x.weight, x.before, x.bias)
     if isinstance(x, Tensor):
@@ -96,25 +96,25 @@ def choose(call: Call) -> str:
     Raises:
         BackendError: the back end set by `use_backend` or `set_backend` cannot run the call.
     """
-    if runtime.needs_torch() or _is_of_sum(call):
-        return runtime.REFERENCE
-    name = runtime.chosen_backend()
-    if name != runtime.AUTO:
+    if plain_tensors.needs_torch() or _is_of_sum(call):
+        return backends.REFERENCE
+    name = backends.chosen_backend()
+    if name != backends.AUTO:
         if reason := _unsupported(name, call) or _module(name).unusable(call):
-            raise runtime.BackendError(f"{call.operation.name}: back end {name} cannot serve this: {reason}")
+            raise backends.BackendError(f"{call.operation.name}: back end {name} cannot serve this: {reason}")
         return name
     device = call.x.device.type
-    if device not in runtime.BACKENDS or call.x.dtype != torch.float32:
-        return runtime.REFERENCE
+    if device not in backends.BACKENDS or call.x.dtype != torch.float32:
+        return backends.REFERENCE
     if reason := _unsupported(device, call):
         _log_once(logging.INFO, f"{call.operation.name}: not on back end {device}: {reason}")
     elif reason := _module(device).unusable(call):
         slower = _module(device).SLOWER_WITHOUT
-        consequence = f"the recurrences run in PyTorch instead, {slower} (back end {runtime.REFERENCE})"
+        consequence = f"the recurrences run in PyTorch instead, {slower} (back end {backends.REFERENCE})"
         _log_once(logging.WARNING, f"{reason}; {consequence}; orthobench doctor shows what to do")
     else:
         return device
-    return runtime.REFERENCE
+    return backends.REFERENCE
 
 
 def _is_of_sum(call: Call) -> bool:
@@ -123,7 +123,7 @@ def _is_of_sum(call: Call) -> bool:
 
 
 def _unsupported(name: str, call: Call) -> str | None:
-    if name != runtime.REFERENCE and not call.is_plain:
+    if name != backends.REFERENCE and not call.is_plain:
         return "a tensor is not plain: it wraps another one, is sparse, or has a negative bit"
     try:
         reason: str | None = _module(name).unsupported(call)
@@ -135,7 +135,7 @@ def _unsupported(name: str, call: Call) -> str | None:
 @functools.cache
 def _module(name: str) -> ModuleType:
     """Import a back end's module, which has `run`, `unsupported` and `unusable`; the import may take seconds."""
-    if name == runtime.REFERENCE:
+    if name == backends.REFERENCE:
         return reference
     return importlib.import_module({"cpu": f"{__package__}.cpu.native", "cuda": f"{__package__}.cuda.backend"}[name])
 
@@ -203,7 +203,7 @@ class Operation(Declaration, Generic[P]):
         parameters = self.bind(weight, *args, **kwargs)
         values = (*parts(x), *state, *parameters.values(), weight)
         known = self._check(x, weight, state, parameters, values)
-        return Call(self, x, weight, state, parameters, trace, runtime.are_plain(values), known)
+        return Call(self, x, weight, state, parameters, trace, plain_tensors.are_plain(values), known)
 
     def chosen_backend(self, x: Tensor, weight: Weight, *args: P.args, **kwargs: P.kwargs) -> str:
         """Return the name of the back end that would run this call.

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from orthobench.recurrence import kernels, runtime
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence import first_derivative, kernels, timing, workspace
+from orthobench.recurrence.cpu import call_c, matrix_products
 
 
-def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: str = runtime.PROJECTION) -> Tensor:
+def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: str = timing.PROJECTION) -> Tensor:
     """Return x = U u + b.
 
     Args:
@@ -36,9 +36,9 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: st
     Returns:
         x `[T, B, n]`; for inputs with another number of axes, the same as `torch.nn.functional.linear`.
     """
-    if not native.serves("T B m, n m, n", inputs, weight, bias):
+    if not call_c.serves("T B m, n m, n", inputs, weight, bias):
         return torch.nn.functional.linear(inputs, weight, bias)
-    with runtime.part(part):
+    with timing.part(part):
         result: Tensor = _Project.apply(inputs, weight, bias, part)
     return result
 
@@ -49,18 +49,18 @@ class _Project(Function):
         ctx.part = part
         ctx.save_for_backward(inputs, weight)
         ctx.has_bias = bias is not None
-        x = runtime.take(*inputs.shape[:2], weight.shape[0])
+        x = workspace.take(*inputs.shape[:2], weight.shape[0])
         if inputs.shape[-1] == 1:  # as in pixel by pixel tasks; a product with one column would be slower
             bias = x.new_zeros(weight.shape[0]) if bias is None else bias
             return torch.addcmul(bias, inputs, weight[:, 0], out=x)
         bias = None if bias is None else bias.contiguous()
-        return native.linear(inputs.contiguous(), native.pack(weight.contiguous()), bias, x)
+        return matrix_products.linear(inputs.contiguous(), matrix_products.pack(weight.contiguous()), bias, x)
 
     @staticmethod
-    @runtime.once_differentiable
+    @first_derivative.once_differentiable
     def backward(ctx: Any, saved: tuple[Tensor, ...], dx: Tensor) -> Any:
         inputs, weight = saved
-        with runtime.part(ctx.part):
+        with timing.part(ctx.part):
             return (*_Project._gradients(ctx, inputs, weight, dx), None)
 
     @staticmethod
@@ -68,13 +68,13 @@ class _Project(Function):
         m = inputs.shape[-1]
         dinputs = None
         if ctx.needs_input_grad[0]:
-            packed = native.pack_transposed(weight.contiguous())
-            dinputs = native.linear(dx.contiguous(), packed, None, runtime.take(*inputs.shape))
+            packed = matrix_products.pack_transposed(weight.contiguous())
+            dinputs = matrix_products.linear(dx.contiguous(), packed, None, workspace.take(*inputs.shape))
         if not any(ctx.needs_input_grad[1:]):
             return dinputs, None, None
         # The bias is the weight of an additional input 1, so that one pass over dx computes both gradients.
         constant = inputs.new_ones(*inputs.shape[:2], 1) if ctx.has_bias else None
-        sums = native.outer_sums(dx.contiguous(), inputs.contiguous(), None, constant)
+        sums = matrix_products.outer_sums(dx.contiguous(), inputs.contiguous(), None, constant)
         return dinputs, sums[:, :m].contiguous(), sums[:, m].contiguous() if ctx.has_bias else None
 
 
@@ -85,7 +85,7 @@ def add_to_first(x: Tensor, addend: Tensor) -> Tensor:
         x: `[T, B, n]`, which nothing else reads.
         addend: `[B, n]`.
     """
-    if not native.serves("T B n, B n", x, addend):
+    if not call_c.serves("T B n, B n", x, addend):
         return x.index_add(0, torch.zeros(1, dtype=torch.int64, device=x.device), addend[None])
     result: Tensor = _AddToFirst.apply(x, addend)
     return result
@@ -110,10 +110,10 @@ def product(left: Tensor, right: Tensor) -> Tensor:
         left: `[p, q]`.
         right: `[q, r]`.
     """
-    if not native.serves("p q, q r", left, right):
+    if not call_c.serves("p q, q r", left, right):
         return left.detach() @ right.detach()
-    packed = native.pack_transposed(right.detach())
-    return native.linear(left.detach().contiguous(), packed, None, left.new_empty(len(left), right.shape[1]))
+    packed = matrix_products.pack_transposed(right.detach())
+    return matrix_products.linear(left.detach().contiguous(), packed, None, left.new_empty(len(left), right.shape[1]))
 
 
 Read = Callable[[Tensor], Tensor]
@@ -138,9 +138,9 @@ def reading(weight: Tensor, bias: Tensor, in_loop: bool = True) -> Iterator[Read
     def read(features: Tensor) -> Tensor:
         if output_map.y is not None and features is output_map.outputs:
             return output_map.y
-        return project(features, weight, bias, part=runtime.READOUT)
+        return project(features, weight, bias, part=timing.READOUT)
 
-    is_in_c = in_loop and torch.is_grad_enabled() and native.serves("p n, p", weight, bias)
+    is_in_c = in_loop and torch.is_grad_enabled() and call_c.serves("p n, p", weight, bias)
     with kernels.expect(output_map if is_in_c else None):
         yield read
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from orthobench.recurrence.call import Call, Result, State
-from orthobench.recurrence.runtime import needs_torch
+from orthobench.recurrence.plain_tensors import needs_torch
 
 _LONG = 64  # steps from which on states that are larger than the outputs are computed twice
 

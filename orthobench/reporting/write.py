@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from orthobench.arguments import ReportFormat, TableFormat, is_image
 from orthobench.errors import UsageError
-from orthobench.files import refuse_other_kinds
-from orthobench.reporting.chosen_columns import chosen_sheets
-from orthobench.reporting.commentary import read_source
-from orthobench.reporting.cycles import without_cycle_search
-from orthobench.reporting.export import condition_sheet, sheets
-from orthobench.reporting.export import write as write_tables
-from orthobench.reporting.facts import Facts, fill_in
-from orthobench.reporting.html import write_html, write_whole
-from orthobench.reporting.reproduction import everything_measured, reproduction, with_authors
-from orthobench.reporting.scope import Scope
-from orthobench.reporting.styles import Styles
-from orthobench.reporting.views import load_views
+from orthobench.options.arguments import ReportFormat, TableFormat, is_image
+from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.page.commentary import read_source
+from orthobench.reporting.page.cycles import without_cycle_search
+from orthobench.reporting.page.facts import Facts, fill_in
+from orthobench.reporting.page.html import write_html, write_whole
+from orthobench.reporting.page.scope import Scope
+from orthobench.reporting.page.views import load_views
+from orthobench.reporting.tables.chosen_columns import chosen_sheets
+from orthobench.reporting.tables.paper_table import condition_sheet, sheets
+from orthobench.reporting.tables.paper_table import write as write_tables
+from orthobench.reporting.tables.reproduction import everything_measured, reproduction, with_authors
 from orthobench.store import Store
+from orthobench.system.kinds import refuse_other_kinds
 
 KINDS_BY_FORMAT = {
     "html": "HTML",
@@ -83,11 +83,11 @@ def write_report(
     if not scope.paper:
         views = []
     if is_image(form):
-        from orthobench.reporting.images import write_images
+        from orthobench.reporting.figures.images import write_images
 
         return write_images(conditions, views, form, out or Path("reports"))
     if scope.figure:
-        from orthobench.reporting.curve_sheets import figure_sheets
+        from orthobench.reporting.figures.curve_sheets import figure_sheets
 
         tables = figure_sheets(views, Styles(conditions))
     else:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from orthobench.errors import UsageError, needs_extra, unknown
-from orthobench.files import refuse_file
-from orthobench.location import Location, Place, from_home
+from orthobench.system.files import refuse_file
+from orthobench.system.location import Location, Place, from_home
 
 if TYPE_CHECKING:
     from orthobench.sinks.destination import Destination

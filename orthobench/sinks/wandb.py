@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 import wandb
 
-from orthobench import files
 from orthobench.sinks.destination import Change
 from orthobench.sinks.record import Points, RunRecord
 from orthobench.store import Status
+from orthobench.system import files
 
 PROJECT = os.environ.get("WANDB_PROJECT") or "orthobench"
 MARK = "orthobench.json"

@@ -6,10 +6,10 @@ import sqlite3
 from pathlib import Path
 
 from orthobench.errors import UsageError
-from orthobench.files import replacing, storage_error, unwritable
 from orthobench.store.damage import integrity_problems
 from orthobench.store.sqlite import connect, damaged, translated_errors
 from orthobench.store.tables import utc_now
+from orthobench.system.files import replacing, storage_error, unwritable
 
 
 def back_up(file: Path, copy: Path, *, locked: bool = False) -> None:

@@ -22,7 +22,6 @@ from sqlalchemy import Column, Connection, Engine, Table, event, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from orthobench.errors import DamagedError, UsageError, shell_command
-from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.settings import merged_settings, run_names
 from orthobench.store.result import CLOCK, EVENTS, Status, check_key
@@ -36,6 +35,7 @@ from orthobench.store.sqlite import (
     translated_errors,
 )
 from orthobench.store.tables import VERSION_TABLE, Base, Environment, Run, Series
+from orthobench.system.location import Location
 
 CHECK_SECONDS = 5.0
 """The longest check of a file before it is written to; a larger file is checked only in part."""
@@ -414,7 +414,7 @@ def check_metrics(records: Any) -> None:
 
 
 def check_facts(facts: Any) -> None:
-    """Refuse the facts of an environment that are not as `orthobench.environment.describe` writes them.
+    """Refuse the facts of an environment that are not as `orthobench.system.environment.describe` writes them.
 
     Raises:
         ValueError, TypeError, LookupError, AttributeError: they are not.

@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import Connection, func, inspect, select, table
 
-from orthobench.location import Location
 from orthobench.store.damage import check_tables, problems_of
 from orthobench.store.open import HEAD, open_engine, reach, schema, without_runs
 from orthobench.store.sqlite import log_of
 from orthobench.store.tables import VERSION_TABLE, Environment, Run
+from orthobench.system.location import Location
 
 MACHINE = "platform", "cpu", "cores", "memory", "accelerator"  # the facts that identify a machine
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orthobench.arguments import RunsFormat
 from orthobench.errors import UsageError
-from orthobench.files import dump_json, refuse_file, refuse_other_kinds, replacing, storage_error
+from orthobench.options.arguments import RunsFormat
 from orthobench.settings import merged_settings
 from orthobench.store.store import Store
 from orthobench.store.tables import Run
+from orthobench.system.files import refuse_file, replacing, storage_error
+from orthobench.system.kinds import refuse_other_kinds
+from orthobench.system.strict_json import dump_json
 
 if TYPE_CHECKING:
     import pandas

@@ -21,8 +21,6 @@ from typing import Any
 from sqlalchemy import Column, Connection, Engine, RowMapping, Table, UniqueConstraint, delete, insert, select, update
 
 from orthobench.errors import DamagedError, UsageError, shell_command
-from orthobench.files import name_new, unwritable
-from orthobench.location import Location, Place
 from orthobench.store.backup import already_there, back_up, row_counts
 from orthobench.store.damage import check_tables, integrity_problems
 from orthobench.store.open import HEAD, open_engine, open_store, reach, schema
@@ -30,6 +28,8 @@ from orthobench.store.result import Status, as_name
 from orthobench.store.sqlite import connect
 from orthobench.store.store import Store
 from orthobench.store.tables import Base, Benchmark, Run
+from orthobench.system.files import name_new, unwritable
+from orthobench.system.location import Location, Place
 
 RUN = Base.metadata.tables[Run.__tablename__]
 BENCHMARK = Base.metadata.tables[Benchmark.__tablename__]

@@ -17,12 +17,13 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
-from orthobench.files import load_json, storage_error
-from orthobench.location import Location, Place
 from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
 from orthobench.store.sqlite import connect, damaged, is_read_only, prepare, refuse_network, translated_errors, uri_of
 from orthobench.store.store import Store
 from orthobench.store.tables import VERSION_TABLE
+from orthobench.system.files import storage_error
+from orthobench.system.location import Location, Place
+from orthobench.system.strict_json import load_json
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 REVISIONS = sorted(file.stem[1:5] for file in MIGRATIONS.joinpath("versions").glob("v*.py"))

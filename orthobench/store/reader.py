@@ -26,7 +26,6 @@ from sqlalchemy.orm import (
 )
 
 from orthobench.errors import DamagedError, UsageError
-from orthobench.location import Location
 from orthobench.store.damage import MOST_FAULTS, UNEXPECTED, Fault, explain, explained, faults_in
 from orthobench.store.result import MetricValue, Trace
 from orthobench.store.sqlite import damaged, fold, log_size, repair_of, summary
@@ -42,6 +41,7 @@ from orthobench.store.tables import (
     Tag,
     Weights,
 )
+from orthobench.system.location import Location
 
 if TYPE_CHECKING:
     from orthobench.store.server import Server

@@ -21,8 +21,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import NullType
 
 from orthobench.errors import DamagedError, UsageError, counted, shell_command
-from orthobench.files import load_json
-from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.settings import run_names
 from orthobench.store.backup import back_up_alongside
@@ -41,6 +39,8 @@ from orthobench.store.open import HEAD, open_engine, open_store, reach, schema
 from orthobench.store.result import is_key
 from orthobench.store.sqlite import damaged
 from orthobench.store.tables import Base, Environment, Run, Series, StoredMetric, utc_now
+from orthobench.system.location import Location
+from orthobench.system.strict_json import load_json
 
 UNKNOWN: dict[str, Any] = {
     **dict.fromkeys(("python", "platform", "cpu"), "unknown"),

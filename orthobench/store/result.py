@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from orthobench.errors import DamagedError
-from orthobench.location import Location
+from orthobench.system.location import Location
 
 _KEY = re.compile(r"[0-9a-f]{16}")
 _PLAIN = re.compile(r"[0-9A-Za-z_-]{1,64}")

@@ -23,8 +23,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from orthobench.errors import DamagedError, OrthobenchError, UsageError, shell_command
-from orthobench.files import DELETE_FILES, MAKE_ROOM, MAKE_WRITABLE, NO_INODES, has_no_inodes, is_full, unwritable
-from orthobench.location import DATABASE_VARIABLE, DEFAULT_DATABASE, Location, Place
+from orthobench.system.files import (
+    DELETE_FILES,
+    MAKE_ROOM,
+    MAKE_WRITABLE,
+    NO_INODES,
+    has_no_inodes,
+    is_full,
+    unwritable,
+)
+from orthobench.system.location import DATABASE_VARIABLE, DEFAULT_DATABASE, Location, Place
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, ExceptionContext

@@ -27,10 +27,10 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.types import TypeDecorator
 
-from orthobench.files import load_json
-from orthobench.location import Location
 from orthobench.metric import Metric
 from orthobench.store.result import Status, is_timed, times_of_phases, wall_seconds
+from orthobench.system.location import Location
+from orthobench.system.strict_json import load_json
 
 WIDTH, HALF = 4, 1 << 31
 """Bytes of a number, and half the number of values that they can have."""

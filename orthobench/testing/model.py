@@ -13,8 +13,8 @@ from orthobench.recurrence import GradientTrace
 from orthobench.settings import describe_settings
 from orthobench.task import TrainingSettings
 from orthobench.testing.require import no_global_draws, require, require_apart
+from orthobench.training.build_model import build_model
 from orthobench.training.optimizers import build_optimizer
-from orthobench.training.trainer import build_model
 
 TIME, BATCH, INPUTS, OUTPUTS, HIDDEN = 7, 3, 2, 4, 8
 UNKNOWN = "no known optimizer"

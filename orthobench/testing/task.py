@@ -10,7 +10,7 @@ from orthobench.model import ModelSettings
 from orthobench.sequences import valid_steps
 from orthobench.task import PROTOCOL_OF_MODELS, Batch, Stream, Task, TrainingSettings
 from orthobench.testing.require import no_global_draws, require, require_apart
-from orthobench.training.by_length import lengths_and_scores
+from orthobench.training.test_lengths import lengths_and_scores
 
 BATCH = 5
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orthobench.arguments import BackendName
 from orthobench.errors import UsageError, unknown
-from orthobench.recurrence.runtime import use_backend
-from orthobench.spec import RunConfig
+from orthobench.options.arguments import BackendName
+from orthobench.recurrence.backends import use_backend
+from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Store
 from orthobench.trained.load import TrainedModel
-from orthobench.training.by_length import ScoresByLength
-from orthobench.training.lifecycle import build_trainer
+from orthobench.training.build import build_trainer
 from orthobench.training.loop import Evaluator
+from orthobench.training.test_lengths import ScoresByLength
 
 BATCH = "evaluation_batch_size"
 

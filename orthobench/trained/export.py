@@ -15,11 +15,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from orthobench.arguments import ExportFormat
 from orthobench.errors import UsageError, needs_extra
-from orthobench.files import refuse_other_kinds, replacing, storage_error
+from orthobench.foreign.trial import tensors_of
 from orthobench.model import Model
-from orthobench.model.trial import tensors_of
+from orthobench.options.arguments import ExportFormat
+from orthobench.system.files import replacing, storage_error
+from orthobench.system.kinds import refuse_other_kinds
 from orthobench.task import as_stream
 from orthobench.trained.load import TrainedModel
 

@@ -11,16 +11,16 @@ import torch
 from pydantic import BaseModel, NonNegativeInt, ValidationError
 from torch import Tensor
 
-from orthobench.arguments import WhichWeights
 from orthobench.errors import UsageError
 from orthobench.isolation import isolated
-from orthobench.location import Location, Place
 from orthobench.model import Model, Signature
+from orthobench.options.arguments import WhichWeights
 from orthobench.plugins import Catalog
-from orthobench.spec import RunConfig, RunSpec, resolve_again
+from orthobench.spec.resolve import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, Weights
+from orthobench.system.location import Location, Place
 from orthobench.task import Task
-from orthobench.training.trainer import build_model, build_without_memory
+from orthobench.training.build_model import build_model, build_without_memory
 from orthobench.weights.files import BROKEN, SUFFIX, Content, decode, read
 
 LEAST_ROOM = 1 << 30

@@ -10,46 +10,33 @@ lock shows whether the sweep is alive.
 
 from __future__ import annotations
 
-import fcntl
 import io
-import json
 import logging
 import os
-import secrets
 import shutil
-import time
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from orthobench.arguments import OnDivergence
 from orthobench.errors import RunLockedError, StorageError, UsageError
-from orthobench.files import dump_json, storage_error, write_bytes
-from orthobench.location import SERVER_FILES, Location, Place
-from orthobench.store import Run, Status, Store
+from orthobench.store import Status, Store
 from orthobench.store.result import as_name
-from orthobench.store.tables import utc_now
+from orthobench.system.files import storage_error, write_bytes
+from orthobench.system.location import SERVER_FILES, Location, Place
 
 if TYPE_CHECKING:
-    from orthobench.options import RunOptions
+    from orthobench.options.run_options import RunOptions
     from orthobench.weights.files import WeightsFolder
+from orthobench.training.locks import GUARD, GUARD_TIMEOUT, QUESTION_TIMEOUT, _shared, take_turn
 
 _logger = logging.getLogger(__name__)
 
 NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint.before.pt"
-GUARD = ".guard"
-"""The file in the folder of all checkpoints that a process locks while it locks or releases a run."""
-GUARD_TIMEOUT = 60.0
-"""Seconds that a process waits for its turn; a turn takes milliseconds."""
-ANNOUNCEMENT = ".sweep"
-"""The suffix of the file that lists the runs of a sweep."""
-QUESTION_TIMEOUT = 0.02
-"""Seconds that a process tries to lock a run, because another process's `is_locked` may briefly hold the lock."""
 
 
 class Checkpoints(ABC):
@@ -226,7 +213,7 @@ class RemoteCheckpoints(Checkpoints):
             UsageError: no installed file system supports the URL.
             DamagedError: the key is not a valid file name.
         """
-        from orthobench.files import RemoteFolder
+        from orthobench.system.remote_folder import RemoteFolder
 
         self.key = as_name(key)
         self.files = RemoteFolder(url, key, "checkpoints")
@@ -288,7 +275,7 @@ def checkpoint_root(database: Place, place: Place | None = None) -> Path | Locat
     location = Location.of(place or SERVER_FILES)
     if not location.is_url:
         return Path(location.real)
-    from orthobench.files import RemoteFolder
+    from orthobench.system.remote_folder import RemoteFolder
 
     RemoteFolder(location, what="checkpoints")
     return location
@@ -321,40 +308,6 @@ def remove_checkpoints(database: Location, root: Path | Location, key: str) -> N
     elif checkpoints.exists():
         folder = Path(root, key)
         _logger.warning("stays: %s (%s is a link, and another database may have it, too)", folder, root)
-
-
-def take_turn(root: Path) -> AbstractContextManager[object]:
-    """Keep other processes from locking or releasing runs in this folder until the context ends.
-
-    Raises:
-        Timeout: another process took too long.
-        OSError: the folder cannot be written.
-    """
-    return FileLock(root / GUARD, timeout=GUARD_TIMEOUT).acquire(poll_interval=0.002)
-
-
-@contextmanager
-def _shared(file: Path, timeout: float = 0.0) -> Iterator[None]:
-    """Hold a shared lock on an existing file, which stays as it is, until the context ends.
-
-    Raises:
-        BlockingIOError: another process still holds the file's lock after `timeout` seconds.
-        OSError: the file does not exist, is a link, or cannot be read.
-    """
-    deadline = time.monotonic() + timeout
-    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(0.002)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def real_file(file: Path) -> Path:
@@ -400,19 +353,6 @@ def is_locked(store: Store, checkpoints: Checkpoints) -> bool:
     return checkpoints.is_locked() if store.server is None else store.server.is_locked(f"run {checkpoints.key}")
 
 
-def is_settled(run: Run, checkpoints: Checkpoints, on_divergence: OnDivergence) -> bool:
-    """Return whether training this run again would train nothing."""
-    if run.status == Status.DIVERGED and on_divergence == "continue":
-        return not checkpoints.exists()
-    return Status(run.status).is_final
-
-
-def settled_run(store: Store, checkpoints: Checkpoints, on_divergence: OnDivergence) -> Run | None:
-    """Return the record of the run of these checkpoints if the run is settled."""
-    run = store.find(checkpoints.key)
-    return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
-
-
 def remove_leftovers(store: Store, checkpoints: Checkpoints) -> None:
     """Remove the checkpoints of a finished run, which stay if its process dies after its last commit.
 
@@ -424,56 +364,3 @@ def remove_leftovers(store: Store, checkpoints: Checkpoints) -> None:
         run = store.find(checkpoints.key)
         if run is not None and run.status == Status.FINISHED:
             checkpoints.clear()
-
-
-def current_status(store: Store, checkpoint_root: Path | Location, key: str, status: str) -> str:
-    """Return the status of a run; a run recorded as running that no process has locked is interrupted."""
-    if status == Status.RUNNING and not is_locked(store, checkpoints_at(checkpoint_root, key)):
-        return Status.INTERRUPTED
-    return status
-
-
-def status_in(store: Store, location: Location) -> Callable[[Run], str]:
-    """Return a function that returns the current status of a run in the database at this location."""
-    root = checkpoint_root(location)
-    return lambda run: current_status(store, root, run.key, run.status)
-
-
-@contextmanager
-def announced(root: Path | Location, runs: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-    """Leave the list of a sweep's runs next to their locks until the context ends, for `running_sweeps`.
-
-    There is none for checkpoints at a URL, or if the folder cannot be written, because nothing depends on the list.
-    """
-    if isinstance(root, Location):
-        yield
-        return
-    file = root / f"{secrets.token_hex(8)}{ANNOUNCEMENT}"
-    with ExitStack() as stack:
-        with suppress(OSError):
-            root.mkdir(parents=True, exist_ok=True)
-            for old in root.glob(f"*{ANNOUNCEMENT}"):
-                with suppress(BlockingIOError), _shared(old):  # its sweep was killed
-                    old.unlink()
-            opened = stack.enter_context(file.open("x", encoding="utf-8"))
-            fcntl.flock(opened, fcntl.LOCK_EX)
-            opened.write(dump_json({"began": utc_now().isoformat(), "runs": runs}))
-            opened.flush()
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                file.unlink()
-
-
-def running_sweeps(root: Path | Location) -> list[dict[str, Any]]:
-    """Return the sweeps that train now: `began` in UTC, and `runs`, as `announced` got them."""
-    sweeps = []
-    for file in sorted(root.glob(f"*{ANNOUNCEMENT}")) if isinstance(root, Path) else ():
-        with suppress(OSError, ValueError):  # the sweep may end meanwhile
-            try:
-                with _shared(file):
-                    continue
-            except BlockingIOError:
-                sweeps.append(json.loads(file.read_text("utf-8")))
-    return sweeps

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
-from orthobench.location import Location
 from orthobench.metric import run_columns
-from orthobench.spec import RunConfig, RunSpec
+from orthobench.spec.resolve import RunConfig, RunSpec
 from orthobench.store import MetricRow, Run, Status, TraceRow, WeightsRow
+from orthobench.system.location import Location
 
 
 @dataclass(frozen=True)

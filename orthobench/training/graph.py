@@ -16,9 +16,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from orthobench.arguments import GraphMode
 from orthobench.errors import UsageError, lacks_memory, one_line
 from orthobench.model import Model
+from orthobench.options.arguments import GraphMode
 
 Tensors = tuple[Tensor, ...]
 Step = Callable[..., Tensors]

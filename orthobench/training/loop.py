@@ -24,21 +24,22 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from orthobench import environment
-from orthobench.arguments import OnDivergence
 from orthobench.errors import StorageError, UsageError, lacks_memory, one_line
 from orthobench.model import State
+from orthobench.options.arguments import OnDivergence
 from orthobench.probe import Probe, ProbeContext
-from orthobench.recurrence import runtime
+from orthobench.recurrence import workspace
 from orthobench.store import MetricRow, Status, TraceRow, WeightsRow
+from orthobench.system import environment
 from orthobench.task import Batch, Split, as_stream
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunProgress, RunStart, Tee
 from orthobench.training.recording import WeightsKeeper
-from orthobench.training.trainer import Trainer, backend_names
+from orthobench.training.state import backend_names
+from orthobench.training.trainer import Trainer
 
 if TYPE_CHECKING:
-    from orthobench.training.by_length import ScoresByLength
+    from orthobench.training.test_lengths import ScoresByLength
 
 _logger = logging.getLogger("orthobench")
 
@@ -77,7 +78,7 @@ class Evaluator:
         with trainer.timer("test"):
             scores = None
             if self.task.length_metric:
-                from orthobench.training.by_length import ScoresByLength, length_vectors
+                from orthobench.training.test_lengths import ScoresByLength, length_vectors
 
                 scores = ScoresByLength(self.task)
             test = self.measure(self.task.test, scores=scores)
@@ -115,7 +116,7 @@ class Evaluator:
         """
         model = self.trainer.model
         model.eval()
-        runtime.release()
+        workspace.release()
         totals: dict[str, tuple[Tensor, float]] = {}
         state: State | None = None
         for batch in islice(self._evaluation_batches(split), max_batches):
@@ -128,7 +129,7 @@ class Evaluator:
                 scores.add(outputs, batch)
             self.after_part()
         model.train()
-        runtime.release()
+        workspace.release()
         return self.task.summarise({name: float(total) / weight for name, (total, weight) in totals.items()})
 
     def measure_final(self, report: Callable[[int, int], None]) -> tuple[dict[str, float], str]:

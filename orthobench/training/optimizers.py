@@ -25,8 +25,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from orthobench.model import OptimizerName
-from orthobench.recurrence import runtime
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence import plain_tensors
+from orthobench.recurrence.cpu import call_c, optimiser
 from orthobench.task import TrainingSettings
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
@@ -88,7 +88,7 @@ class CompiledOptimizer(PlainOptimizer):
         """Step every parameter, or none if C cannot step all of them; return whether it did."""
         if any(isinstance(group["lr"], Tensor) for group in self.param_groups):
             return False
-        if runtime.in_torch() or native.missing():
+        if plain_tensors.in_torch() or call_c.missing():
             return False
         try:
             ready = self._ready or [_Ready(self, group) for group in self.param_groups]
@@ -118,9 +118,9 @@ class _Ready:
         ]
         if any(each is not None and each.shape != row[0].shape for row in tensors for each in row):
             raise TypeError("an average has another shape than its parameter")
-        if not all(map(runtime.are_plain, tensors)):
+        if not all(map(plain_tensors.are_plain, tensors)):
             raise TypeError("a parameter or an average is not plain")
-        self.weights = native.Weights(tensors)
+        self.weights = optimiser.Weights(tensors)
         self.steps = [state.get("step") for state in self.states]
         # The memory of the counters that are tensors, because a tensor's own sum would take longer.
         self.counters = [each.numpy() if isinstance(each, Tensor) else None for each in self.steps]
@@ -131,7 +131,7 @@ class _Ready:
         if self.state is not optimizer.state or not self.weights.are_in_place():
             return False
         self.gradients, first, second = [each.grad for each in self.parameters], *self.names
-        if not runtime.are_plain(self.gradients):
+        if not plain_tensors.are_plain(self.gradients):
             return False
         rows = zip(self.gradients, self.states, self.steps, self.weights.tensors, strict=True)
         for gradient, state, step, (_, m, v) in rows:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from orthobench import environment
-from orthobench.arguments import BackendName, GraphMode
-from orthobench.recurrence.runtime import use_backend
-from orthobench.spec import RunConfig
+from orthobench.options.arguments import BackendName, GraphMode
+from orthobench.recurrence.backends import use_backend
+from orthobench.spec.resolve import RunConfig
+from orthobench.system import environment
 from orthobench.task import Split, as_stream
+from orthobench.training.build import build_trainer
 from orthobench.training.graph import WARM_UP
-from orthobench.training.lifecycle import build_trainer
 from orthobench.training.loop import Evaluator
 from orthobench.training.trainer import Trainer
 

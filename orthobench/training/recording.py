@@ -11,12 +11,13 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from orthobench import environment
-from orthobench.arguments import KeepWeights
-from orthobench.recurrence.runtime import last_self_tests, last_used
+from orthobench.options.arguments import KeepWeights
+from orthobench.recurrence.backends import last_self_tests, last_used
 from orthobench.store import Run, Store, WeightsRow
+from orthobench.system import environment
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunStart
-from orthobench.training.trainer import Checkpoint, Trainer, backend_names
+from orthobench.training.state import Checkpoint, backend_names
+from orthobench.training.trainer import Trainer
 from orthobench.weights.files import Kind, WeightsFolder, decode, encode, file_name, sha256
 
 if TYPE_CHECKING:

@@ -7,208 +7,23 @@ back-propagation through time), the state is part of the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-import psutil
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._device import _device_constructors
+from torch import Tensor
 
-from orthobench.arguments import GraphMode
 from orthobench.errors import UsageError
-from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Model, ModelSettings, Signature, State
-from orthobench.recurrence.runtime import last_used
-from orthobench.recurrence.source_hash import source_hash
-from orthobench.spec import RunConfig
+from orthobench.options.arguments import GraphMode
+from orthobench.recurrence.backends import last_used
+from orthobench.spec.resolve import RunConfig
 from orthobench.task import Batches, Task, seeded_generator
 from orthobench.training.optimizers import build_optimizer, learning_rate, set_capturable, set_learning_rate
 from orthobench.training.timer import PhaseTimer, events_of
 
 if TYPE_CHECKING:
     from orthobench.training.graph import StepGraph
-
-
-def check_size(model_class: type[Model], settings: ModelSettings, signature: Signature) -> None:
-    """Refuse sizes for which the parameters alone exceed the machine's memory.
-
-    The check builds the model without memory for its tensors, and only if square matrices of the largest size, one per
-    layer, would be large.
-
-    Raises:
-        UsageError: the parameters need more memory than the machine has.
-    """
-    memory, sizes = psutil.virtual_memory().total, {"hidden_size": settings.hidden_size}
-    if settings.block is not None:
-        sizes["block_size"] = settings.block_size
-    if settings.layers > 1:
-        sizes["layers"] = settings.layers
-    least = 4 * settings.layers * max(sizes.get("block_size", 0), settings.hidden_size) ** 2
-    if least < memory // 4:
-        return
-    try:
-        model = build_without_memory(model_class, settings, signature)
-        needed = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    except Exception:  # the model computes with the values, so count at least one matrix per layer, 4 bytes a weight
-        needed = least
-    if needed > memory:
-        raise UsageError(
-            f"{', '.join(f'{name}={size}' for name, size in sizes.items())}: the parameters alone need "
-            f"{needed / 2**30:.3g} GiB, and this machine has {memory / 2**30:.3g} GiB of memory: choose a smaller size"
-        )
-
-
-def build_model(
-    model_class: type[Model], settings: ModelSettings, signature: Signature, generator: torch.Generator
-) -> Model:
-    """Build a model with these settings: of this class, or a stack of its cells (`orthobench.model.stack`).
-
-    With an embedding E `[e, m]` the model reads E x_t (setting `embedding_start`). The setting `output_weight`
-    replaces the model's own initial output weight.
-    """
-    if settings.is_stack:
-        from orthobench.model.stack import stack_of  # most runs have one cell
-
-        model_class = stack_of(model_class, model_class.layer_class(settings))
-    size = settings.embedding_size
-    inner = signature if size is None else replace(signature, input_size=size)
-    model = model_class(settings, inner, generator)
-    if settings.output_weight == "linear":
-        torch_linear_(model.output_weight, model.output_weight.shape[1], generator)
-    elif settings.output_weight == "glorot":
-        nn.init.xavier_uniform_(model.output_weight, generator=generator)
-    if size is None:
-        return model
-    embedding = torch.empty(size, signature.input_size)
-    if settings.embedding_start == "normal":
-        nn.init.normal_(embedding, generator=generator)
-    else:
-        nn.init.uniform_(embedding, -0.1, 0.1, generator=generator)
-    model.embedding = nn.Parameter(embedding)
-    return model
-
-
-def build_without_memory(model_class: type[Model], settings: ModelSettings, signature: Signature) -> Model:
-    """Return a model whose tensors have shapes but neither values nor memory.
-
-    A model that computes with the values of its tensors may raise any error.
-    """
-    with _WithoutMemory():
-        return build_model(model_class, settings, signature, torch.Generator())
-
-
-class _WithoutMemory(TorchFunctionMode):
-    """A mode in which new tensors have shapes but no values, and random numbers need no generator."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
-    ) -> Any:
-        arguments = {name: value for name, value in (kwargs or {}).items() if name != "generator"}
-        if func in _device_constructors():
-            arguments["device"] = "meta"
-        return func(*args, **arguments)
-
-
-FORMAT = 3
-"""Version of the checkpoints' fields."""
-
-
-def kernels() -> dict[str, str]:
-    """Return what a run's rounding depends on: torch version, instruction set and hash of the kernels' code."""
-    return {
-        "torch": str(torch.__version__),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "kernel_code": source_hash(),
-    }
-
-
-def backend_names(backends: Set[str]) -> str | None:
-    """Return the names of back ends as the database stores them, or None without any."""
-    return ", ".join(sorted(backends)) or None
-
-
-@dataclass
-class TrainingState:
-    """The part of a run's state that is neither weights nor optimisers.
-
-    Attributes:
-        loss_sum: sum of the training losses since the last evaluation, a float64 scalar.
-        loss_count: number of the losses in it.
-        logged: iteration of the newest rows; -1 before the first.
-        best: best test metric and its iteration.
-        best_weights: the model's state at the best test, if the trainer keeps it.
-        best_valid: best validation metric at the end of an epoch.
-        plateaus: epochs without a better validation metric.
-        solved: whether the last test reached `solved_at`, so that the run is over.
-        carried: the state after the last batch, for a task that carries its state.
-        segments: first iteration and token of the run's segments, see `orthobench.store.Segment`.
-        earlier_backends: back ends of the recurrence before the run was resumed.
-    """
-
-    loss_sum: Tensor
-    loss_count: int = 0
-    iteration: int = 0
-    logged: int = -1
-    best: tuple[float, int] | None = None
-    best_weights: dict[str, Tensor] | None = None
-    best_valid: float | None = None
-    plateaus: int = 0
-    solved: bool = False
-    carried: State | None = None
-    segments: list[tuple[int, str | None]] = field(default_factory=list)
-    earlier_backends: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The whole state of a run, as stored in a checkpoint's file.
-
-    Attributes:
-        logged: iteration of the newest rows.
-        state: the carried state, see `TrainingState`.
-        threads: torch's number of threads, which affects the rounding of its sums.
-        random: state of torch's CPU generator.
-        random_cuda: state of the generator of the run's CUDA device.
-        key: key of the run.
-        segments: first iteration and token of the segments up to this checkpoint.
-        kernels: back ends, torch version and instruction set that computed the numbers.
-    """
-
-    iteration: int
-    logged: int
-    model: dict[str, Any]
-    optimizers: list[dict[str, Any]]
-    state: State | None
-    loss_sum: Tensor
-    loss_count: int
-    best: tuple[float, int] | None
-    seconds: dict[str, float | str]
-    random: Tensor
-    random_cuda: Tensor | None
-    best_valid: float | None
-    best_weights: dict[str, Tensor] | None
-    plateaus: int
-    solved: bool
-    threads: int
-    key: str
-    segments: list[tuple[int, str | None]]
-    kernels: dict[str, Any]
-    format: int
-
-    @classmethod
-    def read(cls, content: Mapping[str, Any]) -> Self:
-        """Return the checkpoint in a file's content.
-
-        Raises:
-            ValueError: the content has a different format.
-            TypeError: a field is missing.
-        """
-        if (own := content.get("format")) != FORMAT:
-            raise ValueError(f"its format is {own}, and this orthobench reads {FORMAT}")
-        return cls(**content)
+from orthobench.training.build_model import build_model, check_size
+from orthobench.training.state import FORMAT, Checkpoint, TrainingState, kernels
 
 
 class Trainer:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from orthobench.errors import UsageError
-from orthobench.location import Location
 from orthobench.store import Store, Weights, WeightsRow
+from orthobench.system.location import Location
 from orthobench.weights.files import read, weights_folder
 
 

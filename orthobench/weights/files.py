@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from orthobench.errors import UsageError
-from orthobench.files import storage_error, write_bytes
-from orthobench.location import SERVER_FILES, Location, Place
 from orthobench.store import Weights
+from orthobench.system.files import storage_error, write_bytes
+from orthobench.system.location import SERVER_FILES, Location, Place
 from orthobench.version import __version__
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from orthobench.files import RemoteFolder
+    from orthobench.system.remote_folder import RemoteFolder
 
 Kind = Literal["best", "last", "state"]
 """The weights at the best test, the weights after the last iteration, and the state for continuing a run."""
@@ -279,7 +279,7 @@ class WeightsFolder:
             )
 
     def _remote(self) -> RemoteFolder:
-        from orthobench.files import RemoteFolder
+        from orthobench.system.remote_folder import RemoteFolder
 
         self.check_url()
         return RemoteFolder(self.root, what="weights")

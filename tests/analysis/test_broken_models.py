@@ -27,10 +27,10 @@ from orthobench.analysis.claims.record import Comparing, ModelClaim
 from orthobench.analysis.conditions import VariantData, collect
 from orthobench.analysis.paper_tables import TIMES
 from orthobench.model import Model
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.papers import Artifact, Paper, find_study, papers, studies
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.training.lifecycle import train
 

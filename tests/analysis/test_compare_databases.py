@@ -11,7 +11,7 @@ from scipy.stats import ttest_ind, wilcoxon
 from support.records import run_record
 
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status, open_store
 
 BEFORE = [0.30, 0.31, 0.29, 0.33, 0.35, 0.28]

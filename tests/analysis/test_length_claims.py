@@ -11,7 +11,7 @@ from support.length_variants import variant, with_horizons
 from orthobench.analysis.claims.lengths import HoldsLengths, PredictsHorizon, ReachesFarther, Tracks
 from orthobench.analysis.claims.record import Verdict
 from orthobench.analysis.logged import Vectors
-from orthobench.analysis.over_length import last_by_length, length_metric
+from orthobench.analysis.test_lengths import last_by_length, length_metric
 
 FARTHER = ReachesFarther(text="", model="rnn")
 

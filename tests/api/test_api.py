@@ -70,7 +70,7 @@ def test_no_submodule_hides_a_public_name():
     assert rooms & set(ob.__all__) == set()
     code = (
         "import inspect, orthobench as ob, orthobench.cli, orthobench.planning.plan, orthobench.gate, "
-        "orthobench.reporting.html; print([name for name in ('run', 'sweep', 'report', 'check', 'compare') "
+        "orthobench.reporting.page.html; print([name for name in ('run', 'sweep', 'report', 'check', 'compare') "
         "if not inspect.isfunction(getattr(ob, name))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -87,12 +87,12 @@ def test_run_equals_the_command_lines(orthobench, capsys):
 
 
 def test_settings_are_resolved_and_database_opened_once(monkeypatch):
-    from orthobench import spec
+    from orthobench.spec import resolve
     from orthobench.store import open as opening
 
     calls = []
-    config, open_engine = spec._spec, opening.open_engine
-    monkeypatch.setattr(spec, "_spec", lambda *a, **k: (calls.append("resolve"), config(*a, **k))[1])
+    config, open_engine = resolve._spec, opening.open_engine
+    monkeypatch.setattr(resolve, "_spec", lambda *a, **k: (calls.append("resolve"), config(*a, **k))[1])
     monkeypatch.setattr(opening, "open_engine", lambda *a, **k: (calls.append("open"), open_engine(*a, **k))[1])
     ob.run("adding", "rnn", settings=SETTINGS)
     assert calls.count("resolve") == 1

@@ -16,8 +16,9 @@ import orthobench as ob
 from orthobench.api.results import Results
 from orthobench.api.runs import SWEEP_ARGUMENTS
 from orthobench.errors import UsageError
-from orthobench.options import ARGUMENTS, OPTIONS
-from orthobench.planning.index import index
+from orthobench.options.check import ARGUMENTS
+from orthobench.options.run_options import OPTIONS
+from orthobench.spec.index import index
 from orthobench.store import open_store
 
 TINY = {"sequence_length": 10, "hidden_size": 4, "train_size": 40, "test_size": 20, "epochs": 1, "batch_size": 10}

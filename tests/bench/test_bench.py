@@ -16,8 +16,8 @@ from orthobench.bench.shapes import SHAPES, Shape, select
 from orthobench.bench.suite import MultiplyAdd, Setup, measure_recurrences
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.recurrence import runtime
-from orthobench.recurrence.cpu import library, native
+from orthobench.recurrence import backends, runtime
+from orthobench.recurrence.cpu import call_c, library
 from orthobench.recurrence.cuda import verdicts
 from orthobench.recurrence.cuda.verdicts import Verdict
 from orthobench.store import open_store
@@ -107,7 +107,7 @@ def test_results_include_self_test_verdicts(monkeypatch):
     setup, passed = Setup(torch.device("cpu")), Verdict("recurrence tanh", torch.device("cuda", 0), 20, 5)
 
     def measure():
-        runtime.record_self_test(passed.form, passed)
+        backends.record_self_test(passed.form, passed)
         return [{"rows": []}]
 
     results = setup.results(measure)
@@ -187,7 +187,7 @@ def test_invalid_input_is_one_line(orthobench, arguments, message, monkeypatch):
 
 
 def test_unavailable_back_end_is_named_with_the_reason(orthobench, monkeypatch):
-    monkeypatch.setattr(native, "missing", lambda: "there is no C compiler")
+    monkeypatch.setattr(call_c, "missing", lambda: "there is no C compiler")
     outcome = orthobench("bench", "--quick", "--rounds", "1", "--shape", "adding-200")
     assert outcome.code == 0
     assert "adding-200: without cpu: " in outcome.out

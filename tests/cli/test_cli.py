@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from orthobench.analysis.variants import variants
-from orthobench.assignments import parse_assignments
 from orthobench.cli.records import print_summary
 from orthobench.cli.show import reproduce
-from orthobench.execution.console import Console
+from orthobench.display.console import Console
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.settings.assignments import parse_assignments
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 
 HEAVY = {"torch", "pandas", "plotly", "sqlalchemy", "alembic", "numpy", "scipy", "pydantic"}

@@ -16,7 +16,7 @@ from typer.main import get_command
 from orthobench.cli import app
 from orthobench.cli.options import with_options
 from orthobench.errors import UsageError
-from orthobench.options import OPTIONS, RunOptions, SweepOptions
+from orthobench.options.run_options import OPTIONS, RunOptions, SweepOptions
 
 ROOT: Any = get_command(app)
 CLI = Path(__file__).parent.parent.parent / "orthobench" / "cli"
@@ -88,7 +88,7 @@ def test_command_line_texts_become_the_values_of_the_record():
             command(name="x", **texts | {name: text})
 
 
-@pytest.mark.parametrize("module", ["orthobench.arguments", "orthobench.options"])
+@pytest.mark.parametrize("module", ["orthobench.options.arguments", "orthobench.options.run_options"])
 def test_records_load_neither_torch_nor_pydantic(module):
     code = f"import sys, {module}; print({{'torch', 'pydantic', 'numpy', 'typer', 'sqlalchemy'}} & {{*sys.modules}})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

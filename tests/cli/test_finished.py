@@ -14,8 +14,8 @@ import pytest
 
 from orthobench.cli import load
 from orthobench.errors import UsageError
-from orthobench.planning import index
 from orthobench.plugins import Catalog
+from orthobench.spec import index
 from orthobench.store import open_store
 
 SETTINGS = "sequence_length=10,train_size=40,test_size=20,batch_size=10,epochs=1"

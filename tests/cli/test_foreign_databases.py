@@ -13,9 +13,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from support.records import run_record
 
-from orthobench.location import Location
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
 from orthobench.store.result import as_name
+from orthobench.system.location import Location
 from orthobench.weights.files import PROTOCOLS, WeightsFolder
 
 KEYS = [f"{number:x}" * 16 for number in (10, 11, 12, 13)]

@@ -10,10 +10,10 @@ import sys
 import pytest
 from support.records import run_record
 
-from orthobench.execution.console import Console
-from orthobench.location import Location
-from orthobench.process import HarmlessStream, harmless, lasting_output
+from orthobench.display.console import Console
 from orthobench.store import MetricRow, Status, WeightsRow, open_store
+from orthobench.system.location import Location
+from orthobench.system.output import HarmlessStream, harmless, lasting_output
 
 CONTROLS = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))]
 HARMFUL = {letter for letter in CONTROLS if letter not in "\t\n"}

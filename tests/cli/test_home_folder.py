@@ -12,19 +12,21 @@ import pytest
 from typer.main import get_command
 
 import orthobench
-from orthobench import arguments
 from orthobench.api.trained import A_TRAINED_RUN
-from orthobench.arguments import read
 from orthobench.cli import app
 from orthobench.diagnosis import machine
 from orthobench.executors.slurm_settings import read_settings
-from orthobench.files import cache_folder
-from orthobench.location import Location, from_home
-from orthobench.options import ARGUMENTS, OPTIONS, RunOptions, data_folder, use_data_folder
+from orthobench.options import arguments
+from orthobench.options.arguments import read
+from orthobench.options.check import ARGUMENTS
+from orthobench.options.data_folder import data_folder, use_data_folder
+from orthobench.options.run_options import OPTIONS, RunOptions
 from orthobench.plugins.layers import find_layer
 from orthobench.settings import whole_path
 from orthobench.sinks.targets import parse_target
 from orthobench.store.sqlite import default_database
+from orthobench.system.cache import cache_folder
+from orthobench.system.location import Location, from_home
 
 PACKAGE = Path(orthobench.__file__).parent
 

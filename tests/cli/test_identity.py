@@ -12,10 +12,10 @@ from support.speech import write_speech
 import orthobench as ob
 from orthobench.data import checksums
 from orthobench.data.timit import speech_folder, speech_md5
-from orthobench.options import use_data_folder
+from orthobench.options.data_folder import use_data_folder
 from orthobench.plugins import Catalog
 from orthobench.settings import CHECKSUM, Settings
-from orthobench.spec import RunSpec, resolve
+from orthobench.spec.resolve import RunSpec, resolve
 from orthobench.store import open_store
 from orthobench.task import TrainingSettings
 

@@ -8,7 +8,7 @@ from orthobench.cli.records import RunState, print_states
 from orthobench.planning.plan import PlannedRun
 from orthobench.planning.sweep_plan import plan_sweep
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 
 
 def test_settings_shared_by_all_runs_of_a_task_are_printed_once(capsys):
@@ -38,8 +38,8 @@ def test_plan_of_many_runs_computes_each_key_once(monkeypatch, capsys):
     config = resolve(Catalog(), "adding", "rnn", {"hidden_size": 8})
     runs = [PlannedRun(config.with_seed(seed), {}, None, False) for seed in range(50)]
     digests = []
-    digest = orthobench.spec.run_names
-    monkeypatch.setattr(orthobench.spec, "run_names", lambda spec: digests.append(spec) or digest(spec))
+    digest = orthobench.spec.resolve.run_names
+    monkeypatch.setattr(orthobench.spec.resolve, "run_names", lambda spec: digests.append(spec) or digest(spec))
     print_plan(plan_sweep(runs, None, None, 1))
     assert "50 missing" in capsys.readouterr().out
     assert len(digests) == 50

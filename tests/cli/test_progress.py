@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from orthobench.execution.progress import Progress, SideBySide, busy, is_live, short_label
+from orthobench.display.progress import Progress, SideBySide, busy, is_live, short_label
 
 LABEL = "[2/4] scornn sequence_length=2000 hidden_size=190 seed 2"
 START = SimpleNamespace(
@@ -63,7 +63,7 @@ def test_narrow_row_leaves_out_settings(monkeypatch):
 @pytest.mark.parametrize("width", [200, 80, 40])
 def test_total_row_counts_once(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setattr("orthobench.execution.progress.is_live", lambda: True)
+    monkeypatch.setattr("orthobench.display.progress.is_live", lambda: True)
     shown = io.StringIO()
     Console(file=shown, width=width).print(SideBySide(4).bar.get_renderable())
     assert shown.getvalue().count("0 of 4 ended") == 1

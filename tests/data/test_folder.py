@@ -9,8 +9,8 @@ import pytest
 from orthobench.data.dataset import DataSet
 from orthobench.data.registry import dataset, datasets
 from orthobench.errors import StorageError, UsageError
-from orthobench.files import replacing_folder
-from orthobench.options import data_folder, use_data_folder
+from orthobench.options.data_folder import data_folder, use_data_folder
+from orthobench.system.files import replacing_folder
 
 
 def test_option_precedes_environment_and_cache_folder(tmp_path, monkeypatch):

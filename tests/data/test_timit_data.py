@@ -19,7 +19,7 @@ from orthobench.data.speech.files import read
 from orthobench.data.speech.spectra import log_magnitude, stft
 from orthobench.data.timit import CORE_TEST, VALIDATION, speech_folder
 from orthobench.errors import StorageError, UsageError
-from orthobench.options import use_data_folder
+from orthobench.options.data_folder import use_data_folder
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from orthobench import api
 from orthobench.cli import app
 from orthobench.diagnosis import Finding, Level, kernels, machine, storage
-from orthobench.recurrence.cpu import comparison, library, native
+from orthobench.recurrence.cpu import call_c, comparison, library
 from orthobench.recurrence.cuda import backend as cuda
 from orthobench.recurrence.cuda import verdicts
 from orthobench.recurrence.cuda.self_test import Measured
@@ -62,7 +62,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., N
     return install
 
 
-@pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 def test_sound_cpu_machine_needs_no_action(tmp_path: Path) -> None:
     diagnosis = api.doctor()
     assert list(dict.fromkeys(finding.section for finding in diagnosis.findings)) == SECTIONS
@@ -98,10 +98,10 @@ def test_command_marks_findings_that_need_action(monkeypatch: pytest.MonkeyPatch
 
 def test_missing_compiler_names_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/nowhere/cc")
-    monkeypatch.setattr(native, "missing", lambda: None)
+    monkeypatch.setattr(call_c, "missing", lambda: None)
     (finding,) = machine.compilers()
     assert finding.level is Level.OK  # it has built what there is
-    monkeypatch.setattr(native, "missing", lambda: "the C kernels are not built")
+    monkeypatch.setattr(call_c, "missing", lambda: "the C kernels are not built")
     (finding,) = machine.compilers()
     assert finding.level is Level.ACTION
     assert "/nowhere/cc" in finding.text
@@ -111,7 +111,7 @@ def test_missing_compiler_names_the_fix(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_c_kernels_that_differ_need_action(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "missing", lambda: None)
+    monkeypatch.setattr(call_c, "missing", lambda: None)
     monkeypatch.setattr(comparison, "comparisons", lambda: {"lstm": lambda: False, "gru": lambda: True})
     assert "--retest" in by_subject(list(kernels.self_tests()))["C kernels"].text
     findings = by_subject(list(kernels.self_tests(retest=True)))

@@ -15,8 +15,8 @@ import typer
 from orthobench.cli import app
 from orthobench.papers import find_study, papers
 from orthobench.plugins import Catalog
-from orthobench.reporting.commentary import authors_part
-from orthobench.reporting.facts import Facts, fill_in
+from orthobench.reporting.page.commentary import authors_part
+from orthobench.reporting.page.facts import Facts, fill_in
 from orthobench.settings import describe_settings
 from orthobench.task import TrainingSettings
 

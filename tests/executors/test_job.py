@@ -10,12 +10,12 @@ from pydantic import Field
 
 from orthobench.errors import UsageError
 from orthobench.executors.job import Ending, Job, attempt
-from orthobench.location import Location
 from orthobench.papers import papers
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings
-from orthobench.spec import resolve, resolve_again
+from orthobench.spec.resolve import resolve, resolve_again
 from orthobench.store import Status, open_store
+from orthobench.system.location import Location
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 

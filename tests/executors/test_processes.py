@@ -16,19 +16,19 @@ import pytest
 import torch
 
 from orthobench.cli.display import TerminalDisplay
+from orthobench.display.display import Display
+from orthobench.display.progress import SideBySide
 from orthobench.errors import UsageError
-from orthobench.execution.display import Display
-from orthobench.execution.progress import SideBySide
-from orthobench.execution.session import Session, open_session
 from orthobench.executors import processes
 from orthobench.executors.job import Ending, SinkFactory, train_job
 from orthobench.executors.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots
-from orthobench.location import Location
-from orthobench.options import SweepOptions
+from orthobench.options.run_options import SweepOptions
 from orthobench.planning.plan import PlannedRun
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.session.session import Session, open_session
+from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
+from orthobench.system.location import Location
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 

@@ -19,11 +19,11 @@ from support.sweeps import iterations, numbers, slow_model, sweeps_in, wait_for
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.ray import RayCluster
-from orthobench.location import Location
-from orthobench.options import RunOptions, SweepOptions
+from orthobench.options.run_options import RunOptions, SweepOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
+from orthobench.system.location import Location
 from orthobench.training.checkpoint import CheckpointFolder
 
 TESTS = Path(__file__).parent.parent

@@ -19,11 +19,11 @@ from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.slurm import SlurmCluster
 from orthobench.executors.slurm_settings import read_settings
-from orthobench.location import Location
-from orthobench.options import SweepOptions
+from orthobench.options.run_options import SweepOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
+from orthobench.system.location import Location
 from orthobench.training.checkpoint import CheckpointFolder
 
 SERVER = "postgresql://me@nowhere/results"

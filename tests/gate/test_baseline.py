@@ -7,7 +7,7 @@ import pytest
 from orthobench.errors import StorageError, UsageError
 from orthobench.gate.baseline import Update, condition, measured_file, read_baseline, write_measured, write_text
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 
 TEXT = """\
 # What our models must not lose.

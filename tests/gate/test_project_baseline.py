@@ -11,7 +11,7 @@ from orthobench.gate.inference import DETECTION, detection, measured_margin
 from orthobench.gate.update import vacuous_metrics
 from orthobench.gate.verdict import refusal
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 
 BASELINE = read_baseline(Path(__file__).parents[2] / "checks" / "baseline.toml")
 STATISTICAL = [run for run in BASELINE.run if not run.exact]

@@ -11,7 +11,7 @@ from orthobench.matrices.skew import (
     skew,
     upper_entries,
 )
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.projection import product
 
 SIZES = [(1, 0), (2, 1), (5, 2), (12, 12), (17, 9)]
@@ -69,7 +69,7 @@ def test_gradient_in_float32_matches_float64(n):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_c_has_the_numbers_of_torch_and_of_the_packed_product(n, threads, monkeypatch):
     """Stored runs keep their numbers. Up to 400 rows, the inverse is stored column by column."""
-    assert not native.missing()
+    assert not call_c.missing()
     signs, upper = minus_ones_last(n, n // 3), _entries(n, torch.float32).requires_grad_()
     drawn = torch.randn(n, 2 * n, generator=torch.Generator().manual_seed(1))
     gradients = drawn[:, :n].contiguous(), drawn[:, :n].T, drawn[:, ::2], torch.ones(()).expand(n, n)

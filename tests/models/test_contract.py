@@ -8,7 +8,7 @@ import torch
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.testing import problems
-from orthobench.training.trainer import build_model
+from orthobench.training.build_model import build_model
 
 pytestmark = pytest.mark.grid
 

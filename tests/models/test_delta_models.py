@@ -19,7 +19,7 @@ from support.models import (
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.recurrence import GradientTrace, short_convolution
-from orthobench.recurrence.convolution import in_pytorch
+from orthobench.recurrence.passes.convolution import in_pytorch
 
 NAMES = ("deltanet", "deltaproduct", "gated_deltanet")
 FORMS: list[tuple[str, dict[str, Any]]] = [

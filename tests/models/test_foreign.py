@@ -12,17 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.errors import UsageError
+from orthobench.foreign.model import Foreign, model_of
 from orthobench.model import Signature
-from orthobench.model.foreign import Foreign, model_of
 from orthobench.models.gru import GRU
 from orthobench.models.lstm import LSTM
 from orthobench.models.rnn import RNN
 from orthobench.probe import ProbeContext
 from orthobench.probes.orthogonality import Orthogonality
 from orthobench.recurrence import GradientTrace
-from orthobench.recurrence.runtime import use_backend
+from orthobench.recurrence.backends import use_backend
 from orthobench.tasks.adding import Adding, AddingSettings
-from orthobench.training.trainer import build_model
+from orthobench.training.build_model import build_model
 
 UNITS, INPUTS, OUTPUTS, STEPS, BATCH = 6, 3, 2, 9, 4
 

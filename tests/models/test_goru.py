@@ -10,7 +10,7 @@ from support.rotations import literal_product
 
 from orthobench.errors import UsageError
 from orthobench.recurrence import use_backend
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 
 STYLES = [{}, {"style": "tunable"}, {"style": "tunable", "capacity": 6}]
 
@@ -40,7 +40,7 @@ def test_gradients_match_finite_differences(settings):
     assert_gradients(build_goru("last", **settings))
 
 
-@pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 def test_back_ends_agree_with_the_reference():
     """In float32 with the reference in float64, in value and in every gradient."""
     results = []

@@ -7,7 +7,7 @@ from support.models import (
 )
 
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 
 
 @pytest.mark.parametrize(

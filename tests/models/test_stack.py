@@ -15,9 +15,10 @@ from orthobench.model import Model, Signature
 from orthobench.model.norm import BatchNorm
 from orthobench.plugins import Catalog
 from orthobench.recurrence import GradientTrace
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.testing import problems
-from orthobench.training.trainer import Trainer, build_model
+from orthobench.training.build_model import build_model
+from orthobench.training.trainer import Trainer
 
 pytestmark = pytest.mark.grid
 

@@ -14,7 +14,7 @@ from support.models import (
 
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
-from orthobench.training.trainer import build_model
+from orthobench.training.build_model import build_model
 
 
 def test_enrnn_starts_with_the_stated_eigenvalues():

@@ -13,7 +13,7 @@ import pytest
 
 from orthobench.papers import Experiment, find_study, papers
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 
 CATALOG = Catalog()
 EXPERIMENTS = [experiment for paper in papers() for experiment in paper.experiments()]

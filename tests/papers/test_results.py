@@ -14,13 +14,13 @@ from orthobench.analysis.claims.record import Comparing, ModelClaim
 from orthobench.analysis.claims.trajectories import PanelClaim
 from orthobench.analysis.dynamics import COMPUTATIONS
 from orthobench.analysis.paper_tables import build_table
-from orthobench.assignments import parse_assignments
 from orthobench.errors import UsageError
 from orthobench.model import ModelSettings
 from orthobench.papers import Experiment, Paper, Printed, find_paper, find_study, papers, studies
 from orthobench.papers.sizes import Size, sizes
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.settings.assignments import parse_assignments
+from orthobench.spec.resolve import resolve
 from orthobench.task import TrainingSettings
 
 CATALOG = Catalog()

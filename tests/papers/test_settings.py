@@ -16,7 +16,7 @@ import pytest
 from orthobench.model import OptimizerName
 from orthobench.papers import Experiment, papers
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 
 CATALOG = Catalog()
 PAPERS = {paper.key: paper for paper in papers()}

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from orthobench.assignments import parse_assignments
 from orthobench.model import Signature
 from orthobench.papers.sizes import Size, sizes
 from orthobench.plugins import Catalog
+from orthobench.settings.assignments import parse_assignments
 
 ROWS = list(sizes())
 CATALOG = Catalog()

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthobench.arguments import parse_duration
 from orthobench.executors.job import Ending, Job
 from orthobench.executors.processes import ProcessExecutor
 from orthobench.executors.serial import SerialExecutor
-from orthobench.location import Location
+from orthobench.options.arguments import parse_duration
 from orthobench.planning.budget import Budget, by_priority, show_duration, span, within
 from orthobench.planning.estimate import Estimate
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
+from orthobench.system.location import Location
 
 
 @pytest.mark.parametrize(

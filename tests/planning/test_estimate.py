@@ -10,18 +10,18 @@ import pytest
 import torch
 from support.records import run_record
 
-from orthobench import environment
 from orthobench.errors import UsageError
 from orthobench.executors.job import Job
 from orthobench.executors.profile import profile_job
-from orthobench.location import Location
 from orthobench.planning.estimate import Estimate, Estimator
 from orthobench.planning.experience import distance
 from orthobench.planning.plan import PlannedRun, plan
 from orthobench.plugins import Catalog
-from orthobench.spec import RunConfig, resolve
+from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.store import Store, open_store
 from orthobench.store.merge import reading
+from orthobench.system import environment
+from orthobench.system.location import Location
 from orthobench.training.profiling import ProfileError, RunProfile, profile_run
 
 CATALOG = Catalog()

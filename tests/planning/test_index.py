@@ -11,16 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from orthobench.planning import index
 from orthobench.plugins import Catalog
 from orthobench.settings import describe_settings
-from orthobench.spec import RunSpec, resolve
+from orthobench.spec import index
+from orthobench.spec.resolve import RunSpec, resolve
 from orthobench.task import TrainingSettings
 
-ASK = (
-    "import json, sys; from orthobench.planning.index import index; "
-    "print(json.dumps([index(), 'torch' in sys.modules]))"
-)
+ASK = "import json, sys; from orthobench.spec.index import index; print(json.dumps([index(), 'torch' in sys.modules]))"
 
 
 @pytest.fixture(scope="module")

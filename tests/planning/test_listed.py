@@ -12,7 +12,7 @@ from orthobench.papers import find_paper, find_study
 from orthobench.planning.listed import runs_in
 from orthobench.planning.paper import resolve_experiments, restrict, study_runs
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import Run
 
 CATALOG = Catalog()

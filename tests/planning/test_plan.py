@@ -11,7 +11,7 @@ from support.records import run_record
 
 from orthobench.planning.plan import PlannedRun, plan
 from orthobench.plugins import Catalog
-from orthobench.spec import RunConfig, RunSpec, resolve
+from orthobench.spec.resolve import RunConfig, RunSpec, resolve
 from orthobench.store import Status, Store, open_store
 from orthobench.training.checkpoint import CheckpointFolder
 

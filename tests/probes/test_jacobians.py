@@ -20,7 +20,7 @@ from orthobench.probes import orthogonality as orthogonality_of
 from orthobench.probes.heat_map import HeatMap
 from orthobench.probes.jacobian import Jacobian, eigenvalues, spread
 from orthobench.probes.orthogonality import Orthogonality, orthogonality, score_of_step
-from orthobench.recurrence.runtime import forget_used, last_used
+from orthobench.recurrence.backends import forget_used, last_used
 from orthobench.task import Batch
 from orthobench.tasks.adding import Adding, AddingSettings
 

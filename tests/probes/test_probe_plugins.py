@@ -9,7 +9,7 @@ import pytest
 
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.task import TrainingSettings
 from orthobench.testing import problems

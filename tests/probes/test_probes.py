@@ -11,7 +11,7 @@ from orthobench.probes.gradient_norm import GradientNorm
 from orthobench.probes.gradient_norm_of_mean import MOST_STATES, GradientNormOfMean
 from orthobench.probes.orthogonality import Orthogonality, orthogonality
 from orthobench.recurrence import GradientTrace
-from orthobench.recurrence.runtime import forget_used, last_used
+from orthobench.recurrence.backends import forget_used, last_used
 from orthobench.tasks.adding import Adding, AddingSettings
 
 

@@ -14,9 +14,9 @@ from support import kernels
 from support.definition import cast
 from torch import Tensor
 
-from orthobench.recurrence import IDENTITY, RELU, TANH, Activation, GradientTrace, Kind, reference, runtime
+from orthobench.recurrence import IDENTITY, RELU, TANH, Activation, GradientTrace, Kind, reference, workspace
 from orthobench.recurrence.call import Call
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops import operations
 
@@ -258,9 +258,9 @@ def agree() -> Callable[..., None]:
 @pytest.fixture
 def runs_in_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail unless the passes over float32 of the test run in C, and not in torch, their fallback."""
-    if native.missing():
+    if call_c.missing():
         pytest.skip("no C compiler")
-    serves, answers = native.serves, []
+    serves, answers = call_c.serves, []
 
     def noting(layout: str, *tensors: Tensor | None) -> bool:
         answer = serves(layout, *tensors)
@@ -268,7 +268,7 @@ def runs_in_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             answers.append(answer)
         return answer
 
-    monkeypatch.setattr(native, "serves", noting)
+    monkeypatch.setattr(call_c, "serves", noting)
     yield
     assert answers, "the test calls no pass over float32 that a C kernel could serve"
     assert all(answers), "a pass over float32 ran in torch"
@@ -277,7 +277,7 @@ def runs_in_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _poison() -> Iterator[None]:
     """Uninitialised memory holds NaN: what is read before it is written shows."""
-    take, empty, empty_like, new_empty = runtime.take, torch.empty, torch.empty_like, Tensor.new_empty
+    take, empty, empty_like, new_empty = workspace.take, torch.empty, torch.empty_like, Tensor.new_empty
 
     def poisoned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def call(*args: Any, **kwargs: Any) -> Tensor:
@@ -287,7 +287,7 @@ def _poison() -> Iterator[None]:
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runtime, "take", poisoned(take))
+        patch.setattr(workspace, "take", poisoned(take))
         patch.setattr(torch, "empty", poisoned(empty))
         patch.setattr(torch, "empty_like", poisoned(empty_like))
         patch.setattr(Tensor, "new_empty", poisoned(new_empty))
@@ -333,5 +333,5 @@ def no_cache() -> Iterator[None]:
 def _library(*flags: str, variant: str | None = None) -> Iterator[None]:
     library = kernels.library(*flags, variant=variant)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "kernels", lambda: library)
+        patch.setattr(call_c, "kernels", lambda: library)
         yield

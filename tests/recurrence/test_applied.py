@@ -14,7 +14,7 @@ from orthobench.recurrence import (
     reference,
     use_backend,
 )
-from orthobench.recurrence.runtime import forget_used
+from orthobench.recurrence.backends import forget_used
 
 
 def results(applied: bool, read_last: bool, traced: bool, activation):

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from orthobench.recurrence import kernels
-from orthobench.recurrence.cpu import comparison, dense, native
+from orthobench.recurrence.cpu import call_c, comparison, dense, matrix_products, optimiser
 from orthobench.recurrence.kernels import Gradients
 from orthobench.recurrence.ops import operations
 
-pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+pytestmark = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 
 INDEPENDENT = {"diagonal_recurrence", "independent_recurrence", "min_gru", "min_lstm", "oscillators"}
 """Operations of independent units, whose weights are numbers and no matrix."""
@@ -84,26 +84,26 @@ def test_comparison_covers_every_c_kernel() -> None:
 
 
 def test_comparison_detects_wrong_gradients_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    total = native.total
-    monkeypatch.setattr(native, "total", lambda rows: total(rows) * (1.001 if rows.dim() == 2 else 1))
+    total = call_c.total
+    monkeypatch.setattr(call_c, "total", lambda rows: total(rows) * (1.001 if rows.dim() == 2 else 1))
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
     assert failed == {"recurrence", "gru", "rwkv7", "selective_scan", "short_convolution"} | INDEPENDENT
 
 
 def test_comparison_detects_wrong_sums_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = native.run_rows
+    run = call_c.run_rows
 
     def wrong(*arguments: Any, **fields: Any) -> dict[str, torch.Tensor]:
         return {name: 1.001 * each for name, each in run(*arguments, **fields).items()}
 
-    monkeypatch.setattr(native, "run_rows", wrong)
+    monkeypatch.setattr(call_c, "run_rows", wrong)
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
     assert failed == {"head_norm", "layer_norm", "pointwise", "turned_heads"}
 
 
 def test_comparison_detects_a_wrong_weight_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    joined = native.joined_sums
-    monkeypatch.setattr(native, "joined_sums", lambda *parts: joined(*parts) * 1.001)
+    joined = matrix_products.joined_sums
+    monkeypatch.setattr(matrix_products, "joined_sums", lambda *parts: joined(*parts) * 1.001)
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
     others = {
         "cross_entropy",
@@ -124,8 +124,8 @@ def test_comparison_detects_a_wrong_weight_product(monkeypatch: pytest.MonkeyPat
 
 
 def test_comparison_detects_wrong_products_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
-    linear = native.linear
-    monkeypatch.setattr(native, "linear", lambda *arguments: linear(*arguments).mul_(1.001))
+    linear = matrix_products.linear
+    monkeypatch.setattr(matrix_products, "linear", lambda *arguments: linear(*arguments).mul_(1.001))
     assert {name for name, agrees in comparison.comparisons().items() if not agrees()} == {"project"}
 
 
@@ -145,12 +145,12 @@ def test_comparison_detects_wrong_gradients_of_a_projection(monkeypatch: pytest.
 def test_comparison_detects_steps_of_an_optimiser_that_round_otherwise(
     number: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = native.Weights.step
+    step = optimiser.Weights.step
 
     def rounded_otherwise(self: Any, gradients: Any, numbers: Any) -> None:
         step(self, gradients, {**numbers, number: numbers[number] * (1 + 2**-23)})
 
-    monkeypatch.setattr(native.Weights, "step", rounded_otherwise)
+    monkeypatch.setattr(optimiser.Weights, "step", rounded_otherwise)
     assert not comparison.comparisons()["optimiser"]()
 
 
@@ -175,8 +175,8 @@ def test_comparison_agrees_in_every_mode_and_uses_no_global_random_numbers() -> 
 def test_missing_projection_falls_back_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     from orthobench.recurrence import project
 
-    monkeypatch.setattr(native, "missing", lambda: "not built")
+    monkeypatch.setattr(call_c, "missing", lambda: "not built")
     inputs, weight = torch.randn(3, 2, 4), torch.randn(5, 4, requires_grad=True)
     assert "Project" not in type(project(inputs, weight).grad_fn).__name__
-    monkeypatch.setattr(native, "missing", lambda: None)
+    monkeypatch.setattr(call_c, "missing", lambda: None)
     assert "Project" in type(project(inputs, weight).grad_fn).__name__

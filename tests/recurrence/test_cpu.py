@@ -34,13 +34,13 @@ from orthobench.recurrence import (
     lstm,
     recurrence,
     reference,
-    runtime,
     slstm,
+    workspace,
 )
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
 
-pytestmark = [pytest.mark.skipif(bool(native.missing()), reason="no C compiler"), pytest.mark.grid]
+pytestmark = [pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler"), pytest.mark.grid]
 
 
 def on_cpu(operation: Any, x: Tensor, weight: Tensor, state: tuple[Tensor, ...], *parameters: Any) -> Any:
@@ -70,7 +70,7 @@ def test_rows_of_a_second_block_match(case: Any, agree: Any) -> None:
 
 @pytest.mark.usefixtures("lesser_machine")
 def test_kernels_match_on_narrower_vectors(case: Any, agree: Any) -> None:
-    assert native.kernels().vector_length() < 16
+    assert call_c.kernels().vector_length() < 16
     for seed, (steps, batch, n) in enumerate([(1, 1, 1), (4, 7, 8), (5, 20, 21)]):
         seeds = (s for s in range(seed, 100) if case.margin(case.arguments(steps, batch, n, s)) > 1e-5)
         agree(cpu, case, case.arguments(steps, batch, n, next(seeds)), torch.float32, case.tolerance)
@@ -408,7 +408,7 @@ def test_memory_does_not_grow() -> None:
 
 
 def test_memory_in_use_is_never_reused() -> None:
-    pool = runtime.Workspace()
+    pool = workspace.Workspace()
     first = pool.take(1000, 1000).fill_(1)
     view, address = first[10:], first.data_ptr()
     del first
@@ -421,7 +421,7 @@ def test_memory_in_use_is_never_reused() -> None:
 
 def test_large_unused_memory_is_freed(monkeypatch: Any) -> None:
     """What is little together stays, and what is in use keeps its numbers."""
-    pool = runtime.Workspace()
+    pool = workspace.Workspace()
     used, unused = pool.take(1000, 1000).fill_(1), pool.take(1000, 1000).fill_(2)
     address = unused.data_ptr()
     del unused
@@ -429,7 +429,7 @@ def test_large_unused_memory_is_freed(monkeypatch: Any) -> None:
     unused = pool.take(1000, 1000)
     assert unused.data_ptr() == address
     del unused
-    monkeypatch.setattr(runtime, "_LITTLE", 3 * 10**6)
+    monkeypatch.setattr(workspace, "_LITTLE", 3 * 10**6)
     pool.release()
     assert sum(buffer.nbytes for _, buffer in pool._free) == 0
     assert bool((used == 1).all())

@@ -17,15 +17,15 @@ from torch import Tensor
 from orthobench.matrices.householder import householder_product
 from orthobench.recurrence import Convolution, GradientTrace, Projection, delta_rule, reference
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.convolution import in_pytorch
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.delta.cuda import Delta as Chunks
+from orthobench.recurrence.passes.convolution import in_pytorch
 
 pytestmark = pytest.mark.grid
 
 Run = Callable[[Call], Result]
-in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 CASE = SimpleNamespace(name="delta_rule", op="delta_rule")
 KERNELS = [
     pytest.param(cpu, torch.float32, 2e-5, id="c", marks=in_c),

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from orthobench.recurrence import GradientTrace, diagonal_recurrence, kernels, reference
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.diagonal.cuda import Diagonal
 
 Run = Callable[[Call], Result]
-in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 
 
 def in_pieces(call: Call) -> Result:

@@ -16,6 +16,7 @@ from orthobench.recurrence import (
     Activation,
     BackendError,
     Kind,
+    backends,
     cornn,
     diagonal_recurrence,
     gru,
@@ -25,11 +26,10 @@ from orthobench.recurrence import (
     lstm,
     operation,
     recurrence,
-    runtime,
     set_backend,
     use_backend,
 )
-from orthobench.recurrence.cpu import library, native
+from orthobench.recurrence.cpu import call_c, library
 
 X, W, H = torch.randn(3, 2, 4), torch.eye(4), (torch.zeros(2, 4),)
 
@@ -42,7 +42,7 @@ def run(name: str, *arguments: Any) -> torch.Tensor:
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    runtime.forget_used()
+    backends.forget_used()
     yield
     set_backend("auto")
 
@@ -50,7 +50,7 @@ def _fresh() -> Iterator[None]:
 @pytest.fixture
 def _no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def forget() -> None:
-        for function in (native.missing, native.kernels):
+        for function in (call_c.missing, call_c.kernels):
             function.cache_clear()
         operation._logged.clear()
 
@@ -60,7 +60,7 @@ def _no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     forget()
 
 
-@pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+@pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 def test_auto_selects_the_fastest() -> None:
     assert recurrence.chosen_backend(X, W) == "cpu"
     assert recurrence.chosen_backend(X.double(), W.double()) == "reference"
@@ -73,7 +73,7 @@ def test_auto_selects_the_fastest() -> None:
 @pytest.mark.parametrize("name", ["reference", "cpu"])
 def test_back_end_is_selected_by_call_context_and_default(name: str) -> None:
     expected = run("reference", X, W, H)
-    runtime.forget_used()
+    backends.forget_used()
     torch.testing.assert_close(run(name, X, W, H), expected)
     assert last_used() == {name}
     with use_backend(name):
@@ -102,7 +102,7 @@ def test_diagonal_recurrence_uses_dispatch() -> None:
     u, decay, start = torch.randn(9, 2, 4), torch.full((4,), 0.5), (torch.zeros(2, 4),)
     results = []
     for name, server in (("auto", "cpu"), ("cpu", "cpu"), ("reference", "reference")):
-        runtime.forget_used()
+        backends.forget_used()
         with use_backend(name):
             results.append(diagonal_recurrence(u, decay, start)[0])
         assert last_used() == {server}

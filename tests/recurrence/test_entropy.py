@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from orthobench.recurrence import cross_entropy, use_backend
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 
-pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+pytestmark = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 
 
 def outcome(logits: torch.Tensor, targets: torch.Tensor, weight: float) -> list[torch.Tensor]:

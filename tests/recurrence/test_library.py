@@ -17,9 +17,9 @@ from support.scripts import script
 import setup
 from orthobench.diagnosis import Level
 from orthobench.diagnosis import kernels as diagnosis
-from orthobench.recurrence.cpu import library, native, sources
+from orthobench.recurrence.cpu import call_c, library, sources
 
-in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 ROOT = Path(setup.__file__).parent
 X86 = ["x86-64-v4", "x86-64-v3", "x86-64"]
 HASWELL = "fpu sse sse2 popcnt fma movbe f16c abm avx avx2 bmi1 bmi2"
@@ -43,8 +43,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder in which this process looks for its library."""
 
     def forget() -> None:
-        native.missing.cache_clear()
-        native.kernels.cache_clear()
+        call_c.missing.cache_clear()
+        call_c.kernels.cache_clear()
 
     monkeypatch.setattr(library, "_FOLDER", tmp_path)
     forget()
@@ -122,7 +122,7 @@ def finding() -> Any:
 
 
 def test_missing_library_is_told(folder: Path) -> None:
-    reason = native.missing()
+    reason = call_c.missing()
     assert reason == f"the C kernels are not built ({sources.file_name(library.variant())} is missing)"
     assert finding().level is Level.ACTION
     assert reason in finding().text
@@ -131,18 +131,18 @@ def test_missing_library_is_told(folder: Path) -> None:
 
 def test_damaged_library_is_told(folder: Path) -> None:
     (folder / sources.file_name(library.variant())).write_text("no library")
-    assert "the C kernels do not load: " in str(native.missing())
+    assert "the C kernels do not load: " in str(call_c.missing())
 
 
 @in_c
 def test_library_of_other_sources_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(Path(library.__file__).parent / sources.file_name(library.variant()), folder)
-    assert native.missing() is None
-    native.missing.cache_clear()
-    native.kernels.cache_clear()
+    assert call_c.missing() is None
+    call_c.missing.cache_clear()
+    call_c.kernels.cache_clear()
     monkeypatch.setattr(sources, "digest", lambda: "of changed files")
-    assert "have changed since" in str(native.missing())
-    assert "make kernels" in str(native.missing())
+    assert "have changed since" in str(call_c.missing())
+    assert "make kernels" in str(call_c.missing())
 
 
 def test_changed_file_changes_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,13 @@ from torch.nn.functional import logsigmoid
 
 from orthobench.recurrence import GradientTrace, Projection, mlstm, reference
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.mlstm.cuda import MLSTM, chunk
 
 pytestmark = pytest.mark.grid
 
-in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 CASE = SimpleNamespace(name="mlstm", op="mlstm")
 KERNELS = [
     pytest.param(cpu, torch.float32, 1e-4, id="c", marks=in_c),

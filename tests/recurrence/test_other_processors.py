@@ -14,11 +14,12 @@ import torch
 from support.emulated import Program
 from torch import Tensor
 
-from orthobench.recurrence import head_normalization, reference, rotation
+from orthobench.recurrence import reference
 from orthobench.recurrence.operation import Operation
 from orthobench.recurrence.ops.diagonal import diagonal_recurrence
 from orthobench.recurrence.ops.lstm import lstm
 from orthobench.recurrence.ops.minimal import min_lstm
+from orthobench.recurrence.passes import head_norm, turned_heads
 
 TOLERANCE = 5e-6  # relative; that of the operations' tests
 SLOW_TOLERANCE = 1e-5  # float32 has the factor 1 - 1.2e-4 to 1.3e-8, so in a thousand steps the state is off by 1.3e-5
@@ -133,7 +134,7 @@ def add_passes(program: Program) -> None:
     fields = ".heads = 2, .size = 21, .epsilon = 0.1f, .y = g_y, .weight = g_weight, .gate = g_gate, .h = g_h"
     program.call(f"struct head_norm g = {{{fields}}};")
     program.call("head_norm_forward(&g, 0, 5);")
-    program.expect("head_norm", "g_h", head_normalization.in_pytorch(y, weight, float(torch.tensor(0.1)), gate))
+    program.expect("head_norm", "g_h", head_norm.in_pytorch(y, weight, float(torch.tensor(0.1)), gate))
     features, bias, cosine, sine = normal(5, 21), normal(2, 21), normal(5, 2, 9), normal(5, 2, 9)
     program.struct("turned_heads")
     program.constants(r_features=features, r_bias=bias, r_cosine=cosine, r_sine=sine)
@@ -142,7 +143,7 @@ def add_passes(program: Program) -> None:
     fields += ".bias = r_bias, .cosine = r_cosine, .sine = r_sine, .out = r_out"
     program.call(f"struct turned_heads r = {{{fields}}};")
     program.call("turned_heads_forward(&r, 0, 5);")
-    turned = rotation.in_pytorch(features, weight, bias, cosine, sine, float(torch.tensor(0.1)))
+    turned = turned_heads.in_pytorch(features, weight, bias, cosine, sine, float(torch.tensor(0.1)))
     program.expect("turned_heads", "r_out", turned)
     logits, targets = 3 * normal(13, 7), torch.arange(13) % 7
     leaf = logits.requires_grad_()

@@ -11,24 +11,22 @@ from torch.nn import functional
 
 from orthobench.recurrence import (
     Projection,
-    convolution,
     cross_entropy,
     gated_scan,
     gated_sum,
     head_norm,
-    head_normalization,
     layer_norm,
     lstm,
+    passes,
     project,
     reading,
     recurrence,
-    rotation,
     short_convolution,
     skip_gelu,
     turned_heads,
     use_backend,
 )
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.projection import product
 
 
@@ -148,20 +146,20 @@ PASSES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], list[tuple
     ),
     "skip_gelu": (skip_gelu, lambda x, skip, v: functional.gelu(x + skip * v), [(4, 2, 19), (19,), (4, 2, 19)]),
     "gated_sum": (gated_sum, lambda x, values: x + functional.glu(values), [(4, 2, 19), (4, 2, 38)]),
-    "short_convolution": (short_convolution, convolution.in_pytorch, [(9, 2, 5), (3, 5), (2, 2, 5), (5,)]),
+    "short_convolution": (short_convolution, passes.convolution.in_pytorch, [(9, 2, 5), (3, 5), (2, 2, 5), (5,)]),
     "head_norm": (
         lambda y, weight, gate: head_norm(y, weight, 0.1, gate),
-        lambda y, weight, gate: head_normalization.in_pytorch(y, weight, 0.1, gate),
+        lambda y, weight, gate: passes.head_norm.in_pytorch(y, weight, 0.1, gate),
         [(4, 2, 6), (3,), (4, 2, 6)],
     ),
     "head_norm with a projection": (
         lambda y, weight, u, U: head_norm(y, weight, 0.1, Projection(u.detach(), U)),
-        lambda y, weight, u, U: head_normalization.in_pytorch(y, weight, 0.1, Projection(u.detach(), U)),
+        lambda y, weight, u, U: passes.head_norm.in_pytorch(y, weight, 0.1, Projection(u.detach(), U)),
         [(4, 2, 6), (3,), (4, 2, 2), (6, 2)],
     ),
     "turned_heads": (
         lambda *tensors: turned_heads(*tensors, 0.1),
-        lambda *tensors: rotation.in_pytorch(*tensors, 0.1),
+        lambda *tensors: passes.turned_heads.in_pytorch(*tensors, 0.1),
         [(4, 2, 7), (7,), (3, 7), (4, 2, 3, 2), (4, 2, 3, 2)],
     ),
     "gated_scan": (
@@ -217,4 +215,4 @@ def test_second_derivatives_of_a_sum_are_refused(name: str) -> None:
 @pytest.mark.parametrize("tensor", [normal(3).double(), normal(3, 2)[:, 0], torch.arange(3), normal(3).to("meta")])
 def test_kernel_reads_only_its_own_memory(tensor: Tensor) -> None:
     with pytest.raises(TypeError, match=r"takes contiguous torch.float32 on the CPU, not"):
-        native.pointer(tensor)
+        call_c.pointer(tensor)

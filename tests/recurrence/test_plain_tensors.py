@@ -14,18 +14,18 @@ from torch.autograd import forward_ad
 
 from orthobench.matrices.skew import scaled_cayley, skew
 from orthobench.recurrence import project
-from orthobench.recurrence.convolution import short_convolution
-from orthobench.recurrence.cpu import native
-from orthobench.recurrence.entropy import cross_entropy
-from orthobench.recurrence.head_normalization import head_norm
-from orthobench.recurrence.normalization import layer_norm
-from orthobench.recurrence.pointwise import gated_sum, skip_gelu
+from orthobench.recurrence.cpu import call_c
+from orthobench.recurrence.passes.convolution import short_convolution
+from orthobench.recurrence.passes.cross_entropy import cross_entropy
+from orthobench.recurrence.passes.gated_sum import gated_sum, skip_gelu
+from orthobench.recurrence.passes.head_norm import head_norm
+from orthobench.recurrence.passes.layer_norm import layer_norm
+from orthobench.recurrence.passes.turned_heads import turned_heads
 from orthobench.recurrence.projection import add_to_first
-from orthobench.recurrence.rotation import turned_heads
 from orthobench.training.optimizers import Adam
 
 pytestmark = [
-    pytest.mark.skipif(bool(native.missing()), reason="no C compiler"),
+    pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler"),
     pytest.mark.filterwarnings("ignore"),  # of torch's own modes
 ]
 T, B, N = 3, 2, 4
@@ -118,10 +118,10 @@ def test_tangents_are_those_of_a_difference_quotient(name: str) -> None:
 def test_memory_that_was_freed_is_refused() -> None:
     x = torch.ones(4)
     x.untyped_storage().resize_(0)
-    for take in (native.pointer, lambda tensor: native.bind("linear", bias=tensor)):
+    for take in (call_c.pointer, lambda tensor: call_c.bind("linear", bias=tensor)):
         with pytest.raises(TypeError, match="a C kernel takes tensors in memory"):
             take(x)
-    assert native.pointer(torch.empty(0)) is None
+    assert call_c.pointer(torch.empty(0)) is None
 
 
 @pytest.mark.parametrize("place", ["weight", "gradient"])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence import use_backend
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import matrix_products
 from orthobench.recurrence.projection import product
 
 
@@ -59,7 +59,7 @@ def test_product_has_no_derivative() -> None:
 
 
 def test_reference_needs_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "linear", None)
+    monkeypatch.setattr(matrix_products, "linear", None)
     left, right = torch.randn(4, 5), torch.randn(5, 6)
     with use_backend("reference"):
         assert torch.equal(product(left, right), left @ right)

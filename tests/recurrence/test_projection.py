@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orthobench.recurrence import project
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 
-in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 
 
 @in_c

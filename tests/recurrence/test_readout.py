@@ -20,9 +20,9 @@ from orthobench.recurrence import (
     unread,
     use_backend,
 )
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c, matrix_products
 
-pytestmark = [pytest.mark.skipif(native.missing() is not None, reason="no C kernels"), pytest.mark.grid]
+pytestmark = [pytest.mark.skipif(call_c.missing() is not None, reason="no C kernels"), pytest.mark.grid]
 
 
 def leaves_of(n: int, batch: int, m: int, p: int) -> list[Tensor]:
@@ -81,7 +81,7 @@ def test_value_and_gradients_match(
     steps: int, sizes: tuple[int, ...], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_num_threads(threads)
-    monkeypatch.setattr(native, "linear", pytest.fail)
+    monkeypatch.setattr(matrix_products, "linear", pytest.fail)
     assert_agreement(steps, sizes, activation=TANH)
 
 
@@ -160,9 +160,9 @@ def test_other_features_are_mapped_by_a_product() -> None:
 def test_y_is_computed_where_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only inside a block, with as many columns as units, without a trace, and with gradients."""
     packed_rows = []
-    pack, (x, start) = native.pack, small()
+    pack, (x, start) = matrix_products.pack, small()
     monkeypatch.setattr(
-        native, "pack", lambda weight, gates=1: (packed_rows.append(len(weight)), pack(weight, gates))[1]
+        matrix_products, "pack", lambda weight, gates=1: (packed_rows.append(len(weight)), pack(weight, gates))[1]
     )
 
     def run(trace: GradientTrace | None = None) -> int:
@@ -185,7 +185,7 @@ def test_y_is_computed_where_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_missing_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     (x, start), weight = small(), torch.eye(4).requires_grad_()
-    monkeypatch.setattr(native, "missing", lambda: "not built")
+    monkeypatch.setattr(call_c, "missing", lambda: "not built")
     with reading(torch.ones(6, 4), torch.zeros(6)) as read:
         states, _ = recurrence(x, weight, start, activation=TANH)
     assert read(states).grad_fn is not states.grad_fn

@@ -27,9 +27,9 @@ from orthobench.recurrence import (
     skip_gelu,
     use_backend,
 )
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 
-pytestmark = [pytest.mark.skipif(bool(native.missing()), reason="no C compiler"), pytest.mark.grid]
+pytestmark = [pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler"), pytest.mark.grid]
 STEPS, BATCH, BAD, N = 35, 19, 3, 18  # more steps than a chunk has, more rows than a tile, no whole vector
 Function = Callable[..., Sequence[Tensor]]
 

@@ -17,12 +17,12 @@ from torch.nn.functional import linear
 
 from orthobench.recurrence import GradientTrace, delta_rule, kernels, reference, selective_scan
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.selective import cuda as selective_pieces
 from orthobench.recurrence.ops.selective.cuda import SelectiveScan
 
-in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 CASE = SimpleNamespace(name="selective_scan", op="selective_scan")
 
 

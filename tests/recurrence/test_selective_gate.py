@@ -20,10 +20,10 @@ from orthobench.recurrence import (
     selective_scan,
     use_backend,
 )
-from orthobench.recurrence.convolution import in_pytorch
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
+from orthobench.recurrence.passes.convolution import in_pytorch
 
-pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+pytestmark = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 SIZES = {"steps": 19, "batch": 4, "width": 37, "size": 5, "rank": 3, "negative": True, "seed": 3}
 
 

@@ -14,12 +14,12 @@ from torch.nn.functional import linear
 
 from orthobench.recurrence import Convolution, GradientTrace, Projection, kernels, reference, selective_scan
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.convolution import in_pytorch
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.selective.cuda import SelectiveScan
+from orthobench.recurrence.passes.convolution import in_pytorch
 
-pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+pytestmark = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 Run = Callable[[Call], Result]
 
 

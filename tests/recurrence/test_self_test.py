@@ -21,22 +21,22 @@ from orthobench.recurrence import (
     Activation,
     BackendError,
     Kind,
+    backends,
     gated_recurrence,
     gru,
     lstm,
     operation,
     recurrence,
     reference,
-    runtime,
     use_backend,
 )
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.cuda import backend as cuda
 from orthobench.recurrence.cuda import self_test, verdicts
 
-pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+pytestmark = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 
 MACHINE = {"device": "a fake GPU", "driver": "1.2.3", "code": "abc"}
 GOOD = cpu.run
@@ -72,11 +72,11 @@ def _fake_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE)
     verdicts._known.clear()
-    runtime.forget_used()
+    backends.forget_used()
     operation._logged.clear()
     yield
     verdicts._known.clear()
-    runtime.forget_used()
+    backends.forget_used()
 
 
 def stored(tmp_path: Path) -> dict[str, Any]:
@@ -279,17 +279,17 @@ def test_auto_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch, caplo
 def test_passing_kernels_serve_and_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
     monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.Measured({"x": 1e-7}, None))
-    assert runtime.last_self_tests() is None
+    assert backends.last_self_tests() is None
     assert operation.choose(on_gpu(IDENTITY)) == "cuda"
-    record = runtime.last_self_tests()
+    record = backends.last_self_tests()
     assert record is not None
     assert {name: record[name] for name in MACHINE} == MACHINE
     assert record["tests"] == {
         "recurrence identity, n <= 64": "passed",
         "recurrence norm, n <= 64": "passed",
     }
-    runtime.forget_used()
-    assert runtime.last_self_tests() is None
+    backends.forget_used()
+    assert backends.last_self_tests() is None
 
 
 def test_requested_back_end_states_why_it_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:

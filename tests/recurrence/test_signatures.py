@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from orthobench.recurrence.cpu import call_c, signatures, sources
 from orthobench.recurrence.cpu import library as compiled
-from orthobench.recurrence.cpu import native, signatures, sources
 
-in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
 STRUCTS = ["constants", "dense", "units", "slstm", "mlstm", "delta", "selective", "head_norm"]
 
 
@@ -57,7 +57,7 @@ def test_function_that_python_cannot_call_is_refused(name: str) -> None:
 
 @in_c
 def test_two_threads_that_ask_for_a_function_get_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
-    library, is_reading, may_go_on = compiled.Library(native.kernels()._name), threading.Event(), threading.Event()
+    library, is_reading, may_go_on = compiled.Library(call_c.kernels()._name), threading.Event(), threading.Event()
 
     def slow(name: str) -> signatures.Signature:
         if threading.current_thread() is first:
@@ -81,7 +81,7 @@ def test_two_threads_that_ask_for_a_function_get_its_signature(monkeypatch: pyte
 
 @in_c
 def test_function_without_a_signature_is_never_found() -> None:
-    library = compiled.Library(native.kernels()._name)
+    library = compiled.Library(call_c.kernels()._name)
     for _ in range(2):  # the first failure must not leave a function behind
         with pytest.raises(LookupError, match="no C file defines malloc"):
             _ = library.malloc
@@ -104,12 +104,12 @@ def test_file_names_are_unique() -> None:
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        native.bind("linear", **arguments)
+        call_c.bind("linear", **arguments)
 
 
 def test_unknown_fields_are_refused() -> None:
     with pytest.raises(TypeError, match="head_norm_forward has no epsilom"):
-        native.bind("head_norm_forward", epsilom=0.1)
+        call_c.bind("head_norm_forward", epsilom=0.1)
 
 
 def test_structure_has_the_fields_of_its_parts() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence.call import Call
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c, native
 from orthobench.recurrence.ops.gru import gru
 from orthobench.recurrence.ops.lem import lem
 from orthobench.recurrence.ops.minimal import min_gru
@@ -40,7 +40,7 @@ def test_rounding_has_no_bias(call_of: Callable[[int, float, Tensor, Tensor], Ca
 
     `off` is the pre-activation of a candidate of 0.
     """
-    if native.missing():
+    if call_c.missing():
         pytest.skip("no C compiler")
 
     def states(steps: int, gate: float, candidates: Tensor, state: float) -> Tensor:

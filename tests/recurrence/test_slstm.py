@@ -13,10 +13,10 @@ from torch import Tensor
 
 from orthobench.recurrence import GradientTrace, Projection, reference, slstm, spread_heads
 from orthobench.recurrence.call import Result
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.cpu import native as cpu
 
-pytestmark = [pytest.mark.skipif(bool(native.missing()), reason="no C compiler"), pytest.mark.grid]
+pytestmark = [pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler"), pytest.mark.grid]
 CASE = SimpleNamespace(name="slstm", op="slstm")
 
 

@@ -18,14 +18,15 @@ from orthobench.recurrence import (
     lstm,
     recurrence,
     reference,
-    runtime,
     slstm,
+    timing,
     use_backend,
 )
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence import threads as threads_module
+from orthobench.recurrence.cpu import call_c, matrix_products
 from orthobench.recurrence.cpu import native as cpu
 
-pytestmark = [pytest.mark.skipif(bool(native.missing()), reason="no C compiler"), pytest.mark.grid]
+pytestmark = [pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler"), pytest.mark.grid]
 
 # Steps, batch, features, inputs: single ones, no multiples of 16, several groups of rows, several chunks of steps,
 # groups larger than a block of rows, and sums larger than the cache.
@@ -68,11 +69,11 @@ def test_product_matches_float64(steps: int, batch: int, n: int, m: int) -> None
     before = torch.cat((initial[None], states[:-1]))
     expected = dz.flatten(0, 1).T @ torch.cat((before, u), dim=-1).flatten(0, 1)
     single = cast((dz, states, initial, u), torch.float32)
-    actual = native.outer_sums(*single)
-    assert actual.shape == (2 * n, native.padded(n + m))
+    actual = matrix_products.outer_sums(*single)
+    assert actual.shape == (2 * n, matrix_products.padded(n + m))
     torch.testing.assert_close(actual[:, : n + m].double(), expected, rtol=1e-5, atol=1e-5 * (steps * batch) ** 0.5)
     strided = single[0][..., n:]
-    alone = native.weight_gradient(strided, single[1], single[2])
+    alone = matrix_products.weight_gradient(strided, single[1], single[2])
     torch.testing.assert_close(alone.double(), expected[n:, :n], rtol=1e-5, atol=1e-5 * (steps * batch) ** 0.5)
 
 
@@ -153,8 +154,8 @@ def test_thread_runs_blocks_of_rows(
 ) -> None:
     """Blocks whose states stay in the cache, unless the packed matrix itself does not."""
     counts = []
-    run = runtime.run_all
-    monkeypatch.setattr(runtime, "run_all", lambda tasks: (counts.append(len(tasks)), run(tasks)))
+    run = threads_module.run_all
+    monkeypatch.setattr(threads, "run_all", lambda tasks: (counts.append(len(tasks)), run(tasks)))
     torch.set_num_threads(threads)
     tensors = cast(projected(recurrence, 1, 20, batch, n, 1, False), torch.float32)
     outcome("recurrence", tensors, "cpu", (1, 2) if n < 500 else (3,))
@@ -162,7 +163,7 @@ def test_thread_runs_blocks_of_rows(
 
 
 def test_number_of_row_groups_depends_on_the_batch_alone() -> None:
-    assert [native.row_groups(batch) for batch in (1, 2, 3, 6, 12, 20, 24, 50, 128, 5000)] == [
+    assert [call_c.row_groups(batch) for batch in (1, 2, 3, 6, 12, 20, 24, 50, 128, 5000)] == [
         1,
         1,
         1,
@@ -178,7 +179,7 @@ def test_number_of_row_groups_depends_on_the_batch_alone() -> None:
 
 def test_time_of_the_sums_is_a_separate_part() -> None:
     tensors = cast(projected(recurrence, 1, 50, 12, 40, 2, False), torch.float32)
-    with runtime.record_times() as seconds:
+    with timing.record_times() as seconds:
         outcome("recurrence", tensors, "cpu", (1, 2))
     assert seconds.keys() == {"forward", "backward", "weight gradient"}
     assert all(spent > 0 for spent in seconds.values())

@@ -14,8 +14,8 @@ from support.databases import RunDatabase, experiment, paper
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.papers import Aggregation, Printed
-from orthobench.reporting.commentary import render
-from orthobench.reporting.facts import SECTIONS, Facts, fill_in
+from orthobench.reporting.page.commentary import render
+from orthobench.reporting.page.facts import SECTIONS, Facts, fill_in
 from orthobench.store import open_store
 
 COMMENTARY = Path(__file__).parents[2] / "reports" / "commentary.md"
@@ -117,7 +117,7 @@ def whole():
 
 
 def account(database, monkeypatch) -> str:
-    monkeypatch.setattr("orthobench.reporting.facts.find_paper", lambda key: whole())
+    monkeypatch.setattr("orthobench.reporting.page.facts.find_paper", lambda key: whole())
     return fill_in(TEXT, Facts(collect(database.store), [database.view(whole())]), "text")
 
 

@@ -14,8 +14,8 @@ from support.databases import experiment
 import orthobench as ob
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed
-from orthobench.reporting.chosen_columns import chosen_sheets
-from orthobench.reporting.export import write
+from orthobench.reporting.tables.chosen_columns import chosen_sheets
+from orthobench.reporting.tables.paper_table import write
 from orthobench.store import Status
 
 ENDS = {"rnn": [0.03, 0.04, 0.05], "lstm": [0.01, 0.02, 0.06]}

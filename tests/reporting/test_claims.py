@@ -17,7 +17,7 @@ from orthobench.analysis.claims.trajectories import EndsAtDistance
 from orthobench.analysis.statistics import share_of_seeds
 from orthobench.errors import UsageError
 from orthobench.papers import Printed
-from orthobench.reporting.pages import mark_repeated_claims
+from orthobench.reporting.page.pages import mark_repeated_claims
 from orthobench.store import MetricRow, Status
 
 FALLS, STAYS, UNTRAINED = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198], [1.0, 1.0, 1.0]

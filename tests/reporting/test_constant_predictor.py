@@ -9,8 +9,8 @@ from orthobench import RunOptions, run
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Experiment, Printed
 from orthobench.plugins import Catalog
-from orthobench.reporting.pages import group_of, view_paper
-from orthobench.spec import resolve
+from orthobench.reporting.page.pages import group_of, view_paper
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 
 BLIND = """

@@ -6,9 +6,9 @@ import gc
 
 import pytest
 
-from orthobench.reporting import html
-from orthobench.reporting.cycles import without_cycle_search
-from orthobench.reporting.scope import Scope
+from orthobench.reporting.page import html
+from orthobench.reporting.page.cycles import without_cycle_search
+from orthobench.reporting.page.scope import Scope
 
 
 def test_garbage_collection_pauses_and_resumes():

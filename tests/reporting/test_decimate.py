@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orthobench.reporting.decimate import COLUMN, ERROR, FIRST, WHOLE, thinned, visible
+from orthobench.reporting.figures.decimate import COLUMN, ERROR, FIRST, WHOLE, thinned, visible
 
 
 def test_short_curves_are_kept_completely():

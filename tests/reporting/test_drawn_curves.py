@@ -13,14 +13,14 @@ from support.databases import RunDatabase, experiment
 from support.pages import figures, unpacked_figures
 
 from orthobench.analysis.conditions import collect
-from orthobench.reporting.curve_sheets import records_of
-from orthobench.reporting.figure_record import Figure
-from orthobench.reporting.figures import learning_curves
-from orthobench.reporting.html import write_html
-from orthobench.reporting.packed import figure_json, numbers, packed_figures
-from orthobench.reporting.scope import Scope
-from orthobench.reporting.stills import compose, same_everywhere
-from orthobench.reporting.styles import Styles
+from orthobench.reporting.figures.curve_sheets import records_of
+from orthobench.reporting.figures.figure_record import Figure
+from orthobench.reporting.figures.figures import learning_curves
+from orthobench.reporting.figures.stills import compose, same_everywhere
+from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.page.html import write_html
+from orthobench.reporting.page.packed import figure_json, numbers, packed_figures
+from orthobench.reporting.page.scope import Scope
 from orthobench.store import MetricRow, open_store
 
 BASELINE = 0.2

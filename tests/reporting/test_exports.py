@@ -15,14 +15,14 @@ from support.databases import RunDatabase, experiment, paper
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.papers import Printed
-from orthobench.reporting.curve_sheets import figure_sheets, records_of
-from orthobench.reporting.drawing import empty_figure, is_mark
-from orthobench.reporting.export import sheets, write
-from orthobench.reporting.images import write_images
-from orthobench.reporting.latex import latex_cell
-from orthobench.reporting.pgfplots import pgfplots
-from orthobench.reporting.stills import TEXT
-from orthobench.reporting.styles import Styles
+from orthobench.reporting.figures.curve_sheets import figure_sheets, records_of
+from orthobench.reporting.figures.drawing import empty_figure, is_mark
+from orthobench.reporting.figures.images import write_images
+from orthobench.reporting.figures.pgfplots import pgfplots
+from orthobench.reporting.figures.stills import TEXT
+from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.tables.latex import latex_cell
+from orthobench.reporting.tables.paper_table import sheets, write
 from orthobench.store import Status, open_store
 
 CURVES = [{"name": "figure 2", "shows": "learning_curves"}]
@@ -152,7 +152,7 @@ def test_latex_of_a_paper_has_published_measured_seeds_and_verdict(database):
 
 
 def _figures(database):
-    from orthobench.reporting.figures import learning_curves
+    from orthobench.reporting.figures.figures import learning_curves
 
     lstm_figure(database)
     (condition,) = collect(database.store)

@@ -10,11 +10,11 @@ import pytest
 from plotly.offline import get_plotlyjs
 from support.pages import figures
 
-from orthobench.planning.index import index
-from orthobench.reporting.blocks import plotly_script
-from orthobench.reporting.figure_record import Figure
-from orthobench.reporting.html import write_html
-from orthobench.reporting.scope import Scope
+from orthobench.reporting.figures.figure_record import Figure
+from orthobench.reporting.page.blocks import plotly_script
+from orthobench.reporting.page.html import write_html
+from orthobench.reporting.page.scope import Scope
+from orthobench.spec.index import index
 from orthobench.store import open_store
 
 SHIPPED = Path(__file__).parents[2] / "results.db"

@@ -12,9 +12,8 @@ from support.databases import RunDatabase, experiment, paper
 from orthobench.analysis.conditions import Comparison, collect
 from orthobench.analysis.curves import Curve
 from orthobench.papers import Printed
-from orthobench.reporting.captions import caption
-from orthobench.reporting.curve_sheets import records_of
-from orthobench.reporting.drawing import (
+from orthobench.reporting.figures.curve_sheets import records_of
+from orthobench.reporting.figures.drawing import (
     GAP,
     PUBLISHED_SYMBOL,
     PUBLISHED_WORDS,
@@ -24,14 +23,15 @@ from orthobench.reporting.drawing import (
     remarks,
     show_gaps,
 )
-from orthobench.reporting.figures import condition_figures, gradient_norms, learning_curves, solved_share
-from orthobench.reporting.packed import figure_json
-from orthobench.reporting.paper_figures import panel_figures, printed_panels
-from orthobench.reporting.pgfplots import pgfplots
-from orthobench.reporting.reproduction import reproduction
-from orthobench.reporting.runs import points_for, run_details
-from orthobench.reporting.stills import compose, same_everywhere
-from orthobench.reporting.styles import PALETTE, Style, Styles
+from orthobench.reporting.figures.figures import condition_figures, gradient_norms, learning_curves, solved_share
+from orthobench.reporting.figures.paper_figures import panel_figures, printed_panels
+from orthobench.reporting.figures.pgfplots import pgfplots
+from orthobench.reporting.figures.stills import compose, same_everywhere
+from orthobench.reporting.figures.styles import PALETTE, Style, Styles
+from orthobench.reporting.page.captions import caption
+from orthobench.reporting.page.packed import figure_json
+from orthobench.reporting.page.runs import points_for, run_details
+from orthobench.reporting.tables.reproduction import reproduction
 from orthobench.store import Status, TraceRow, open_store
 from orthobench.store.result import UNTIMED
 

@@ -7,10 +7,10 @@ import re
 from support.databases import LUCKY, experiment
 
 from orthobench.analysis.conditions import collect
-from orthobench.reporting.export import condition_sheet
-from orthobench.reporting.html import write_html
-from orthobench.reporting.pages import headline, leaderboard
-from orthobench.reporting.scope import Scope
+from orthobench.reporting.page.html import write_html
+from orthobench.reporting.page.pages import headline, leaderboard
+from orthobench.reporting.page.scope import Scope
+from orthobench.reporting.tables.paper_table import condition_sheet
 from orthobench.store import Status
 
 

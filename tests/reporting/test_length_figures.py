@@ -15,15 +15,15 @@ from typer.testing import CliRunner
 import orthobench as ob
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.logged import Vectors
-from orthobench.analysis.over_length import length_curve
+from orthobench.analysis.test_lengths import length_curve
 from orthobench.cli import app
 from orthobench.errors import UsageError
-from orthobench.reporting.curve_sheets import records_of
-from orthobench.reporting.length_figures import over_length
-from orthobench.reporting.runs import run_details
-from orthobench.reporting.stills import compose, same_everywhere
-from orthobench.reporting.study_figures import lengths
-from orthobench.reporting.styles import Styles
+from orthobench.reporting.figures.curve_sheets import records_of
+from orthobench.reporting.figures.length_figures import over_length
+from orthobench.reporting.figures.stills import compose, same_everywhere
+from orthobench.reporting.figures.study_figures import lengths
+from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.page.runs import run_details
 from orthobench.sinks.record import read_points
 from orthobench.store import Store, open_store
 
@@ -134,7 +134,7 @@ def test_study_of_many_models_draws_the_best(store, monkeypatch):
     means = {variant.label: length_curve(variant).median.mean() for variant in condition.variants}
     (_, both), *_ = lengths("sums", condition, Styles([condition])).values()
     assert {"lstm", "rnn"} <= {trace.get("name") for trace in both.data}
-    monkeypatch.setattr("orthobench.reporting.study_figures.MOST", 1)
+    monkeypatch.setattr("orthobench.reporting.figures.study_figures.MOST", 1)
     (words, figure), *_ = lengths("sums", condition, Styles([condition])).values()
     assert {"lstm", "rnn"} & {trace.get("name") for trace in figure.data} == {max(means, key=means.get)}
     assert "The 1 variants of 2 with the best means over all lengths. The tables have all." in words
@@ -151,12 +151,14 @@ def test_points_of_a_study_are_means_over_lengths(store, monkeypatch):
     np.testing.assert_allclose(curve.median, [np.median(each) for each in means])
     np.testing.assert_allclose(curve.high, [max(each) for each in means])
 
-    monkeypatch.setattr("orthobench.reporting.study_figures.BIN", 2)
+    monkeypatch.setattr("orthobench.reporting.figures.study_figures.BIN", 2)
     (words, figure), *_ = lengths("sums", condition, Styles([condition])).values()
     assert "Each point is the mean over 2 lengths." in words
     (drawn,) = [trace for trace in figure.data if trace.get("name") == "lstm"]
     assert list(drawn["x"]) == [3.5, 5.5, 7.5, 9]
-    monkeypatch.setattr("orthobench.reporting.study_figures.BIN", 3)  # seven lengths are less than three bins of three
+    monkeypatch.setattr(
+        "orthobench.reporting.figures.study_figures.BIN", 3
+    )  # seven lengths are less than three bins of three
     (words, _), *_ = lengths("sums", condition, Styles([condition])).values()
     assert "Each point" not in words
 

@@ -8,7 +8,8 @@ from support.served import SETTINGS, served, write_database
 
 from orthobench.reporting.web import serve as serving
 from orthobench.store import MetricRow, open_store
-from orthobench.training.checkpoint import announced, checkpoint_root, checkpoints_at
+from orthobench.training.announcements import announced
+from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 
 pytestmark = pytest.mark.browser
 LAST = """

@@ -8,8 +8,8 @@ import pytest
 
 import orthobench as ob
 from orthobench.papers import find_study
-from orthobench.reporting.studies import draw, find_result
-from orthobench.reporting.styles import Styles
+from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.page.studies import draw, find_result
 from orthobench.store import open_store
 
 TINY = {"sequence_length": 10, "train_size": 60, "test_size": 30, "epochs": 1, "hidden_size": 8, "longer_tests": True}

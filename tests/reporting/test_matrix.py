@@ -11,9 +11,9 @@ import pytest
 from support.databases import RunDatabase, experiment
 
 from orthobench.analysis.conditions import collect
-from orthobench.reporting.html import write_html
-from orthobench.reporting.matrix import Matrix, compute_matrix, picture, short_labels
-from orthobench.reporting.scope import Scope
+from orthobench.reporting.page.html import write_html
+from orthobench.reporting.page.matrix import Matrix, compute_matrix, picture, short_labels
+from orthobench.reporting.page.scope import Scope
 from orthobench.store import Run, Status, TraceRow, open_store
 
 BASELINE = 0.2
@@ -150,7 +150,7 @@ def test_another_division_of_the_same_data_has_no_column_of_its_own(database):
 
 
 def test_rows_with_few_results_are_folded_where_there_are_many(database, monkeypatch):
-    monkeypatch.setattr("orthobench.reporting.matrix.MANY", 2)
+    monkeypatch.setattr("orthobench.reporting.page.matrix.MANY", 2)
     for length in range(10, 18):
         database.run(experiment("rnn", "last", []), 0, test=[0.1] * 4, sequence_length=length)
     for model, lengths in (("lstm", (10, 11)), ("torch.nn:GRU", (10,))):
@@ -163,7 +163,7 @@ def test_rows_with_few_results_are_folded_where_there_are_many(database, monkeyp
         "torch.nn:GRU": ("torch.nn", True),
     }
     assert "torch.nn:GRU" not in picture(matrix)
-    monkeypatch.setattr("orthobench.reporting.matrix.MANY", 3)
+    monkeypatch.setattr("orthobench.reporting.page.matrix.MANY", 3)
     assert not any(row.is_folded for row in matrix_of(database).rows)
 
 

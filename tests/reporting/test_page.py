@@ -15,10 +15,10 @@ from support.pages import figures as figures_of
 
 from orthobench.analysis.conditions import collect
 from orthobench.metric import undefined
-from orthobench.reporting.captions import capitalized
-from orthobench.reporting.figures import SCORES, condition_figures, without_score
-from orthobench.reporting.html import cited
-from orthobench.reporting.styles import Styles
+from orthobench.reporting.figures.figures import SCORES, condition_figures, without_score
+from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.page.captions import capitalized
+from orthobench.reporting.page.html import cited
 from orthobench.store import MetricRow, Status, open_store
 
 SCRIPTS_OF_TWO_CONDITIONS = (

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import pytest
 from support.pages import add_run
 
-from orthobench.reporting.html import write_html
-from orthobench.reporting.scope import Scope
+from orthobench.reporting.page.html import write_html
+from orthobench.reporting.page.scope import Scope
 from orthobench.store import open_store
 
 pytestmark = pytest.mark.browser

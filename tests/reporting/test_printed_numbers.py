@@ -10,9 +10,9 @@ from support.databases import RunDatabase, experiment, paper
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed
 from orthobench.plugins import Catalog
-from orthobench.reporting.printed_numbers import HEADER, KINDS, explanation, numbers_sheet, printed_numbers
-from orthobench.reporting.reproduction import reproduction
-from orthobench.spec import resolve
+from orthobench.reporting.tables.printed_numbers import HEADER, KINDS, explanation, numbers_sheet, printed_numbers
+from orthobench.reporting.tables.reproduction import reproduction
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from orthobench.reporting.html import write_html
-from orthobench.reporting.regressions import HEIGHT, MARGIN, gated_numbers, regressions
-from orthobench.reporting.scope import Scope
+from orthobench.reporting.page.html import write_html
+from orthobench.reporting.page.regressions import HEIGHT, MARGIN, gated_numbers, regressions
+from orthobench.reporting.page.scope import Scope
 from orthobench.store.tables import CHECK
 
 BAND = r'class="band" x="[^"]+" y="([^"]+)" width="[^"]+" height="([^"]+)"'

@@ -8,10 +8,10 @@ from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed, find_study
-from orthobench.reporting.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, read_source, render
-from orthobench.reporting.facts import Facts
-from orthobench.reporting.reproduction import everything_measured, reproduction, with_authors
-from orthobench.reporting.studies import StoredStudy
+from orthobench.reporting.page.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, read_source, render
+from orthobench.reporting.page.facts import Facts
+from orthobench.reporting.page.studies import StoredStudy
+from orthobench.reporting.tables.reproduction import everything_measured, reproduction, with_authors
 from orthobench.store import Benchmark, Status, open_store
 
 

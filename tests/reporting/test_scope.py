@@ -12,10 +12,10 @@ from support.databases import RunDatabase, experiment, paper
 from support.pages import block
 
 from orthobench.analysis.conditions import collect
-from orthobench.assignments import parse_conditions
 from orthobench.errors import UsageError
 from orthobench.papers import Printed
-from orthobench.reporting.scope import Scope
+from orthobench.reporting.page.scope import Scope
+from orthobench.settings.assignments import parse_conditions
 from orthobench.store import open_store
 
 RNN, LSTM, GRU = (

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orthobench.reporting.sparks import WIDTH, dot_plot
+from orthobench.reporting.page.sparks import WIDTH, dot_plot
 
 
 def shapes(offset: float, low: float | None, high: float | None) -> tuple[list[str], list[str]]:

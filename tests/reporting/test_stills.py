@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from orthobench.reporting.drawing import empty_figure
-from orthobench.reporting.figure_record import Figure
-from orthobench.reporting.stills import MARKERS, compose, data_hash, draw_still, same_everywhere, svg
-from orthobench.reporting.styles import ALL_SYMBOLS
+from orthobench.reporting.figures.drawing import empty_figure
+from orthobench.reporting.figures.figure_record import Figure
+from orthobench.reporting.figures.stills import MARKERS, compose, data_hash, draw_still, same_everywhere, svg
+from orthobench.reporting.figures.styles import ALL_SYMBOLS
 
 COLOR = "#123456"
 

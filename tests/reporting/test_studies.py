@@ -15,7 +15,7 @@ from orthobench.papers import find_paper, find_study, papers, studies
 from orthobench.papers.study import StudyRun, StudyRuns
 from orthobench.planning.paper import built_in_models
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.task import TrainingSettings
 
@@ -133,7 +133,7 @@ def small(monkeypatch, tiny):
         study.model_copy(update={"run": [shrunk(run) for run in study.runs("quick", ALL)]}) for study in studies()
     )
     monkeypatch.setattr("orthobench.papers.studies", lambda: shrunken)
-    monkeypatch.setattr("orthobench.reporting.studies.studies", lambda: shrunken)
+    monkeypatch.setattr("orthobench.reporting.page.studies.studies", lambda: shrunken)
     return {study.name: study for study in shrunken}
 
 

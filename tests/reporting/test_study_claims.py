@@ -17,10 +17,10 @@ from orthobench.analysis.claims.curves import EndsBelow
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.statistics import Share
 from orthobench.papers import Artifact, find_paper, find_study
-from orthobench.reporting import html
-from orthobench.reporting.pages import distinguishing_settings, view_paper
-from orthobench.reporting.studies import StoredStudy, find_result
-from orthobench.reporting.verdicts import square
+from orthobench.reporting.page import html
+from orthobench.reporting.page.pages import distinguishing_settings, view_paper
+from orthobench.reporting.page.studies import StoredStudy, find_result
+from orthobench.reporting.page.verdicts import square
 from orthobench.store import Benchmark, TraceRow, open_store
 
 

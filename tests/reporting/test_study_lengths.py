@@ -11,8 +11,8 @@ from support.length_variants import variant
 import orthobench as ob
 from orthobench.analysis.conditions import collect
 from orthobench.papers import find_study
-from orthobench.reporting.studies import find_result, with_printed_names
-from orthobench.reporting.study_lengths import held_length, length_tables
+from orthobench.reporting.page.studies import find_result, with_printed_names
+from orthobench.reporting.tables.study_lengths import held_length, length_tables
 from orthobench.store import Status, open_store
 
 LENGTHS = np.arange(40.0, 72.0)  # four bins of eight

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 
 

@@ -16,11 +16,11 @@ from support.pages import add_run
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.reporting.drawing import ARROW, OUTCOME_SYMBOLS, PUBLISHED_SYMBOL, SOLVED_SYMBOL
-from orthobench.reporting.figures import learning_curves
-from orthobench.reporting.pgfplots import MARKS
-from orthobench.reporting.stills import MARKERS, compose, same_everywhere
-from orthobench.reporting.styles import (
+from orthobench.reporting.figures.drawing import ARROW, OUTCOME_SYMBOLS, PUBLISHED_SYMBOL, SOLVED_SYMBOL
+from orthobench.reporting.figures.figures import learning_curves
+from orthobench.reporting.figures.pgfplots import MARKS
+from orthobench.reporting.figures.stills import MARKERS, compose, same_everywhere
+from orthobench.reporting.figures.styles import (
     ALL_SYMBOLS,
     DASHES,
     GREY,
@@ -34,7 +34,7 @@ from orthobench.store import open_store
 
 GROUNDS = {"light": ("#FFFFFF", "#F5F7F9"), "dark": ("#14171B", "#1D2228")}
 """The page's ground and that of its cards."""
-CSS = files("orthobench.reporting").joinpath("page.css").read_text("utf-8")
+CSS = files("orthobench.reporting.page").joinpath("page.css").read_text("utf-8")
 SHOWN = [
     tuple(color.upper() for color in re.findall(r"--model-\d+: (#\w+);", block))
     for block in re.findall(r"--model-0:[^}]*?--model-12: #\w+;", CSS)

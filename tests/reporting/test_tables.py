@@ -19,11 +19,11 @@ from orthobench.errors import UsageError
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation, Artifact, Experiment, Printed, find_paper
 from orthobench.reporting import paper_table
-from orthobench.reporting.export import Sheet, condition_sheet, measured_text, sheets, write
-from orthobench.reporting.html import write_html
-from orthobench.reporting.pages import group_of
-from orthobench.reporting.reproduction import reproduction
-from orthobench.reporting.scope import Scope
+from orthobench.reporting.page.html import write_html
+from orthobench.reporting.page.pages import group_of
+from orthobench.reporting.page.scope import Scope
+from orthobench.reporting.tables.paper_table import Sheet, condition_sheet, measured_text, sheets, write
+from orthobench.reporting.tables.reproduction import reproduction
 from orthobench.store import MetricRow, Status, open_store
 
 SCORED = """

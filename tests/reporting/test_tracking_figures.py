@@ -11,8 +11,8 @@ from support.length_variants import LONGEST
 from support.length_variants import with_horizons as variant
 
 from orthobench.analysis.horizons import Horizon, horizons, log_correlation
-from orthobench.reporting.drawing import remarks
-from orthobench.reporting.tracking_figures import BEYOND, tracking_figures
+from orthobench.reporting.figures.drawing import remarks
+from orthobench.reporting.figures.tracking_figures import BEYOND, tracking_figures
 
 
 def drawn(*variants: SimpleNamespace):

@@ -11,8 +11,15 @@ from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Printed
-from orthobench.reporting.pages import mark_repeated_claims, total_verdicts
-from orthobench.reporting.verdicts import dots, failed_claims, held_claims, own_conditions, seed_decided_claims, square
+from orthobench.reporting.page.pages import mark_repeated_claims, total_verdicts
+from orthobench.reporting.page.verdicts import (
+    dots,
+    failed_claims,
+    held_claims,
+    own_conditions,
+    seed_decided_claims,
+    square,
+)
 from orthobench.store import Status, open_store
 
 FALLS, STAYS = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198]

@@ -21,7 +21,7 @@ from orthobench.plugins import Catalog
 from orthobench.recurrence import GradientTrace
 from orthobench.task import TrainingSettings
 from orthobench.testing import problems
-from orthobench.training.trainer import build_model
+from orthobench.training.build_model import build_model
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = re.findall(

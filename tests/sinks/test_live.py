@@ -11,14 +11,14 @@ import pytest
 import torch
 from support.destinations import as_sent, read_back, stored
 
-from orthobench.location import Location
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.sinks import live
 from orthobench.sinks.live import LiveSinks
 from orthobench.sinks.targets import Target, parse_target
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
+from orthobench.system.location import Location
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted

@@ -17,7 +17,7 @@ from support.records import run_record
 from orthobench.errors import DamagedError, StorageError, UsageError
 from orthobench.metric import run_columns
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status, TraceRow, damage, open_store
 from orthobench.store.backup import back_up
 

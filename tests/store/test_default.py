@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import orthobench as ob
-from orthobench.location import DEFAULT_DATABASE
 from orthobench.store import open_store
 from orthobench.store.sqlite import OWN, default_database, is_protected, protect
+from orthobench.system.location import DEFAULT_DATABASE
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from support.served import served
 
 import orthobench as ob
-from orthobench.execution.display import Display, JobsDisplay
+from orthobench.display.display import Display, JobsDisplay
 from orthobench.reporting.web import serve as serving
 from orthobench.store import open_store
 from orthobench.store.sqlite import log_size

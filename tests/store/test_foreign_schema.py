@@ -12,11 +12,11 @@ from support.records import run_record
 
 import orthobench
 from orthobench.errors import DamagedError, UsageError
-from orthobench.location import Location
 from orthobench.store import open_store
 from orthobench.store.open import open_engine
 from orthobench.store.sqlite import connect
 from orthobench.store.tables import VERSION_TABLE, Base
+from orthobench.system.location import Location
 
 KEY = "0123456789abcdef"
 

@@ -12,9 +12,9 @@ import sys
 import pytest
 
 from orthobench.errors import DamagedError
-from orthobench.location import Location
 from orthobench.store import open_store
 from orthobench.store.open import check_writable
+from orthobench.system.location import Location
 
 COUNT = """
 import sqlite3, sys

@@ -11,11 +11,11 @@ import pytest
 import orthobench
 from orthobench.errors import OrthobenchError, UsageError, without_passwords
 from orthobench.executors.job import Job
-from orthobench.location import Location
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.sinks.targets import Target
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
+from orthobench.system.location import Location
 from orthobench.weights.files import WeightsFolder, weights_folder
 
 SECRET = "Xyzzy7Plugh"

@@ -13,9 +13,9 @@ from sqlalchemy import make_url, text
 from support.records import run_record
 
 from orthobench.errors import RunLockedError, StorageError, shell_command
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
 from orthobench.store import open as open_module
 from orthobench.store import server as server_module
@@ -320,7 +320,7 @@ def test_command_stops_with_one_line_and_resumes(
     with monkeypatch.context() as patched:
         stopping = StopsServer(postgres_server, "immediate", None)
         patched.setattr(
-            "orthobench.execution.progress.Progress.on_iteration", lambda _, iteration: stopping.on_iteration(iteration)
+            "orthobench.display.progress.Progress.on_iteration", lambda _, iteration: stopping.on_iteration(iteration)
         )
         try:
             stopped = orthobench(*command)

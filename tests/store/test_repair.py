@@ -15,7 +15,7 @@ import orthobench as ob
 from orthobench.errors import DamagedError
 from orthobench.metric import run_columns
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
 
 Rows = dict[str, dict[int, tuple[Any, ...]]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from orthobench.spec import RunConfig
+from orthobench.spec.resolve import RunConfig
 
 
 def with_classes(config: RunConfig, **classes: Any) -> RunConfig:

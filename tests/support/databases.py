@@ -8,8 +8,8 @@ from orthobench.analysis.conditions import collect
 from orthobench.metric import run_columns
 from orthobench.papers import Experiment, Paper, Printed
 from orthobench.plugins import Catalog
-from orthobench.reporting.pages import view_paper
-from orthobench.spec import resolve
+from orthobench.reporting.page.pages import view_paper
+from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status
 
 LUCKY = [0.3] * 29 + [0.01]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from orthobench.recurrence import runtime
+from orthobench.recurrence import plain_tensors
 from orthobench.recurrence.cuda import launch
 
 CUDA = torch.device("cuda", 0)
@@ -146,14 +146,14 @@ def cuda_of_labels() -> Iterator[None]:
         "get_device_properties": lambda *_: properties,
         "is_current_stream_capturing": lambda: False,
     }
-    keys = runtime._keys
+    keys = plain_tensors._keys
     overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
     with contextlib.ExitStack() as stack:
         for name, value in replaced.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
         # As on a GPU, no mode sees the operations, and the tensors are plain.
-        stack.enter_context(mock.patch.object(runtime, "_count_modes", return_value=0))
-        stack.enter_context(mock.patch.object(runtime, "_keys", lambda tensor: keys(bare(tensor))))
+        stack.enter_context(mock.patch.object(plain_tensors, "_count_modes", return_value=0))
+        stack.enter_context(mock.patch.object(plain_tensors, "_keys", lambda tensor: keys(bare(tensor))))
         stack.enter_context(mock.patch.object(launch, "kernels", return_value=modules))
         stack.enter_context(mock.patch.object(launch, "triton_problem", return_value=None))
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))

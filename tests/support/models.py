@@ -8,7 +8,7 @@ import torch
 from orthobench.model import Model, Signature
 from orthobench.plugins import Catalog
 from orthobench.recurrence import use_backend
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.training.optimizers import build_optimizer
 
 T, B, M, P = 6, 3, 4, 5  # steps, sequences, inputs, outputs

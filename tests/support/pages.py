@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 
 from orthobench.metric import run_columns
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import MetricRow, Status, Store, TraceRow
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orthobench.spec import RunSpec
+from orthobench.spec.resolve import RunSpec
 from orthobench.store import Run
 
 _RUN = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import orthobench as ob
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.store import open_store
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train

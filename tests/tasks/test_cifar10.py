@@ -6,7 +6,7 @@ from support.data import images
 
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.tasks.cifar10 import CIFAR10, CIFAR10Settings
 
 CPU = torch.device("cpu")

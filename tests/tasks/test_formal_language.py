@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve, resolve_again
+from orthobench.spec.resolve import resolve, resolve_again
 from orthobench.tasks._draws import Draws
 from orthobench.tasks._expressions import MINUS, PLUS, TIMES, value_distributions
 from orthobench.tasks._languages import BracketedArithmetic, CycleNavigation, EvenPairs, ModularArithmetic, Parity

@@ -6,7 +6,7 @@ from support.data import images, labels, write_emnist
 from orthobench.data.registry import dataset
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.tasks.mnist import MNIST, MNISTSettings, permutation
 
 CPU = torch.device("cpu")

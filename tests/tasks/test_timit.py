@@ -17,7 +17,7 @@ from orthobench.data.registry import dataset
 from orthobench.data.speech.files import read
 from orthobench.data.speech.spectra import log_magnitude, stft
 from orthobench.data.timit import speech_folder
-from orthobench.options import use_data_folder
+from orthobench.options.data_folder import use_data_folder
 from orthobench.store import open_store
 from orthobench.tasks.timit import Timit, TimitSettings
 from orthobench.testing import problems

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthobench.tasks.xor_stream import XORStream, XORStreamSettings, encode_bits, encode_events, streams
-from orthobench.training.trainer import build_model
+from orthobench.training.build_model import build_model
 
 CPU = torch.device("cpu")
 PAD = 12

@@ -10,9 +10,9 @@ from torch import nn
 
 from orthobench.errors import UsageError
 from orthobench.model import Signature
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.task import seeded_generator
 from orthobench.tasks.ptb import PTB

@@ -16,9 +16,9 @@ from support.configs import with_classes
 
 from orthobench.errors import StorageError, UsageError
 from orthobench.models.lstm import LSTM
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.training.checkpoint import NEWEST, PREVIOUS, CheckpointFolder
 from orthobench.training.events import EventSink

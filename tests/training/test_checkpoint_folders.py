@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from orthobench import api
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import RunConfig, resolve
+from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.store import open_store
-from orthobench.training.checkpoint import GUARD, CheckpointFolder, checkpoint_root, checkpoints_at
+from orthobench.training.checkpoint import CheckpointFolder, checkpoint_root, checkpoints_at
 from orthobench.training.lifecycle import train
+from orthobench.training.locks import GUARD
 from orthobench.training.loop import Interrupted
 
 LAST = 8

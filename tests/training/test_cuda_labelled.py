@@ -6,8 +6,8 @@ from support.interpreter import INTERPRETED, ON_GPU, run_interpreted
 from support.labelled import bare, cuda_of_labels, reads
 
 from orthobench.plugins import Catalog
-from orthobench.recurrence.runtime import forget_used, last_used
-from orthobench.spec import resolve
+from orthobench.recurrence.backends import forget_used, last_used
+from orthobench.spec.resolve import resolve
 from orthobench.tasks.adding import Adding
 from orthobench.training.trainer import Trainer
 

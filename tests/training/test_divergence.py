@@ -10,9 +10,9 @@ from support.configs import with_classes
 
 from orthobench.errors import UsageError
 from orthobench.models.rnn import RNN
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import RunConfig, resolve
+from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.store import Status, open_store
 from orthobench.tasks.adding import Adding
 from orthobench.training.lifecycle import OutOfMemory, train

@@ -7,12 +7,13 @@ import json
 import pytest
 import torch
 
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
+from orthobench.training.build import build_trainer
 from orthobench.training.events import EventSink, Relay, replay
-from orthobench.training.lifecycle import build_trainer, train
+from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
 from orthobench.training.profiling import profile_run
 

@@ -13,9 +13,9 @@ import pytest
 from safetensors.torch import load_file
 from support.configs import with_classes
 
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
 from orthobench.tasks.adding import Adding
 from orthobench.training.events import EventSink

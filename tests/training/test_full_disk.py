@@ -15,9 +15,9 @@ import pytest
 from support.crash import call
 
 from orthobench.errors import StorageError
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import Status, Store, open_store
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink

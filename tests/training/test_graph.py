@@ -21,9 +21,9 @@ from torch.utils._pytree import tree_leaves
 from orthobench.api import RunOptions, run
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.recurrence import runtime, use_backend
+from orthobench.recurrence import plain_tensors, use_backend
 from orthobench.recurrence.cpu import native
-from orthobench.spec import RunConfig, resolve
+from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.tasks.adding import Adding
 from orthobench.tasks.ptb import PTB
 from orthobench.training.graph import WARM_UP, StepGraph
@@ -92,7 +92,7 @@ def _as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in ("adam", "rmsprop"):
         implementation = importlib.import_module(f"torch.optim.{module}")
         monkeypatch.setattr(implementation, "_get_capturable_supported_devices", lambda *_, **__: ["cpu"])
-    monkeypatch.setattr(runtime, "_count_modes", lambda: 0)
+    monkeypatch.setattr(plain_tensors, "_count_modes", lambda: 0)
     monkeypatch.setattr(native, "unusable", lambda name: "the tape sees no C kernel")
     with use_backend("reference"):
         yield

@@ -10,8 +10,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import orthobench as ob
-from orthobench.location import Location
 from orthobench.store import Status, open_store
+from orthobench.system.location import Location
 from orthobench.training.checkpoint import CheckpointFolder, checkpoint_root
 from orthobench.weights.files import WeightsFolder, weights_folder
 

@@ -16,9 +16,9 @@ from support.sweeps import iterations, slow_model, wait_for
 
 from orthobench.errors import RunLockedError, StorageError, UsageError
 from orthobench.models.lstm import LSTM
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import RunConfig, resolve
+from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.store import Status, Store, open_store
 from orthobench.training.checkpoint import NEWEST, PREVIOUS, CheckpointFolder
 from orthobench.training.events import EventSink

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from orthobench.errors import RunLockedError
-from orthobench.training.checkpoint import GUARD, CheckpointFolder, announced, running_sweeps
+from orthobench.training.announcements import announced, running_sweeps
+from orthobench.training.checkpoint import CheckpointFolder
+from orthobench.training.locks import GUARD
 
 FORKS = multiprocessing.get_context("fork")
 PROCESSES = 4

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.task import Batch, Batches, seeded_generator
 from orthobench.training.trainer import Trainer
 

@@ -8,7 +8,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from support.checkpoints import newest
 
 from orthobench.errors import StorageError, UsageError
-from orthobench.location import Location
+from orthobench.system.location import Location
 from orthobench.training.checkpoint import NEWEST, PREVIOUS, CheckpointFolder, checkpoints_at
 
 URL = "memory://bucket/checkpoints"

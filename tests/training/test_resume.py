@@ -11,15 +11,15 @@ import pytest
 import torch
 from support.trained import train_in
 
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
 from orthobench.store.merge import merge
 from orthobench.training.checkpoint import NEWEST, PREVIOUS
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
-from orthobench.training.trainer import kernels
+from orthobench.training.state import kernels
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def segments_in(folder, run):
 
 def test_every_segment_keeps_its_environment_and_back_end(config, tmp_path, monkeypatch):
     def train_on(machine, **options):
-        monkeypatch.setattr("orthobench.environment.describe", lambda *_: {"machine": machine})
+        monkeypatch.setattr("orthobench.system.environment.describe", lambda *_: {"machine": machine})
         return train_in(tmp_path, config, **options)[0]
 
     run = train_on("first", stop_at=5, backend="cpu")
@@ -180,7 +180,7 @@ def test_every_segment_keeps_its_environment_and_back_end(config, tmp_path, monk
 
 
 def test_restarted_run_keeps_no_earlier_segment(config, tmp_path, monkeypatch):
-    monkeypatch.setattr("orthobench.environment.describe", lambda *_: {"machine": "here"})
+    monkeypatch.setattr("orthobench.system.environment.describe", lambda *_: {"machine": "here"})
     train_in(tmp_path, config, stop_at=5, backend="cpu")
     train_in(tmp_path, config, stop_at=7, backend="cpu")
     shutil.rmtree(tmp_path / "r.db.checkpoints" / config.spec.key)

@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.task import TrainingSettings
 from orthobench.tasks.adding import Adding
 from orthobench.training.optimizers import learning_rate, warmup_iterations

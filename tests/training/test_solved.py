@@ -9,7 +9,7 @@ from support.trained import KEEPING, rows, train_in, weights
 
 import orthobench as ob
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 
 QUICK = {"epochs": "4", "evaluate_every": "2", "probes": "heat_map"}
 

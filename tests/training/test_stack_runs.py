@@ -11,9 +11,9 @@ import torch
 
 import orthobench as ob
 from orthobench.errors import UsageError
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import RunConfig, resolve
+from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.store import open_store
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train

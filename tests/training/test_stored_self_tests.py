@@ -9,12 +9,12 @@ import torch
 from typer.testing import CliRunner
 
 from orthobench.cli import app
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.recurrence import operation, runtime
+from orthobench.recurrence import backends, operation
 from orthobench.recurrence.cuda import verdicts
 from orthobench.recurrence.cuda.verdicts import Verdict
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
 from orthobench.training.lifecycle import train
 
@@ -30,13 +30,13 @@ def fake_verdict(monkeypatch):
 
     def recorded(call):
         verdict = Verdict(FORM, torch.device("cuda", 0), 8, 10, reasons[-1] if reasons else None, {"x": 1e-7})
-        runtime.record_self_test(FORM, verdict)
+        backends.record_self_test(FORM, verdict)
         return run(call)
 
     monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE)
     monkeypatch.setattr(operation, "run", recorded)
     yield reasons.append
-    runtime.forget_used()
+    backends.forget_used()
 
 
 def trained(config, folder):

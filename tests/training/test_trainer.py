@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from orthobench.plugins import Catalog
-from orthobench.recurrence import runtime
-from orthobench.spec import resolve
+from orthobench.recurrence import workspace
+from orthobench.spec.resolve import resolve
 from orthobench.tasks.adding import Adding
 from orthobench.training.loop import Evaluator
 from orthobench.training.trainer import Trainer
@@ -51,16 +51,16 @@ def test_plateau_decays_the_rate(tiny, rates):
 
 
 def test_large_memory_is_freed_between_training_and_evaluation(tiny, monkeypatch):
-    monkeypatch.setattr(runtime, "_LITTLE", 0)
-    pool = runtime._shared
+    monkeypatch.setattr(workspace, "_LITTLE", 0)
+    pool = workspace._shared
     trained, unused = trainer("rnn", tiny), []
 
     def measure(outputs, targets):
         unused.append(len(pool._free) + len(pool._returned))
-        runtime.take(1000, 1000)
+        workspace.take(1000, 1000)
         return {"mse": (outputs.sum(), 1.0)}
 
-    runtime.take(1000, 1000)
+    workspace.take(1000, 1000)
     assert len(pool._returned) > 0
     monkeypatch.setattr(trained.task, "measure", measure)
     Evaluator(trained).measure(trained.task.test)

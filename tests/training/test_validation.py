@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from orthobench.errors import UsageError
-from orthobench.options import RunOptions
+from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.task import seeded_generator
 from orthobench.tasks.adding import Adding, AddingSplit

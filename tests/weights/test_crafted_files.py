@@ -13,7 +13,7 @@ from safetensors.torch import save
 
 import orthobench as ob
 from orthobench.errors import UsageError
-from orthobench.spec import RunSpec
+from orthobench.spec.resolve import RunSpec
 from orthobench.weights.files import FACTS, decode
 
 MUTATIONS = 400

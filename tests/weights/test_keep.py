@@ -13,8 +13,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import orthobench as ob
 from orthobench.errors import StorageError, UsageError
-from orthobench.location import Location
 from orthobench.store import WeightsRow
+from orthobench.system.location import Location
 from orthobench.training.events import EventSink
 from orthobench.weights.files import decode
 

@@ -18,7 +18,7 @@ from support import lengths
 import orthobench as ob
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.spec import resolve
+from orthobench.spec.resolve import resolve
 from orthobench.training.recording import WeightsKeeper
 from orthobench.weights.files import decode, encode
 

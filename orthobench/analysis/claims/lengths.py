@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 from orthobench.analysis.claims.record import Comparing, ModelClaim, Verdict, compare, in_words, listed
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.horizons import Horizon, horizons
-from orthobench.analysis.over_length import HELD, as_scores, last_by_length
 from orthobench.analysis.statistics import lower, share_of_seeds
+from orthobench.analysis.test_lengths import HELD, as_scores, last_by_length
 
 HALF, LOST = 0.5, 0.1
 

@@ -26,8 +26,8 @@ from scipy.signal import cheby2, lfilter, sosfilt
 from orthobench.data.speech.files import RATE, Samples, read
 from orthobench.data.speech.spectra import Features, rebuild, stft
 from orthobench.errors import one_line
-from orthobench.process import cores
-from orthobench.spawn import Spawning
+from orthobench.system.cores import cores
+from orthobench.system.spawn import Spawning
 
 log = logging.getLogger(__name__)
 

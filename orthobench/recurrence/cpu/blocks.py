@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import runtime
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence import threads, timing, workspace
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 
 _SMALL = 1 << 17  # numbers; below, starting a thread costs more than it saves
@@ -28,11 +28,11 @@ def run_blocks(function: str, states: Tensor, /, **arguments: Any) -> None:
         arguments: the function's other numbers and contiguous tensors by name, or those of its structure; None is NULL.
     """
     steps, batch, width = states.shape
-    kernel = native.bind(function, steps=steps, batch=batch, width=width, **arguments)
-    blocks = batch * -(-width // native.kernels().vector_length())
-    parts = runtime.ranges(blocks, torch.get_num_threads() if states.numel() > _SMALL else 1)
-    with runtime.part(runtime.FORWARD if function.endswith("_forward") else runtime.BACKWARD):
-        runtime.run_all([partial(kernel, *part) for part in parts])
+    kernel = call_c.bind(function, steps=steps, batch=batch, width=width, **arguments)
+    blocks = batch * -(-width // call_c.kernels().vector_length())
+    parts = threads.ranges(blocks, torch.get_num_threads() if states.numel() > _SMALL else 1)
+    with timing.part(timing.FORWARD if function.endswith("_forward") else timing.BACKWARD):
+        threads.run_all([partial(kernel, *part) for part in parts])
 
 
 def record_norms(tape: Tape, gradients: Sequence[Tensor | None]) -> None:
@@ -60,7 +60,7 @@ class UnitsKernel(Kernel):
 
     @classmethod
     def forward(cls, x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        states = tuple(runtime.take(*x.shape[:2], each.shape[-1]) for each in arguments.state)
+        states = tuple(workspace.take(*x.shape[:2], each.shape[-1]) for each in arguments.state)
         run_blocks(f"{cls.name}_forward", states[0], **cls._fields(x.shape[-1], states, arguments), x=x)
         return states, (x if keep and cls.rereads else None,)
 
@@ -68,16 +68,16 @@ class UnitsKernel(Kernel):
     def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:
         (x,), weight, h = tape.saved, arguments.weight, tape.states[0]
         width = h.shape[-1] if x is None else x.shape[-1]
-        dx, starts = runtime.take(*h.shape[:2], width), [torch.zeros_like(each) for each in arguments.state]
+        dx, starts = workspace.take(*h.shape[:2], width), [torch.zeros_like(each) for each in arguments.state]
         per_step = weight.dim() == 3
-        dweight = runtime.take(*weight.shape) if per_step else h.new_zeros(h.shape[1], len(weight))
-        traced = [runtime.take(*h.shape) if tape.norms else None for _ in starts]
+        dweight = workspace.take(*weight.shape) if per_step else h.new_zeros(h.shape[1], len(weight))
+        traced = [workspace.take(*h.shape) if tape.norms else None for _ in starts]
         results: dict[str, Any] = {"dx": dx, "dweight": dweight, "grad_h": tape.gradient}
         for field, values in (("dh0", starts), ("dh", traced), ("grad_last", tape.final)):
             results |= zip((field, f"{field}_2"), values, strict=False)
         run_blocks(f"{cls.name}_backward", h, **cls._fields(width, tape.states, arguments), **results, x=x)
         record_norms(tape, traced)
-        return Gradients(dx, dweight if per_step else native.total(dweight), tuple(starts))
+        return Gradients(dx, dweight if per_step else call_c.total(dweight), tuple(starts))
 
     @classmethod
     def _fields(cls, x_width: int, states: Sequence[Tensor], arguments: Arguments) -> dict[str, Any]:

@@ -13,25 +13,23 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import (
-    convolution,
-    entropy,
-    head_normalization,
-    kernels,
-    normalization,
-    pointwise,
-    reference,
-    rotation,
-    runtime,
-)
+from orthobench.recurrence import kernels, reference, workspace
 from orthobench.recurrence.call import TANH, Projection
 from orthobench.recurrence.comparison import normal
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import cayley, matrix_products, optimiser
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.cpu.agreement import BATCH, FEATURES, STEPS, TOLERANCE, agrees, is_close, operation_agrees
 from orthobench.recurrence.operation import Operation
 from orthobench.recurrence.ops import operations
 from orthobench.recurrence.ops.plain import recurrence
+from orthobench.recurrence.passes import (
+    convolution,
+    cross_entropy,
+    gated_sum,
+    head_norm,
+    layer_norm,
+    turned_heads,
+)
 
 
 def comparisons() -> dict[str, Callable[[], bool]]:
@@ -72,10 +70,10 @@ def _projection_agrees() -> bool:
     """Return whether the products of `project` and of its gradients agree."""
     dx, inputs = normal(STEPS, BATCH, FEATURES, seed=0), normal(STEPS, BATCH, 5, seed=1)
     weight, bias = normal(FEATURES, 5, seed=2), normal(FEATURES, seed=3)
-    x, dinputs = runtime.take(*dx.shape), runtime.take(*inputs.shape)
-    native.linear(inputs.float(), native.pack(weight.float()), bias.float(), x)
-    native.linear(dx.float(), native.pack_transposed(weight.float()), None, dinputs)
-    dweight = native.weight_gradient(dx.float(), inputs.float(), None)
+    x, dinputs = workspace.take(*dx.shape), workspace.take(*inputs.shape)
+    matrix_products.linear(inputs.float(), matrix_products.pack(weight.float()), bias.float(), x)
+    matrix_products.linear(dx.float(), matrix_products.pack_transposed(weight.float()), None, dinputs)
+    dweight = matrix_products.weight_gradient(dx.float(), inputs.float(), None)
     expected = inputs @ weight.T + bias, dx @ weight, dx.flatten(0, 1).T @ inputs.flatten(0, 1)
     return all(map(is_close, (x, dinputs, dweight), expected))
 
@@ -104,9 +102,9 @@ def _normalization_agrees() -> bool:
     leaves = [normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(((BATCH, 21), (21,), (21,)))]
     y, way = torch.nn.functional.layer_norm(leaves[0], (21,), leaves[1], leaves[2]), normal(BATCH, 21, seed=3)
     inputs, weight, bias = (leaf.detach().float() for leaf in leaves)
-    actual, scales = normalization.in_c(inputs, weight, bias)
+    actual, scales = layer_norm.in_c(inputs, weight, bias)
     expected = (y.detach(), *torch.autograd.grad(y, leaves, way))
-    return all(map(is_close, (actual, *normalization.gradients(inputs, weight, scales, way.float())), expected))
+    return all(map(is_close, (actual, *layer_norm.gradients(inputs, weight, scales, way.float())), expected))
 
 
 def _pointwise_agrees() -> bool:
@@ -115,8 +113,8 @@ def _pointwise_agrees() -> bool:
     return all(
         agrees(_single(kernel), _single(definition), arguments)
         for kernel, definition, arguments in (
-            (pointwise._SkipGelu.apply, pointwise.skip_gelu, (3 * x, skip, v)),
-            (pointwise._GatedSum.apply, pointwise.gated_sum, (x, values)),
+            (gated_sum._SkipGelu.apply, gated_sum.skip_gelu, (3 * x, skip, v)),
+            (gated_sum._GatedSum.apply, gated_sum.gated_sum, (x, values)),
         )
     )
 
@@ -132,7 +130,9 @@ def _turned_heads_agree() -> bool:
         heads = STEPS, BATCH, 2
         shapes = (STEPS, BATCH, size), (size,), (2, size), (*heads, pairs), (*heads, pairs)
         tensors = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-        kernel, definition = (functools.partial(each, epsilon=0.1) for each in (rotation.in_c, rotation.in_pytorch))
+        kernel, definition = (
+            functools.partial(each, epsilon=0.1) for each in (turned_heads.in_c, turned_heads.in_pytorch)
+        )
         if not agrees(_single(kernel), _single(definition), tensors):
             return False
     return True
@@ -151,7 +151,7 @@ def _head_norm_agrees() -> bool:
     def with_map(function: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
         return lambda u, y, weight, gate_weight: [function(y, weight, 0.1, Projection(u, gate_weight))]
 
-    in_c, in_pytorch = head_normalization.in_c, head_normalization.in_pytorch
+    in_c, in_pytorch = head_norm.in_c, head_norm.in_pytorch
     return (
         agrees(with_gate(in_c), with_gate(in_pytorch), [y, weight])
         and agrees(with_gate(in_c), with_gate(in_pytorch), [y, weight, gate])
@@ -161,11 +161,11 @@ def _head_norm_agrees() -> bool:
 
 def _entropy_agrees() -> bool:
     """Return whether the cross-entropy and its gradient agree."""
-    logits, gradient = normal(BATCH, FEATURES, seed=0).requires_grad_(), runtime.take(BATCH, FEATURES)
+    logits, gradient = normal(BATCH, FEATURES, seed=0).requires_grad_(), workspace.take(BATCH, FEATURES)
     targets = torch.arange(BATCH, device="cpu")
     loss = torch.nn.functional.cross_entropy(logits, targets)
     (expected,) = torch.autograd.grad(loss, logits)
-    actual = entropy.mean(logits.detach().float(), targets, gradient)
+    actual = cross_entropy.mean(logits.detach().float(), targets, gradient)
     return abs(actual - loss.item()) <= TOLERANCE and is_close(BATCH * gradient, BATCH * expected)
 
 
@@ -186,7 +186,7 @@ def _step_agrees(has_first: bool, has_second: bool, adds: bool, first: float, se
     actual = weight.clone(), average.clone() if has_first else None, squares.clone() if has_second else None
     numbers = {"first": first, "second": second, "kept": kept, "inside": inside, "divisor": divisor}
     numbers |= {"adds_first": adds, "adds_second": adds, "outside": outside, "keep": keep, "scale": scale}
-    native.Weights([actual]).step([gradient], numbers)
+    optimiser.Weights([actual]).step([gradient], numbers)
     average = average.mul_(kept).add_(gradient) if adds else average.lerp_(gradient, first)
     top = average if has_first else gradient
     weight.mul_(keep)
@@ -216,11 +216,11 @@ def _cayley_agrees() -> bool:
     v = 2 * inverse.T @ (gradient * signs) @ inverse.T
     expected = (v.T - v)[tuple(torch.triu_indices(n, n, 1, device="cpu"))]
     by_column, by_row = inverse.T.contiguous().T, inverse.contiguous()
-    weights = [native.cayley_weight(each, signs.float()) for each in (by_column, by_row)]
-    return torch.equal(native.shifted_skew(entries.float(), n), identity + skew.float() - skew.float().T) and all(
+    weights = [cayley.cayley_weight(each, signs.float()) for each in (by_column, by_row)]
+    return torch.equal(cayley.shifted_skew(entries.float(), n), identity + skew.float() - skew.float().T) and all(
         is_close(weight, (2 * inverse - identity) * signs)
         and is_close(kept, inverse.T)
-        and is_close(native.cayley_gradient(gradient.float(), kept, signs.float()), expected)
+        and is_close(cayley.cayley_gradient(gradient.float(), kept, signs.float()), expected)
         for weight, kept in weights
     )
 

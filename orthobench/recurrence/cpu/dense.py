@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import runtime
+from orthobench.recurrence import timing, workspace
 from orthobench.recurrence.call import Convolution, Kind, Projection
-from orthobench.recurrence.cpu import native, signatures
+from orthobench.recurrence.cpu import call_c, matrix_products, signatures
 from orthobench.recurrence.cpu.signatures import Phase
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 
@@ -77,19 +77,19 @@ class DenseKernel(Kernel):
     def forward(cls, x: Tensor, arguments: Arguments, keep: bool) -> Any:
         parameters, (h0, *_) = arguments.parameters, arguments.state
         phases = signatures.phases(cls.cell(parameters))
-        states = tuple(runtime.take(*x.shape[:2], h0.shape[-1]) for _ in arguments.state)
+        states = tuple(workspace.take(*x.shape[:2], h0.shape[-1]) for _ in arguments.state)
         parts = sum(phase.saved for phase in phases) if keep else 0
-        saved = runtime.take(*x.shape[:2], native.kernels().saved_row(h0.shape[-1], parts)) if parts else None
+        saved = workspace.take(*x.shape[:2], call_c.kernels().saved_row(h0.shape[-1], parts)) if parts else None
         fields = cls._shared(arguments) | dict(zip(("h", "h_2"), states, strict=False))
         if saved is not None:
             fields["saved"] = saved
         fields |= _inputs(x, parameters, phases) | _operands(arguments.weight, phases)
         y = []
         if (output_weight := parameters.get("output_weight")) is not None:
-            y = [runtime.take(*x.shape[:2], len(output_weight))]
-            fields |= {"outputs": len(output_weight), "packed_outputs": native.pack(output_weight), "y": y[0]}
+            y = [workspace.take(*x.shape[:2], len(output_weight))]
+            fields |= {"outputs": len(output_weight), "packed_outputs": matrix_products.pack(output_weight), "y": y[0]}
             fields |= {"output_bias": parameters["output_bias"]}
-        native.loop(f"{cls.name}_forward", **fields)
+        call_c.loop(f"{cls.name}_forward", **fields)
         return states, (saved, fields.get("u")), *y
 
     @classmethod
@@ -103,7 +103,7 @@ class DenseKernel(Kernel):
         fields |= zip(("norms", "norms_2"), tape.norms, strict=False)
         fields |= _transposed(arguments.weight, phases)
         if (dy := tape.output_gradient) is not None:
-            packed = native.pack_transposed(parameters["output_weight"])
+            packed = matrix_products.pack_transposed(parameters["output_weight"])
             fields |= {"outputs": dy.shape[-1], "grad_y": dy, "packed_outputs": packed}
         results = dict(zip(("dh0", "dh0_2"), map(torch.empty_like, arguments.state), strict=False))
         sums = {}
@@ -111,9 +111,9 @@ class DenseKernel(Kernel):
             if field in fields:
                 sums[name] = fields[total] = _row_sums(h0)
         fields |= results | _gradient_memory(tape, u, phases, cls.sums_in_loop)
-        native.loop(f"{cls.name}_backward", **fields)
+        call_c.loop(f"{cls.name}_backward", **fields)
         dweight, by_name = _weight_gradients(tape, arguments, fields, phases)
-        by_name |= {name: native.total(each)[: h0.shape[1]] for name, each in sums.items()}
+        by_name |= {name: call_c.total(each)[: h0.shape[1]] for name, each in sums.items()}
         return Gradients(fields["dx"] if u is None else None, dweight, tuple(results.values()), by_name)
 
 
@@ -121,21 +121,23 @@ def _operands(weight: Tensor, phases: Sequence[Phase]) -> dict[str, Tensor]:
     """Return the parts of W that multiply a state each, packed."""
     if phases[0].reads == "BOTH_BEFORE":
         n = len(weight)
-        return {"packed": native.pack(weight[:, :n]), "packed_2": native.pack(weight[:, n:])}
+        return {"packed": matrix_products.pack(weight[:, :n]), "packed_2": matrix_products.pack(weight[:, n:])}
     rows = len(weight) * phases[0].products // sum(phase.products for phase in phases)
-    fields = {"packed": native.pack(weight[:rows], phases[0].products)}
-    return fields if len(phases) == 1 else fields | {"packed_2": native.pack(weight[rows:], phases[1].products)}
+    fields = {"packed": matrix_products.pack(weight[:rows], phases[0].products)}
+    return (
+        fields if len(phases) == 1 else fields | {"packed_2": matrix_products.pack(weight[rows:], phases[1].products)}
+    )
 
 
 def _transposed(weight: Tensor, phases: Sequence[Phase]) -> dict[str, Tensor]:
     """Return the parts of W that multiply a gradient each, packed."""
     first = phases[0]
     if first.reads == "BOTH_BEFORE":
-        return {"packed": native.pack_transposed(weight, gates=2)}
+        return {"packed": matrix_products.pack_transposed(weight, gates=2)}
     count = first.own if 0 < first.own < first.products else first.products
     rows = len(weight) * count // sum(phase.products for phase in phases)
-    fields = {"packed": native.pack_transposed(weight[:rows])}
-    return fields if rows == len(weight) else fields | {"packed_2": native.pack_transposed(weight[rows:])}
+    fields = {"packed": matrix_products.pack_transposed(weight[:rows])}
+    return fields if rows == len(weight) else fields | {"packed_2": matrix_products.pack_transposed(weight[rows:])}
 
 
 def _inputs(x: Tensor, parameters: Mapping[str, Any], phases: Sequence[Phase]) -> dict[str, Any]:
@@ -145,10 +147,14 @@ def _inputs(x: Tensor, parameters: Mapping[str, Any], phases: Sequence[Phase]) -
     """
     if "input_weight" not in parameters:
         return {"x": x}
-    x, weight = native.with_bias(x, parameters["input_weight"], parameters["input_bias"])
+    x, weight = matrix_products.with_bias(x, parameters["input_weight"], parameters["input_bias"])
     rows = len(weight) * phases[0].inputs // sum(phase.inputs for phase in phases)
-    fields = {"u": x, "packed_inputs": native.pack(weight[:rows], phases[0].inputs)}
-    return fields if len(phases) == 1 else fields | {"packed_inputs_2": native.pack(weight[rows:], phases[1].inputs)}
+    fields = {"u": x, "packed_inputs": matrix_products.pack(weight[:rows], phases[0].inputs)}
+    return (
+        fields
+        if len(phases) == 1
+        else fields | {"packed_inputs_2": matrix_products.pack(weight[rows:], phases[1].inputs)}
+    )
 
 
 def _gradient_memory(tape: Tape, u: Tensor | None, phases: Sequence[Phase], sums_in_loop: bool) -> dict[str, Any]:
@@ -162,14 +168,14 @@ def _gradient_memory(tape: Tape, u: Tensor | None, phases: Sequence[Phase], sums
     width = (inputs + own) * n + (0 if dy is None else dy.shape[-1])
     columns = n if u is None else n + u.shape[-1]
     fields: dict[str, Any] = {}
-    if sums_in_loop and native.fits_cache(width, columns) and (tape.needs_weight or u is not None):
-        groups = native.row_groups(h.shape[1])
-        fields = {"groups": groups, "dweights": runtime.take(groups, width, native.padded(columns)).zero_()}
+    if sums_in_loop and matrix_products.fits_cache(width, columns) and (tape.needs_weight or u is not None):
+        groups = call_c.row_groups(h.shape[1])
+        fields = {"groups": groups, "dweights": workspace.take(groups, width, matrix_products.padded(columns)).zero_()}
         if u is not None:
             return fields
     elif any(phase.values for phase in phases):
-        fields["values"] = runtime.take(*h.shape)
-    return {**fields, "dx": runtime.take(*h.shape[:2], inputs * n)}
+        fields["values"] = workspace.take(*h.shape)
+    return {**fields, "dx": workspace.take(*h.shape[:2], inputs * n)}
 
 
 def _weight_gradients(
@@ -179,8 +185,8 @@ def _weight_gradients(
     sums, u, dy, n = fields.get("dweights"), fields.get("u"), tape.output_gradient, fields["h"].shape[-1]
     weight = inputs = output_weight = None
     if sums is not None:
-        weight = native.joined_sums(sums, 0, n)
-        inputs = None if u is None else native.joined_sums(sums, n, u.shape[-1])
+        weight = matrix_products.joined_sums(sums, 0, n)
+        inputs = None if u is None else matrix_products.joined_sums(sums, n, u.shape[-1])
         width = n * sum(phase.inputs for phase in phases)
         if dy is not None:
             weight, output_weight = weight[: -dy.shape[-1]], weight[-dy.shape[-1] :].clone()
@@ -223,12 +229,12 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
 
 def _output_map(dy: Tensor, h: Tensor, weight: Tensor | None) -> dict[str, Tensor | None]:
     """Return dL/dV, which is `weight` if the loop has computed it, and dL/dv, from dL/dy `[T, B, p]`."""
-    with runtime.part(runtime.READOUT):
+    with timing.part(timing.READOUT):
         constant, n = dy.new_ones(*dy.shape[:2], 1), h.shape[-1]
         if weight is not None:
-            sums = native.outer_sums(dy, constant, None)
+            sums = matrix_products.outer_sums(dy, constant, None)
             return {"output_weight": weight, "output_bias": sums[:, 0].contiguous()}
-        sums = native.outer_sums(dy, h, None, constant)
+        sums = matrix_products.outer_sums(dy, h, None, constant)
         return {"output_weight": sums[:, :n].contiguous(), "output_bias": sums[:, n].contiguous()}
 
 
@@ -246,10 +252,10 @@ def _named(
 
 def _row_sums(h0: Tensor) -> Tensor:
     """Return zeroed memory `[B, padded(n)]` for a sum over time of each row of h0 `[B, n]`."""
-    return h0.new_zeros(len(h0), native.padded(h0.shape[1]))
+    return h0.new_zeros(len(h0), matrix_products.padded(h0.shape[1]))
 
 
 def _outer_sums(*arguments: Any) -> Tensor:
     """Return dL/d[W, U]; see `native.outer_sums`."""
-    with runtime.part(runtime.WEIGHT_GRADIENT):
-        return native.outer_sums(*arguments)
+    with timing.part(timing.WEIGHT_GRADIENT):
+        return matrix_products.outer_sums(*arguments)

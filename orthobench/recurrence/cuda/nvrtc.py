@@ -23,8 +23,8 @@ from typing import Any
 
 import torch
 
-from orthobench.files import cache_folder, written_by_others
 from orthobench.recurrence.cuda import plans
+from orthobench.system.cache import cache_folder, written_by_others
 
 _FLAGS = ("--std=c++17", "-default-device", f"-I{plans.CODE}")
 _FOLDER = "cuda-kernels"  # of the cache folder

@@ -23,12 +23,13 @@ from typing import Any
 import filelock
 import torch
 
-from orthobench.files import UntrustedError, cache_folder, open_trusted, private_folder, write_bytes
-from orthobench.recurrence import runtime
+from orthobench.recurrence import backends
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cuda import self_test
 from orthobench.recurrence.cuda.self_test import Form, Run
 from orthobench.recurrence.source_hash import source_hash
+from orthobench.system.cache import UntrustedError, cache_folder, open_trusted, private_folder
+from orthobench.system.files import write_bytes
 
 SWITCH = "ORTHOBENCH_SELF_TEST"
 """The environment variable that disables the tests when it is "off"; the kernels then run untested."""
@@ -191,7 +192,7 @@ def failure(call: Call, run: Run) -> str | None:
             if call.x.is_cuda and torch.cuda.is_current_stream_capturing():
                 return None  # a test would end the capture, and the warm-up has already tested the variant
             verdict = _known[form, device] = judge(call, form, run)
-        runtime.record_self_test(verdict.form, verdict)
+        backends.record_self_test(verdict.form, verdict)
         if not verdict.passed:
             return f"the CUDA kernels of {form}, failed their self-test: {verdict.reason}"
     return None

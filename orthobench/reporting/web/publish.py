@@ -13,11 +13,12 @@ from pathlib import Path
 import jinja2
 
 from orthobench.errors import UsageError
-from orthobench.files import START, refuse_file, storage_error, write_bytes
-from orthobench.location import Location
 from orthobench.papers import find_paper
-from orthobench.reporting.contents import Contents
-from orthobench.reporting.pages import APART
+from orthobench.reporting.page.contents import Contents
+from orthobench.reporting.page.pages import APART
+from orthobench.system.files import refuse_file, storage_error, write_bytes
+from orthobench.system.kinds import START
+from orthobench.system.location import Location
 from orthobench.version import __version__
 
 MARK = "orthobench-site.json"

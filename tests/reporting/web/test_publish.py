@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.pages import add_run
 
-from orthobench.location import Location
 from orthobench.reporting.web.publish import MARK, page_names
 from orthobench.store import open_store
+from orthobench.system.location import Location
 
 SETTINGS = {"sequence_length": "10", "hidden_size": "8"}
 

@@ -22,12 +22,13 @@ from support.served import served, write_database
 from orthobench import api
 from orthobench.cli.serve import live_page
 from orthobench.errors import OrthobenchError
-from orthobench.location import Location
 from orthobench.reporting.web import serve as serving
 from orthobench.store import MetricRow, open_store
 from orthobench.store.open import open_read_only
 from orthobench.store.sqlite import log_size
-from orthobench.training.checkpoint import announced, checkpoint_root, checkpoints_at
+from orthobench.system.location import Location
+from orthobench.training.announcements import announced
+from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 
 
 @pytest.fixture

@@ -42,10 +42,10 @@ def measure(task: str, model: str, settings: dict[str, str], cuda_graph: str) ->
     import torch
 
     from orthobench.plugins import Catalog
+    from orthobench.recurrence.backends import forget_used, last_used
     from orthobench.recurrence.cuda import launch
-    from orthobench.recurrence.runtime import forget_used, last_used
-    from orthobench.spec import resolve
-    from orthobench.training.lifecycle import build_trainer
+    from orthobench.spec.resolve import resolve
+    from orthobench.training.build import build_trainer
 
     torch.linalg.svd = lambda a: (a, a[0], a)  # whose result the stub cannot give
     forget_used()

@@ -7,12 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution, reference
+from orthobench.recurrence import reference
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import agreement
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.delta import delta_rule
+from orthobench.recurrence.passes import convolution
 
 _CONVOLVED = (  # taps, inputs, corrections a step, whether outputs are read, keys, values; 32 and 32 have kernels apart
     (4, 1, 8, False, 5, 18),

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution, runtime
+from orthobench.recurrence import threads, workspace
 from orthobench.recurrence.call import Convolution, Projection
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.delta import delta_rule
+from orthobench.recurrence.passes import convolution
 
 _SMALL = 1 << 20  # multiplications; below, starting a thread costs more than it saves
 
@@ -41,10 +42,10 @@ class Delta(Kernel):
         (start,), sizes = arguments.state, _sizes(x, arguments)
         steps, batch, heads, keys, values = (sizes[name] for name in ("steps", "batch", "heads", "keys", "values"))
         units, factors = batch * heads, sizes["factors"]
-        y, end = runtime.take(steps, batch, sizes["reads"] * heads * values), torch.empty_like(start)
-        errors = runtime.take(units, steps * factors * values) if keep else None
-        memory = native.kernels().delta_memory(keys, values)
-        starts = runtime.take(units, -(-steps // sizes["group"]) * memory) if keep else None
+        y, end = workspace.take(steps, batch, sizes["reads"] * heads * values), torch.empty_like(start)
+        errors = workspace.take(units, steps * factors * values) if keep else None
+        memory = call_c.kernels().delta_memory(keys, values)
+        starts = workspace.take(units, -(-steps // sizes["group"]) * memory) if keep else None
         tensors = _inputs(x, arguments) | {"start": start, "y": y, "end": end, "errors": errors, "starts": starts}
         _run("delta_forward", sizes, tensors)
         return (y,), (end, x, errors, starts)
@@ -57,7 +58,7 @@ class Delta(Kernel):
         tensors = _inputs(x, arguments)
         dweight, dstart = torch.empty_like(arguments.weight), torch.empty_like(start)
         norms = x.new_empty(*x.shape[:2], sizes["heads"]) if tape.norms else None
-        dx, by_row = None if sizes["inputs"] else runtime.take(*x.shape), {}
+        dx, by_row = None if sizes["inputs"] else workspace.take(*x.shape), {}
         for name in ("input_weight", "convolution"):
             if (weight := tensors[name]) is not None:
                 by_row[name] = weight.new_zeros(x.shape[1], *weight.shape)
@@ -70,7 +71,7 @@ class Delta(Kernel):
         for out in tape.norms:
             assert norms is not None
             torch.sqrt(norms.sum(-1), out=out)
-        gradients: dict[str, Tensor | None] = {name: native.total(tensor) for name, tensor in by_row.items()}
+        gradients: dict[str, Tensor | None] = {name: call_c.total(tensor) for name, tensor in by_row.items()}
         if (by_input := gradients.get("input_weight")) is not None:
             gradients["input_weight"] = by_input.T.contiguous()
         return Gradients(dx, dweight, (dstart,), gradients | {"before": dbefore})
@@ -84,7 +85,7 @@ def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
     return {
         **{"steps": x.shape[0], "batch": x.shape[1], "heads": heads, "keys": keys, "factors": factors},
         **{"values": features // (heads * keys), "reads": int(parameters["reads"])},
-        **{"group": native.kernels().delta_group(factors), "taps": 0 if taps is None else len(taps)},
+        **{"group": call_c.kernels().delta_group(factors), "taps": 0 if taps is None else len(taps)},
         **{"inputs": x.shape[-1] if "input_weight" in parameters else 0},
         **{"gated": int(parameters["gated"]), "normalized": epsilon is not None, "epsilon": epsilon or 0.0},
     }
@@ -106,5 +107,5 @@ def _run(function: str, sizes: dict[str, Any], tensors: dict[str, Tensor | None]
     """Run one direction over all steps, with the heads of all rows split over the threads."""
     units = sizes["batch"] * sizes["heads"]
     work = sizes["steps"] * units * sizes["keys"] * sizes["values"] * sizes["factors"]
-    parts = runtime.ranges(units, torch.get_num_threads() if work > _SMALL else 1)
-    native.run_parts(function, parts, **sizes, **tensors)
+    parts = threads.ranges(units, torch.get_num_threads() if work > _SMALL else 1)
+    call_c.run_parts(function, parts, **sizes, **tensors)

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import runtime
+from orthobench.recurrence import threads as threads_module
+from orthobench.recurrence import workspace
 from orthobench.recurrence.call import Convolution, Projection
-from orthobench.recurrence.convolution import has_few_inputs
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c, matrix_products
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.memories import decaying_memory, rwkv7
+from orthobench.recurrence.passes.convolution import has_few_inputs
 
 _SMALL = 1 << 19  # multiplications; below, starting a thread costs more than it saves
 
@@ -41,7 +42,7 @@ class Memories(Kernel):
         (start,), sizes = arguments.state, _sizes(x, arguments)
         end, sums, inputs = torch.empty_like(start), None, sizes["inputs"]
         if keep and inputs:
-            sums = runtime.take(len(start), sizes["heads"], inputs, native.padded(sizes["keys"]))
+            sums = workspace.take(len(start), sizes["heads"], inputs, matrix_products.padded(sizes["keys"]))
         tensors = {"start": start, "end": end, "sums": sums, "input_weight": arguments.parameters.get("input_weight")}
         _run("final_memories_forward", x, arguments, tensors)
         return (x.new_empty(*x.shape[:2], 0),), (end, x, sums)
@@ -51,19 +52,19 @@ class Memories(Kernel):
         _, x, kept = tape.saved
         assert x is not None
         weight, dweight = arguments.parameters.get("input_weight"), torch.empty_like(arguments.weight)
-        dx = runtime.take(*x.shape) if weight is None else None
+        dx = workspace.take(*x.shape) if weight is None else None
         gradients = {"dx": dx, "dweight": dweight}
         if arguments.parameters["reads"]:
             fields = gradients | {"starts": kept, "grad_y": tape.gradient}
             return Gradients(dx, dweight, (_backward("memories", x, arguments, tape, fields),))
         sizes = _sizes(x, arguments)
         heads, inputs, values, groups = (sizes[each] for each in ("heads", "inputs", "values", "groups"))
-        dinput = x.new_zeros(groups, heads, inputs, native.padded(values))
+        dinput = x.new_zeros(groups, heads, inputs, matrix_products.padded(values))
         fields = gradients | {"sums": kept, "input_weight": weight, "dinput_weight": dinput}
         dstart = _backward("final_memories", x, arguments, tape, fields)
         if weight is None:
             return Gradients(dx, dweight, (dstart,))
-        by_input = native.total(dinput)[..., :values].transpose(1, 2).reshape(weight.shape)
+        by_input = call_c.total(dinput)[..., :values].transpose(1, 2).reshape(weight.shape)
         return Gradients(None, dweight, (dstart,), {"input_weight": by_input})
 
 
@@ -87,22 +88,22 @@ class RWKV7(Kernel):
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         end, x, starts = tape.saved
         assert x is not None
-        vectors, groups = _vectors(arguments), native.row_groups(x.shape[1])
+        vectors, groups = _vectors(arguments), call_c.row_groups(x.shape[1])
         first = vectors.get("input_first")
-        dx, dfirst = (None if "input_weight" in vectors else runtime.take(*x.shape)), None
+        dx, dfirst = (None if "input_weight" in vectors else workspace.take(*x.shape)), None
         if first is not None:
             dfirst = torch.empty_like(first)
         sums, summed = {}, {"weight": arguments.weight, **vectors}
         for name in summed.keys() - {"input_first"}:
             *rows, columns = summed[name].shape
             sums[name] = x.new_zeros(
-                groups, *rows, native.padded(columns) if name in ("weight", "rate_weight") else columns
+                groups, *rows, matrix_products.padded(columns) if name in ("weight", "rate_weight") else columns
             )
         gradients = {"dx": dx, "dinput_first": dfirst, **{f"d{name}": each for name, each in sums.items()}}
         fields = {**vectors, **gradients, "end": end, "starts": starts, "groups": groups}
         fields["grad_y"] = tape.gradient if arguments.parameters["reads"] else None
         dstart = _backward("rwkv7", x, arguments, tape, fields)
-        totals = {name: native.total(each)[..., : summed[name].shape[-1]] for name, each in sums.items()}
+        totals = {name: call_c.total(each)[..., : summed[name].shape[-1]] for name, each in sums.items()}
         return Gradients(dx, totals.pop("weight"), (dstart,), totals | {"input_first": dfirst})
 
 
@@ -113,11 +114,11 @@ def _vectors(arguments: Arguments) -> dict[str, Tensor]:
 def _forward(name: str, x: Tensor, arguments: Arguments, fields: dict[str, Any], keep: bool) -> Any:
     (start,), sizes = arguments.state, _sizes(x, arguments)
     steps, batch, heads, values = (sizes[each] for each in ("steps", "batch", "heads", "values"))
-    y, end = runtime.take(steps, batch, arguments.parameters["reads"] * heads * values), torch.empty_like(start)
+    y, end = workspace.take(steps, batch, arguments.parameters["reads"] * heads * values), torch.empty_like(start)
     starts = None
     if keep:
-        groups, size = (getattr(native.kernels(), f"{name}_{each}") for each in ("groups", "size"))
-        starts = runtime.take(batch * heads, groups(steps) * size(sizes["keys"], values))
+        groups, size = (getattr(call_c.kernels(), f"{name}_{each}") for each in ("groups", "size"))
+        starts = workspace.take(batch * heads, groups(steps) * size(sizes["keys"], values))
     _run(f"{name}_forward", x, arguments, {**fields, "start": start, "y": y, "end": end, "starts": starts})
     return (y,), (end, x, starts)
 
@@ -146,7 +147,7 @@ def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
         low, epsilon = parameters["rate_weight"].shape[1], parameters["epsilon"]
         sizes |= {"reads": int(reads), "low": low, "epsilon": epsilon, "inputs": inputs}
     elif not reads:
-        sizes |= {"inputs": inputs, "groups": native.row_groups(x.shape[1])}
+        sizes |= {"inputs": inputs, "groups": call_c.row_groups(x.shape[1])}
     return sizes
 
 
@@ -159,7 +160,7 @@ def _run(function: str, x: Tensor, arguments: Arguments, fields: dict[str, Any])
         columns = sizes["inputs"] or columns
     threads = torch.get_num_threads() if sizes["steps"] * units * sizes["keys"] * columns > _SMALL else 1
     if function.startswith("memories"):
-        parts = runtime.ranges(units, threads)
+        parts = threads_module.ranges(units, threads)
     else:
-        parts = native.ranges_of_groups(batch, native.row_groups(batch), threads)
-    native.run_parts(function, parts, x=x, weight=arguments.weight, **sizes, **fields)
+        parts = call_c.ranges_of_groups(batch, call_c.row_groups(batch), threads)
+    call_c.run_parts(function, parts, x=x, weight=arguments.weight, **sizes, **fields)

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from orthobench.recurrence import runtime
+from orthobench.recurrence import workspace
 from orthobench.recurrence.call import Convolution, Projection
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c, matrix_products
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.mlstm import mlstm
 from orthobench.recurrence.ops.mlstm.layout import memory_blocks, memory_size
@@ -40,17 +40,17 @@ class MLSTM(Kernel):
         (steps, batch), (heads, size, _) = x.shape[:2], _sizes(arguments)
         inputs = {"x": x}
         if (weight := parameters.get("input_weight")) is not None:
-            u, weight = native.with_bias(x, weight, parameters["input_bias"])
+            u, weight = matrix_products.with_bias(x, weight, parameters["input_bias"])
             inputs = {"u": u, "packed_inputs": _packed(weight, heads, size)}
         reads = parameters["reads"]
-        y, end = runtime.take(steps, batch, heads * size * reads), torch.empty_like(start)
+        y, end = workspace.take(steps, batch, heads * size * reads), torch.empty_like(start)
         results: dict[str, Tensor | None] = {"end": end}
         totals = starts = None
         if reads:
-            library = native.kernels()
+            library = call_c.kernels()
             chunks = -(-steps // library.mlstm_chunk())
-            totals = runtime.take(steps, batch, heads) if keep else None
-            starts = runtime.take(chunks, batch, heads, library.mlstm_memory(size)) if keep else None
+            totals = workspace.take(steps, batch, heads) if keep else None
+            starts = workspace.take(chunks, batch, heads, library.mlstm_memory(size)) if keep else None
             results |= {"y": y, "totals": totals, "starts": starts}
         _run("forward", arguments, y, inputs | results)
         return (y,), (end, inputs.get("x"), inputs.get("u"), inputs.get("packed_inputs"), totals, starts)
@@ -63,19 +63,19 @@ class MLSTM(Kernel):
         dgates = torch.empty_like(arguments.weight)
         dstart = torch.zeros_like(start) if tape.final[0] is None else tape.final[0].clone()
         norms = y.new_zeros(steps, batch) if tape.norms else None
-        dx = runtime.take(steps, batch, parts * heads * size) if u is None else None
+        dx = workspace.take(steps, batch, parts * heads * size) if u is None else None
         tensors = {"x": x, "u": u, "packed_inputs": packed, "dx": dx, "dgates": dgates, "dstart": dstart}
         tensors["norms"] = norms
         if parameters["reads"]:
             tensors |= {"y": y, "totals": totals, "starts": starts, "grad_y": tape.gradient}
         du = dweights = None
         if u is not None:
-            rows = parts * native.padded(size)
-            dweights = runtime.take(native.row_groups(batch), heads, u.shape[-1], rows).zero_()
+            rows = parts * matrix_products.padded(size)
+            dweights = workspace.take(call_c.row_groups(batch), heads, u.shape[-1], rows).zero_()
             tensors["dweights"] = dweights
         if tape.needs_inputs and u is not None:
             weight = parameters["input_weight"]
-            du = runtime.take(steps, batch, weight.shape[1])
+            du = workspace.take(steps, batch, weight.shape[1])
             tensors |= {"du": du, "packed_transposed": _packed_transposed(weight, heads, size)}
         _run("backward", arguments, y, tensors)
         for out in tape.norms:
@@ -84,7 +84,7 @@ class MLSTM(Kernel):
         by_name: dict[str, Tensor | None] = {}
         if dweights is not None:
             m = parameters["input_weight"].shape[1]
-            sums = native.joined_sums(dweights).unflatten(-1, (parts, -1))[..., :size]
+            sums = matrix_products.joined_sums(dweights).unflatten(-1, (parts, -1))[..., :size]
             sums = sums.permute(2, 0, 3, 1)  # [parts, heads, d, inputs]
             by_name["input_weight"] = sums[..., :m].reshape(-1, m)
             by_name["input_bias"] = None if parameters["input_bias"] is None else sums[..., m].flatten()
@@ -100,25 +100,25 @@ def _sizes(arguments: Arguments) -> tuple[int, int, int]:
 def _packed(weight: Tensor, heads: int, size: int) -> Tensor:
     """Return the packed blocks `[d, m]` of U, head by head, for all parts of x."""
     blocks = weight.view(-1, heads, size, weight.shape[1]).transpose(0, 1).flatten(0, 1)
-    return torch.stack([native.pack(block) for block in blocks])
+    return torch.stack([matrix_products.pack(block) for block in blocks])
 
 
 def _packed_transposed(weight: Tensor, heads: int, size: int) -> Tensor:
     """Return each head's rows of U, with zeros up to whole vectors between the parts of x, packed for dz U."""
     rows = weight.view(-1, heads, size, weight.shape[1]).transpose(0, 1)
-    missing = native.padded(size) - size
-    return torch.stack([native.pack_transposed(each) for each in pad(rows, (0, 0, 0, missing)).flatten(1, 2)])
+    missing = matrix_products.padded(size) - size
+    return torch.stack([matrix_products.pack_transposed(each) for each in pad(rows, (0, 0, 0, missing)).flatten(1, 2)])
 
 
 def _run(direction: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, Tensor | None]) -> None:
     """Run one direction over all steps, the batch rows split over the threads."""
     tensors = {**tensors, "gates": arguments.weight, "start": arguments.state[0]}
     (steps, batch, _), (heads, size, blocks) = y.shape, _sizes(arguments)
-    u, du, groups = tensors.get("u"), tensors.get("du"), native.row_groups(batch)
+    u, du, groups = tensors.get("u"), tensors.get("du"), call_c.row_groups(batch)
     sizes = {"steps": steps, "batch": batch, "heads": heads, "size": size, "parts": blocks, "groups": groups}
     sizes |= {"inputs": 0 if u is None else u.shape[-1], "differentiated": 0 if du is None else du.shape[-1]}
     sizes["exponential"] = arguments.parameters["exponential_forget"]
     count = torch.get_num_threads() if steps * batch * heads * size**2 > _SMALL else 1
-    parts = native.ranges_of_groups(batch, groups, count)
+    parts = call_c.ranges_of_groups(batch, groups, count)
     kernel = "mlstm" if arguments.parameters["reads"] else "mlstm_final"
-    native.run_parts(f"{kernel}_{direction}", parts, **sizes, **tensors)
+    call_c.run_parts(f"{kernel}_{direction}", parts, **sizes, **tensors)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import runtime
+from orthobench.recurrence import plain_tensors
 from orthobench.recurrence.call import State, Step
 from orthobench.recurrence.operation import operation
 
@@ -39,7 +39,12 @@ def distinct_inputs(inputs: Tensor) -> tuple[Tensor, Tensor]:
         inputs: `[T, B, m]`.
     """
     rows = inputs.flatten(0, 1)
-    if inputs.is_cpu and not inputs.requires_grad and runtime.are_plain((inputs,)) and not runtime.in_torch():
+    if (
+        inputs.is_cpu
+        and not inputs.requires_grad
+        and plain_tensors.are_plain((inputs,))
+        and not plain_tensors.in_torch()
+    ):
         # Rows with the same product are the same ones in all but rare cases, which the comparison finds. Sorting whole
         # rows would take ten times as long.
         by_feature = torch.linspace(1, 2, rows.shape[1], dtype=rows.dtype, device=rows.device).sqrt()

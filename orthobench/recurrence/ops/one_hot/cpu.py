@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from orthobench.recurrence import runtime
+from orthobench.recurrence import threads as threads_module
+from orthobench.recurrence import workspace
 from orthobench.recurrence.call import Convolution, Projection
-from orthobench.recurrence.convolution import has_few_inputs
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c, matrix_products
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.one_hot import one_hot_recurrence
+from orthobench.recurrence.passes.convolution import has_few_inputs
 
 _GROUPS, _TRANSITIONS = 8, 4
 _BLOCK = 4  # BLOCK of `one_hot.c`
@@ -39,11 +40,11 @@ class OneHot(Kernel):
         low, high = arguments.weight.aminmax()
         if not 0 <= low <= high < len(transition):
             raise IndexError(f"{one_hot_recurrence.name}: a step has no row of the {len(transition)} transitions")
-        h, packed = runtime.take(*x.shape[:2], arguments.state[0].shape[1]), _packed(dictionary)
-        chosen = runtime.take(len(transition), packed.shape[-1])
+        h, packed = workspace.take(*x.shape[:2], arguments.state[0].shape[1]), _packed(dictionary)
+        chosen = workspace.take(len(transition), packed.shape[-1])
         tensors = {"packed": packed, "x": x, "h": h, "chosen": chosen}
         _run("one_hot_places_forward", len(transition), arguments, **tensors)
-        _run("one_hot_forward", native.row_groups(x.shape[1]), arguments, **tensors)
+        _run("one_hot_forward", call_c.row_groups(x.shape[1]), arguments, **tensors)
         is_projected = arguments.parameters.get("input_weight") is not None
         return (h,), (chosen, packed, x if is_projected else None)
 
@@ -52,13 +53,13 @@ class OneHot(Kernel):
         (h,), (chosen, packed, x), dictionary = tape.states, tape.saved, arguments.parameters["dictionary"]
         assert packed is not None
         transition = arguments.parameters["transitions"]
-        dx, dstart = runtime.take(*h.shape), torch.empty_like(h[0])
+        dx, dstart = workspace.take(*h.shape), torch.empty_like(h[0])
         norms = h.new_empty(h.shape[:2]) if tape.norms else None
         places = arguments.weight.flatten().long()
         counts = places.bincount(minlength=len(transition))
         groups = min(_GROUPS, -(-len(transition) // _TRANSITIONS))
         dtransition, dpacked = torch.zeros_like(transition), packed.new_zeros(groups, *packed.shape)
-        dinput_map = h.new_zeros(native.row_groups(h.shape[1]), 0 if x is None else x.shape[2], h.shape[2])
+        dinput_map = h.new_zeros(call_c.row_groups(h.shape[1]), 0 if x is None else x.shape[2], h.shape[2])
         tensors = {
             **{"packed": packed, "x": x, "h": h, "chosen": chosen, "dx": dx, "dinput_map": dinput_map},
             **{"dstart": dstart, "norms": norms},
@@ -66,23 +67,23 @@ class OneHot(Kernel):
             **{"first_of": pad(counts.cumsum(0), (1, 0)), "dtransition": dtransition, "dpacked": dpacked},
         }
         sizes = {"groups": groups, "shared": int((counts != 1).any())}
-        _run("one_hot_backward", native.row_groups(h.shape[1]), arguments, sizes, **tensors)
+        _run("one_hot_backward", call_c.row_groups(h.shape[1]), arguments, sizes, **tensors)
         _run("one_hot_transitions_backward", groups, arguments, sizes, **tensors)
         for out in tape.norms:
             assert norms is not None
             torch.sqrt(norms, out=out)
-        by_matrix = native.total(dpacked).permute(1, 0, 2, 3).flatten(1, 2)
+        by_matrix = call_c.total(dpacked).permute(1, 0, 2, 3).flatten(1, 2)
         gradient = by_matrix[tuple(map(slice, dictionary.shape))].contiguous()
         by_name: dict[str, Tensor | None] = {"dictionary": gradient, "transitions": dtransition}
         if x is not None:
-            by_name["input_weight"] = native.total(dinput_map).t().contiguous()
+            by_name["input_weight"] = call_c.total(dinput_map).t().contiguous()
         return Gradients(dx if x is None else None, None, (dstart,), by_name)
 
 
 def _packed(dictionary: Tensor) -> Tensor:
     """Return A in the order of `one_hot.c`, `[N / BLOCK, matrices, BLOCK, N]`, padded with zeros."""
     count, n, _ = dictionary.shape
-    by_matrix = pad(dictionary, (0, native.padded(n) - n, 0, -n % _BLOCK, 0, -count % _BLOCK))
+    by_matrix = pad(dictionary, (0, matrix_products.padded(n) - n, 0, -n % _BLOCK, 0, -count % _BLOCK))
     packed: Tensor = by_matrix.unflatten(1, (-1, _BLOCK)).transpose(0, 1).contiguous()
     return packed
 
@@ -98,12 +99,12 @@ def _run(
     numbers = {"steps": h.shape[0], "batch": h.shape[1], "units": h.shape[2] // 2, "matrices": len(dictionary)}
     numbers |= {"padded": packed.shape[1], "transitions": len(transition), **(sizes or {})}
     tensors |= {"place": arguments.weight, "transition": transition, "start": start}
-    weight, groups = arguments.parameters.get("input_weight"), native.row_groups(h.shape[1])
+    weight, groups = arguments.parameters.get("input_weight"), call_c.row_groups(h.shape[1])
     if weight is not None:
         tensors["input_map"] = weight.t().contiguous()
     numbers |= {"inputs": 0 if weight is None else weight.shape[1], "row_groups": groups}
     work = len(transition) * dictionary.numel() + h.numel()
     threads = torch.get_num_threads() if work > _SMALL else 1
     walks = function in ("one_hot_forward", "one_hot_backward")
-    parts = native.ranges_of_groups(h.shape[1], groups, threads) if walks else runtime.ranges(size, threads)
-    native.run_parts(function, parts, **numbers, **tensors)
+    parts = call_c.ranges_of_groups(h.shape[1], groups, threads) if walks else threads_module.ranges(size, threads)
+    call_c.run_parts(function, parts, **numbers, **tensors)

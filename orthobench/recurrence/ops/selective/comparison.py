@@ -7,13 +7,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution, reference
+from orthobench.recurrence import reference
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import agreement
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.ops.selective import gate as selective_gate
 from orthobench.recurrence.ops.selective import selective_scan
+from orthobench.recurrence.passes import convolution
 
 
 def selective_scan_agrees() -> bool:

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution, runtime
+from orthobench.recurrence import threads, workspace
 from orthobench.recurrence.call import Convolution, Projection
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c, matrix_products
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.selective import selective_scan
+from orthobench.recurrence.passes import convolution
 
 _SMALL = 1 << 16  # numbers of all states; below, starting a thread costs more than it saves
 
@@ -42,10 +43,10 @@ class Selective(Kernel):
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         (start,), parameters = arguments.state, arguments.parameters
         (steps, batch, _), width = x.shape, len(parameters["step_bias"])
-        y, end = runtime.take(steps, batch, width * parameters["reads"]), torch.empty_like(start)
-        length = native.kernels().selective_starts(steps, batch, width, parameters["state_size"])
-        starts = runtime.take(length) if keep else None
-        mapped = runtime.take(steps, batch, len(arguments.weight)) if arguments.weight.dim() == 2 else None
+        y, end = workspace.take(steps, batch, width * parameters["reads"]), torch.empty_like(start)
+        length = call_c.kernels().selective_starts(steps, batch, width, parameters["state_size"])
+        starts = workspace.take(length) if keep else None
+        mapped = workspace.take(steps, batch, len(arguments.weight)) if arguments.weight.dim() == 2 else None
         _run(
             "selective_forward",
             x,
@@ -60,17 +61,17 @@ class Selective(Kernel):
         _, x, starts, mapped = tape.saved
         assert x is not None
         (start,), parameters, weight = arguments.state, arguments.parameters, arguments.weight
-        groups, width = native.row_groups(x.shape[1]), len(parameters["step_bias"])
+        groups, width = call_c.row_groups(x.shape[1]), len(parameters["step_bias"])
         before, gate = parameters.get("before"), parameters.get("gate")
         gradient = _unless_empty(tape.gradient)
         single = {
-            "dx": None if "input_weight" in parameters else runtime.take(*x.shape),
-            "dweight": runtime.take(*weight.shape) if mapped is None else None,
+            "dx": None if "input_weight" in parameters else workspace.take(*x.shape),
+            "dweight": workspace.take(*weight.shape) if mapped is None else None,
             "dstart": torch.zeros_like(start) if tape.final[0] is None else tape.final[0].clone(),
             "dbefore": None if before is None else torch.empty_like(before),
-            "dgate": None if gate is None or gradient is None else runtime.take(*gate.shape),
+            "dgate": None if gate is None or gradient is None else workspace.take(*gate.shape),
         }
-        dmap = None if mapped is None else x.new_zeros(groups, len(weight), native.padded(width))
+        dmap = None if mapped is None else x.new_zeros(groups, len(weight), matrix_products.padded(width))
         sums = {
             name: x.new_empty(groups, *tensor.shape)
             for name, tensor in _vectors(parameters).items()
@@ -83,12 +84,12 @@ class Selective(Kernel):
         for out in tape.norms:
             assert norms is not None
             torch.sqrt(norms, out=out)
-        totals = {name: native.total(tensor) for name, tensor in sums.items()}
+        totals = {name: call_c.total(tensor) for name, tensor in sums.items()}
         by_name: dict[str, Tensor | None] = {"step_weight": totals.pop("step").T, "step_bias": totals.pop("bias")}
         for name in ("input_weight", "gate_weight"):
             if name in totals:
                 by_name[name] = totals.pop(name).T
-        dweight = single["dweight"] if dmap is None else native.total(dmap)[:, :width]
+        dweight = single["dweight"] if dmap is None else call_c.total(dmap)[:, :width]
         assert single["dstart"] is not None
         by_name |= {"before": single["dbefore"], "gate": single["dgate"]}
         return Gradients(single["dx"], dweight, (single["dstart"],), totals | by_name)
@@ -125,9 +126,9 @@ def _run(
     by_name = {**tensors, **_vectors(parameters), **weight, "x": x}
     by_name |= {name: parameters.get(name) for name in ("before", "gate")}
     width, rank = parameters["step_weight"].shape
-    size, groups, taps = parameters["state_size"], native.row_groups(batch), by_name["convolution"]
+    size, groups, taps = parameters["state_size"], call_c.row_groups(batch), by_name["convolution"]
     sizes = {"steps": steps, "batch": batch, "width": width, "size": size, "rank": rank, "groups": groups}
     sizes |= {"negative": parameters["negative"], "taps": 0 if taps is None else len(taps)}
     sizes["inputs"] = inputs if "input_weight" in parameters else 0
-    parts = runtime.ranges(groups, torch.get_num_threads() if steps * batch * width * size > _SMALL else 1)
-    native.run_parts(function, parts, **sizes, **by_name)
+    parts = threads.ranges(groups, torch.get_num_threads() if steps * batch * width * size > _SMALL else 1)
+    call_c.run_parts(function, parts, **sizes, **by_name)

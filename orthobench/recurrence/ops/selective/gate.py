@@ -14,7 +14,7 @@ from torch.nn.functional import silu
 
 from orthobench.recurrence import operation
 from orthobench.recurrence.call import Call, Convolution, GradientTrace, Inputs, Projection, Result
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c
 from orthobench.recurrence.kernels import Kernel
 from orthobench.recurrence.ops.selective import selective_scan
 from orthobench.recurrence.projection import project
@@ -63,7 +63,7 @@ def _fits(x: Inputs, skip: Tensor, gate: Projection | None) -> bool:
     z = x if gate is None else gate
     tensors = (None, None, None) if gate is None else (gate.inputs, gate.weight, gate.bias)
     fit = z.shape == x.shape and skip.shape == x.shape[-1:]
-    return fit and native.serves("D, ... m, D m, D", skip, *tensors)
+    return fit and call_c.serves("D, ... m, D m, D", skip, *tensors)
 
 
 def _gate(kernel: type[Kernel], call: Call, gate: Projection | None) -> dict[str, Tensor]:

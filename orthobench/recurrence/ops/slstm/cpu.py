@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import runtime
+from orthobench.recurrence import workspace
 from orthobench.recurrence.call import Convolution, Projection
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import call_c, matrix_products
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.slstm import slstm
 
@@ -34,13 +34,15 @@ class SLSTM(Kernel):
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         h0, c0, n0, m0 = arguments.state
         steps, shape, heads = len(x), h0.shape, arguments.parameters["heads"]
-        h = runtime.take(steps, *shape)
-        c, n = (runtime.take(steps if keep else 1, *shape) for _ in range(2))
+        h = workspace.take(steps, *shape)
+        c, n = (workspace.take(steps if keep else 1, *shape) for _ in range(2))
         m = m0.clone()
-        saved = runtime.take(steps, shape[0], 4 * shape[1]) if keep else None
+        saved = workspace.take(steps, shape[0], 4 * shape[1]) if keep else None
         inputs = {"x": x}
         if "input_weight" in arguments.parameters:
-            x, weight = native.with_bias(x, *(arguments.parameters[name] for name in ("input_weight", "input_bias")))
+            x, weight = matrix_products.with_bias(
+                x, *(arguments.parameters[name] for name in ("input_weight", "input_bias"))
+            )
             inputs = {"u": x, "packed_inputs": _packed(_by_head(weight, heads))}
         states = {"h0": h0, "c0": c0, "n0": n0, "h": h, "c": c, "n": n, "m": m, "saved": saved}
         packed = _packed(_by_head(arguments.weight, heads))
@@ -53,26 +55,26 @@ class SLSTM(Kernel):
         weight, parameters, (_, batch, features) = arguments.weight, arguments.parameters, h.shape
         heads = parameters["heads"]
         rows = _by_head(weight, heads)
-        inputs, groups, size = 0 if u is None else u.shape[-1], native.row_groups(batch), weight.shape[1]
+        inputs, groups, size = 0 if u is None else u.shape[-1], call_c.row_groups(batch), weight.shape[1]
         dweights = None
         if tape.needs_weight or u is not None:
-            dweights = runtime.take(groups, heads, 4 * size, native.padded(size + inputs)).zero_()
-        dx = runtime.take(len(h), batch, 4 * features) if u is None else None
+            dweights = workspace.take(groups, heads, 4 * size, matrix_products.padded(size + inputs)).zero_()
+        dx = workspace.take(len(h), batch, 4 * features) if u is None else None
         dh0, *others = torch.empty_like(h0), *(tape.last(i).clone() for i in (1, 2, 3))
         tensors = {"u": u, "h0": h0, "c0": c0, "n0": n0, "h": h, "c": c, "n": n, "saved": saved}
         tensors |= {"grad_h": tape.gradient, "grad_last": tape.final[0]}
         results = {"dx": dx, "dweights": dweights, "dh0": dh0, **dict(zip(("dc0", "dn0", "dm0"), others, strict=True))}
         results |= dict(zip(("norms", "c_norms", "n_norms"), tape.norms, strict=False))
-        packed, du = torch.stack([native.pack_transposed(each) for each in rows]), None
+        packed, du = torch.stack([matrix_products.pack_transposed(each) for each in rows]), None
         if tape.needs_inputs and u is not None:
             input_rows = _by_head(parameters["input_weight"], heads).flatten(0, 1)
-            du = runtime.take(*h.shape[:2], input_rows.shape[1])
-            tensors |= {"du": du, "packed_transposed": native.pack_transposed(input_rows)}
+            du = workspace.take(*h.shape[:2], input_rows.shape[1])
+            tensors |= {"du": du, "packed_transposed": matrix_products.pack_transposed(input_rows)}
         dx = dx if u is None else du
         _run("slstm_backward", arguments, packed=packed, **tensors, **results)
         if dweights is None:
             return Gradients(dx, None, (dh0, *others))
-        sums = native.joined_sums(dweights).view(heads, 4, size, -1).transpose(0, 1)  # [4, heads, d, d + m]
+        sums = matrix_products.joined_sums(dweights).view(heads, 4, size, -1).transpose(0, 1)  # [4, heads, d, d + m]
         dweight = sums[..., :size].reshape(weight.shape) if tape.needs_weight else None
         by_name: dict[str, Tensor | None] = {}
         if u is not None:
@@ -90,7 +92,7 @@ def _by_head(weight: Tensor, heads: int) -> Tensor:
 
 def _packed(rows: Tensor) -> Tensor:
     """Return the matrices of all heads, packed by `native.pack`, `[heads, size]`."""
-    return torch.stack([native.pack(each, gates=4) for each in rows])
+    return torch.stack([matrix_products.pack(each, gates=4) for each in rows])
 
 
 def _run(function: str, arguments: Arguments, **tensors: Any) -> None:
@@ -98,12 +100,12 @@ def _run(function: str, arguments: Arguments, **tensors: Any) -> None:
     h, c, u = tensors["h"], tensors["c"], tensors.get("u")
     steps, batch, features = h.shape
     stride = batch * features if len(c) == steps else 0
-    parameters, groups = arguments.parameters, native.row_groups(batch)
+    parameters, groups = arguments.parameters, call_c.row_groups(batch)
     inputs, du = 0 if u is None else u.shape[-1], tensors.get("du")
     sizes = {"steps": steps, "batch": batch, "features": features, "heads": parameters["heads"], "inputs": inputs}
     sizes |= {"groups": groups, "exponential": parameters["exponential_forget"], "stride": stride}
     sizes["differentiated"] = 0 if du is None else du.shape[-1]
     count = torch.get_num_threads() if h.numel() > _SMALL else 1
     count *= max(1, batch // (count * _ROWS))
-    parts = native.ranges_of_groups(batch, groups, count)
-    native.run_parts(function, parts, **sizes, **tensors)
+    parts = call_c.ranges_of_groups(batch, groups, count)
+    call_c.run_parts(function, parts, **sizes, **tensors)

@@ -1,0 +1,1 @@
+"""Progress on terminals and in notebooks."""

@@ -1,0 +1,1 @@
+"""Models from layers of other programs."""

@@ -1,0 +1,1 @@
+"""How runs train, as one record, and the checks of arguments."""

@@ -1,0 +1,111 @@
+"""The back end that computes, chosen by the program, and the record of what was used."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import torch
+
+AUTO = "auto"
+REFERENCE = "reference"
+BACKENDS = (REFERENCE, "cpu", "cuda")
+
+_current: ContextVar[str | None] = ContextVar("recurrence_backend", default=None)
+_default = AUTO
+
+
+class SelfTest(Protocol):
+    """The verdict on the kernels of one variant: why they failed their self-test, or None."""
+
+    @property
+    def reason(self) -> str | None: ...
+
+    def machine(self) -> dict[str, Any]:
+        """Return the facts for which the verdict is valid, as JSON values."""
+
+
+class _Record(threading.local):
+    """The record of this thread's calls."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+        self.self_tests: dict[str, SelfTest] = {}
+
+
+_record = _Record()
+
+
+class BackendError(ValueError):
+    """The chosen back end cannot run a call; the message gives the reason."""
+
+
+def set_backend(name: str) -> None:
+    """Set the back end of every call outside `use_backend`: one of BACKENDS, or "auto"."""
+    global _default
+    _default = _checked(name)
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[None]:
+    """Set the back end of the calls inside the block: one of BACKENDS, or "auto"."""
+    token = _current.set(_checked(name))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def chosen_backend() -> str:
+    """Return the name set by `use_backend` or `set_backend`: one of BACKENDS, or "auto"."""
+    return _current.get() or _default
+
+
+def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Return the context in which `torch.autocast` changes no type on this device."""
+    kind = device.type
+    is_on = kind != "meta" and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if is_on else nullcontext()
+
+
+def last_used() -> set[str]:
+    """Return the names of the back ends that ran this thread's calls since `forget_used`, for a run's record."""
+    return set(_record.used)
+
+
+def record_used(name: str) -> None:
+    """Record the name of a back end that ran a call, for `last_used`."""
+    _record.used.add(name)
+
+
+def last_self_tests() -> dict[str, Any] | None:
+    """Return the machine and the self-tests on which calls relied since `forget_used`, as JSON values, or None.
+
+    A test is "passed" or the reason for its failure. All runs that rely on the same tests have the same record, because
+    runs of one environment share it.
+    """
+    tests = _record.self_tests
+    if not tests:
+        return None
+    machine = next(iter(tests.values())).machine()
+    return {**machine, "tests": {form: test.reason or "passed" for form, test in sorted(tests.items())}}
+
+
+def record_self_test(form: str, verdict: SelfTest) -> None:
+    """Record a verdict on which a call relied, for `last_self_tests`."""
+    _record.self_tests[form] = verdict
+
+
+def forget_used() -> None:
+    """Empty the records of `last_used` and `last_self_tests`."""
+    _record.used.clear()
+    _record.self_tests.clear()
+
+
+def _checked(name: str) -> str:
+    if name not in (AUTO, *BACKENDS):
+        raise ValueError(f"unknown recurrence back end {name!r}: one of {', '.join((AUTO, *BACKENDS))}")
+    return name

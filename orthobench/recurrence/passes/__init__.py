@@ -1,0 +1,1 @@
+"""Passes over all steps at once, one folder each, as operations are."""

@@ -1,0 +1,78 @@
+"""The cross-entropy of classes at all steps, equal to `torch.nn.functional.cross_entropy` in value and gradient.
+
+On the CPU, one pass over the logits computes both. With the nine classes of the copying problem, torch takes nine times
+as long, which is a tenth of a training step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from orthobench.recurrence import first_derivative, plain_tensors, threads, workspace
+from orthobench.recurrence.cpu import call_c
+
+_PART = 1 << 16  # logits per part; the division into parts depends only on the sizes
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean of -log softmax(logits)[target] in nats, over all but the last axis.
+
+    Args:
+        logits: `[..., classes]`.
+        targets: class numbers `[...]`, int64. There is no number for a target to be ignored.
+
+    Raises:
+        IndexError: a target is not one of the classes.
+        ValueError: the shapes do not fit.
+    """
+    if targets.shape != logits.shape[:-1]:
+        raise ValueError(f"targets {list(targets.shape)} should be {list(logits.shape[:-1])}, as the logits' rows")
+    logits, targets = logits.flatten(0, -2), targets.flatten()
+    fit = targets.dtype is torch.int64 and targets.device == logits.device and plain_tensors.are_plain((targets,))
+    if not (fit and call_c.serves("rows classes", logits)):
+        return torch.nn.functional.cross_entropy(logits, targets)
+    result: Tensor = _CrossEntropy.apply(logits, targets)
+    return result
+
+
+class _CrossEntropy(Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        gradient = workspace.take(*logits.shape) if ctx.needs_input_grad[0] else None
+        out = logits.new_tensor(mean(logits.contiguous(), targets.contiguous(), gradient))
+        ctx.save_for_backward(*([] if gradient is None else [gradient, out]))
+        return out
+
+    @staticmethod
+    @first_derivative.once_differentiable
+    def backward(ctx: Any, saved: tuple[Tensor, ...], factor: Tensor) -> tuple[Tensor, None]:
+        gradient, _ = saved
+        return (gradient if factor == 1 else factor * gradient), None
+
+
+def mean(logits: Tensor, targets: Tensor, gradient: Tensor | None) -> float:
+    """Compute the mean and write its gradient."""
+    rows, classes = logits.shape
+    kernel = call_c.bind(
+        "cross_entropy", classes=classes, scale=1 / rows, logits=logits, targets=targets, gradient=gradient
+    )
+    parts = threads.ranges(rows, -(-logits.numel() // _PART))
+    sums = [0.0] * len(parts)
+
+    def task(part: int, first: int, last: int) -> Callable[[], None]:
+        def run() -> None:
+            sums[part] = kernel(first, last)
+
+        return run
+
+    threads.run_all([task(part, *range_) for part, range_ in enumerate(parts)])
+    if -1.0 in sums:
+        raise MemoryError("cross_entropy")
+    if -2.0 in sums:
+        raise IndexError(f"a target is outside of [0, {classes})")
+    return sum(sums) / rows

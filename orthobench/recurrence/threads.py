@@ -1,0 +1,45 @@
+"""Threads that divide the rows of a batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def run_all(tasks: Sequence[Callable[[], None]]) -> None:
+    """Run all tasks, in list order, on up to torch.get_num_threads() threads, including the caller's."""
+    helpers = min(torch.get_num_threads(), len(tasks)) - 1 if len(tasks) > 1 else 0
+    if helpers < 1:
+        for task in tasks:
+            task()
+        return
+    waiting = deque(tasks)
+
+    def work() -> None:
+        while True:
+            try:
+                task = waiting.popleft()
+            except IndexError:
+                return
+            task()
+
+    pool = _pools.get(helpers)
+    if pool is None:  # two threads may get here at once, and then share the pool of the first
+        pool = _pools.setdefault(helpers, ThreadPoolExecutor(helpers, thread_name_prefix="recurrence"))
+    futures = [pool.submit(work) for _ in range(helpers)]
+    try:
+        work()
+    finally:
+        for future in futures:
+            future.result()
+
+
+def ranges(size: int, parts: int) -> list[tuple[int, int]]:
+    """Divide [0, size) into at most `parts` ranges of nearly equal length."""
+    parts = max(1, min(parts, size))
+    return [(size * i // parts, size * (i + 1) // parts) for i in range(parts)]

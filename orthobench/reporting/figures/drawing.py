@@ -1,0 +1,263 @@
+"""Draw curves over seeds so that nothing is hidden: bands, marks where curves end, arrows at the frame, gaps.
+
+There is no text between the axes: `remarks` says in words what marks and arrows mean. Figures have no background
+colour, because the page gives them its light or dark one. They hold all points in double precision.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from orthobench.analysis.curves import FLOAT32_TINY, Curve
+from orthobench.reporting.figures.figure_record import Figure, Record
+from orthobench.reporting.figures.styles import GREY, Style
+from orthobench.store import Status
+
+GAP = "gaps: 0, or too small for float32"
+OUTCOME_SYMBOLS = {
+    Status.DIVERGED: "x-thin-open",
+    Status.FAILED: "x-thin-open",
+    Status.FINISHED: "x-thin-open",
+    Status.INTERRUPTED: "line-ns-open",
+    Status.RUNNING: "triangle-right-open",
+}
+"""Symbols for places where seeds drop out, by the status of their runs."""
+ARROW = "arrow-up"
+"""The symbol of a value beyond the frame."""
+BANDS = 4
+"""The most bands that a figure shows by default."""
+NAMED = 6
+"""The most names in a list of a remark."""
+SOLVED_SEEDS = re.compile(r"(\d+)( of \d+ seeds solved.*)")
+SOLVED_SYMBOL = "pentagon-open"
+"""The symbol for a place where seeds stop because the task is solved."""
+PUBLISHED_SYMBOL = "circle-x-open"
+"""The symbol of a published value; no symbol above, nor this one, is that of a curve (`styles.ALL_SYMBOLS`)."""
+PUBLISHED_WORDS = "Crossed circles: published."
+
+
+def add_curve(figure: Figure, curve: Curve, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
+    """Add the median over seeds, the band from the lowest to the highest seed, and marks where seeds end.
+
+    Args:
+        x: the positions of the points on the x axis.
+        plain: whether to draw a thin line without symbols, for the state before training.
+    """
+    if not len(curve):
+        return
+    name, x = html.escape(label), np.asarray(x, dtype=float)
+    group: dict[str, Any] = {"showlegend": False, "legendgroup": name}
+    if (curve.high > curve.low).any():
+        edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", **group}
+        figure.add_scatter(x=x, y=curve.high, **edge)
+        figure.add_scatter(x=x, y=curve.low, fill="tonexty", fillcolor=style.band, **edge)
+    figure.add_scatter(
+        x=x,
+        y=curve.median,
+        mode="lines" if plain else "lines+markers",
+        marker=None if plain else {"symbol": style.symbol, "size": 7, "maxdisplayed": 9},
+        name=name,
+        legendgroup=name,
+        line={"color": style.color, "dash": style.dash, "width": 1 if plain else 2},
+    )
+    indices = {iteration: index for index, iteration in enumerate(curve.x)}
+    marks = [
+        (
+            x[indices[loss.iteration]],
+            loss.value,
+            SOLVED_SYMBOL if loss.solved else OUTCOME_SYMBOLS[loss.outcome],
+            13,
+            loss.words,
+        )
+        for loss in curve.losses
+    ]
+    if not plain and not (marks and marks[-1][0] == x[-1]):
+        marks.append((x[-1], curve.median[-1], style.symbol, 9, ""))
+    if marks:
+        figure.add_scatter(
+            x=[mark[0] for mark in marks],
+            y=[mark[1] for mark in marks],
+            mode="markers",
+            marker={
+                "symbol": [mark[2] for mark in marks],
+                "size": [mark[3] for mark in marks],
+                "color": style.color,
+                "opacity": 1,
+                "line": {"width": [2 if str(mark[2]).endswith("-open") else 0 for mark in marks]},
+            },
+            text=[mark[4] for mark in marks],
+            hoverinfo="skip",
+            cliponaxis=False,
+            **group,
+        )
+
+
+def add_absence(figure: Figure, label: str, style: Style) -> None:
+    """Add a legend entry for a curve without any finite value."""
+    line = {"color": style.color, "dash": style.dash, "width": 2}
+    figure.add_scatter(x=[], y=[], mode="lines", name=f"{html.escape(label)}: without a finite value", line=line)
+
+
+def add_baseline(figure: Figure, x: Sequence[float], baseline: float) -> None:
+    """Add the score of the best predictor without memory as a dashed line."""
+    figure.add_scatter(
+        x=[*x],
+        y=[baseline] * len(x),
+        mode="lines",
+        name=f"baseline {baseline:.4g}",
+        line={"dash": "dash", "width": 1.5, "color": GREY},
+    )
+
+
+def cut_above(figure: Figure, top: float) -> None:
+    """End the vertical axis at `top`, with an arrow for each curve that goes beyond it."""
+    figure.update_yaxes(range=[0, top])
+    highest: dict[str, tuple[float, float, Record]] = {}
+    for trace in figure.data:
+        y, group = np.asarray(trace["y"], dtype=float), trace.get("legendgroup")
+        if group is None or not np.isfinite(y).any():
+            continue
+        at = int(np.nanargmax(y))
+        before = highest.get(group)
+        line = trace if trace.get("showlegend") is not False or before is None else before[2]
+        if before is None or y[at] > before[0]:
+            highest[group] = (y[at], trace["x"][at], line)
+        else:
+            highest[group] = (before[0], before[1], line)
+    middle = max((float(np.max(trace["x"])) for trace in figure.data if len(trace["x"])), default=0.0) / 2
+    beyond = [(name, *peak) for name, peak in highest.items() if peak[0] > top]
+    step = min(0.06, 0.9 / max(len(beyond), 1))
+    for number, (name, value, x, line) in enumerate(beyond):
+        figure.add_scatter(
+            x=[max(x, 0.03 * middle)],  # else it would cover the numbers of the axis
+            y=[top * (1 - step * number)],
+            mode="markers",
+            marker={"symbol": ARROW, "size": 12, "color": line["line"]["color"]},
+            text=[f"{value:.3g}"],
+            hoverinfo="skip",
+            cliponaxis=False,
+            showlegend=False,
+            legendgroup=name,
+            meta=line.get("meta"),
+        )
+
+
+def remarks(figure: Figure) -> str:
+    """Return the caption's sentences on the values beyond the frame, and on the curves whose seeds end early."""
+    beyond = [f"{trace['legendgroup']} {trace['text'][0]}" for trace in figure.data if is_arrow(trace)]
+    names: dict[str, list[str]] = {}
+    for trace in figure.data:
+        if is_mark(trace) and (words := [words for words in trace["text"] if words]):
+            names.setdefault("; ".join(_summed(words)), []).append(trace["legendgroup"])
+    parts = [f"Off scale: {', '.join(beyond)}."] if beyond else []
+    parts += [f"{listed(named)}: {words}." for words, named in names.items()]
+    banded = len({trace["legendgroup"] for trace in figure.data if is_edge(trace)})
+    if banded > BANDS:
+        parts.append(f"Bands of the first {BANDS} of {banded} curves.")
+    return html.unescape(" ".join(parts))
+
+
+def _summed(words: Sequence[str]) -> list[str]:
+    """Return the words of a curve's marks, with those on solved seeds in one."""
+    solved = [found for text in words if (found := SOLVED_SEEDS.match(text))]
+    rest = [text for text in words if not SOLVED_SEEDS.match(text)]
+    return [*([f"{sum(int(found[1]) for found in solved)}{solved[0][2]}"] if solved else []), *rest]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return at most `NAMED` names, and the number of the others."""
+    return ", ".join(names) if len(names) <= NAMED else f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
+
+
+def is_arrow(trace: Record) -> bool:
+    """Return whether a trace points at values beyond the frame."""
+    return "marker" in trace and trace["marker"].get("symbol") == ARROW
+
+
+def is_published(trace: Record) -> bool:
+    """Return whether a trace shows published values; its symbol alone does not say so."""
+    return bool((trace.get("meta") or {}).get("published"))
+
+
+def is_mark(trace: Record) -> bool:
+    """Return whether a trace marks the places where seeds end."""
+    return trace.get("mode") == "markers" and "text" in trace and "legendgroup" in trace and not is_arrow(trace)
+
+
+def is_edge(trace: Record) -> bool:
+    """Return whether a trace is the edge of a band over seeds."""
+    return trace.get("mode") == "lines" and trace.get("line", {}).get("width") == 0 and "legendgroup" in trace
+
+
+def with_few_bands(traces: Sequence[Record]) -> list[Record]:
+    """Return the traces without the bands after the first `BANDS`, because more of them hide each other."""
+    banded = [*dict.fromkeys(trace["legendgroup"] for trace in traces if is_edge(trace))][:BANDS]
+    return [trace for trace in traces if not is_edge(trace) or trace["legendgroup"] in banded]
+
+
+def show_gaps(figure: Figure) -> None:
+    """On a logarithmic axis, leave a gap where a value is below float32's range, and say so in a line below.
+
+    Such a value becomes 0, which is drawn as a gap. An area has no gaps, so the edges of bands are drawn at the line;
+    `without_floor` restores their values.
+    """
+    floor = floor_of(figure)
+    figure.data = [trace for trace in figure.data if trace.get("name") != GAP]
+    lines = [trace for trace in figure.data if "lines" in trace["mode"]]
+    values = [without_floor(trace["y"], floor) for trace in lines]
+    values = [np.where(y < FLOAT32_TINY, 0, y) for y in values]
+    if not any((y == 0).any() for y in values):
+        return
+    lowest = min((float(y[y > 0].min()) for y in values if (y > 0).any()), default=1.0)
+    floor = max(FLOAT32_TINY, lowest / 10)
+    for trace, y in zip(lines, values, strict=True):
+        is_edge = trace["line"]["width"] == 0
+        trace["y"] = np.where(y == 0, floor, y) if is_edge else y
+    for trace in figure.data:
+        if is_mark(trace):
+            trace["y"] = [value if value >= FLOAT32_TINY else floor for value in trace["y"]]
+    ends = [float(end) for trace in lines for end in (np.min(trace["x"]), np.max(trace["x"]))]
+    figure.add_scatter(
+        x=[min(ends), max(ends)],
+        y=[floor, floor],
+        mode="lines",
+        name=GAP,
+        hoverinfo="skip",
+        line={"color": GREY, "dash": "dot", "width": 1},
+    )
+
+
+def floor_of(figure: Figure) -> float:
+    """Return the height at which `show_gaps` draws values below float32's range; 0 if there are none."""
+    return next((float(trace["y"][0]) for trace in figure.data if trace.get("name") == GAP), 0.0)
+
+
+def without_floor(y: ArrayLike, floor: float) -> NDArray[np.float64]:
+    """Return the values of a line, with 0 where it is drawn at the floor."""
+    values = np.asarray(y, dtype=float)
+    return np.where((values > 0) & (values <= floor), 0, values)
+
+
+def empty_figure(x_title: str, y_title: str, logarithmic: bool = False) -> Figure:
+    """Return a figure with these axes; `logarithmic` refers to the y axis."""
+    y_axis = {"title": {"text": y_title}, "exponentformat": "power", "automargin": True}
+    if logarithmic:
+        y_axis["type"] = "log"
+    else:
+        y_axis["rangemode"] = "tozero"
+    return Figure(
+        layout={
+            "xaxis": {"title": {"text": x_title}, "automargin": True},
+            "yaxis": y_axis,
+            "hovermode": "x unified",
+            "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+            "showlegend": True,
+            "margin": {"l": 60, "r": 16, "t": 24, "b": 48},
+        }
+    )

@@ -1,0 +1,456 @@
+"""Draw the figures of a condition, each with its caption."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orthobench.analysis.conditions import SOLVED, Condition, VariantData
+from orthobench.analysis.curves import curve_over_seeds, vector_curve
+from orthobench.analysis.logged import Logged, named
+from orthobench.metric import INSIDE, JACOBIAN, STEP, why_undefined
+from orthobench.reporting.figures.drawing import (
+    PUBLISHED_SYMBOL,
+    PUBLISHED_WORDS,
+    add_absence,
+    add_baseline,
+    add_curve,
+    cut_above,
+    empty_figure,
+    listed,
+    show_gaps,
+)
+from orthobench.reporting.figures.figure_record import Figure
+from orthobench.reporting.figures.styles import Style, Styles
+from orthobench.reporting.page.captions import caption
+from orthobench.store.result import UNTIMED
+
+Drawn = dict[str, tuple[str, Figure]]
+"""Captions and figures, by name."""
+
+GATES = frozenset(["W_i", "W_f", "W_g", "W_o", "W_r", "W_z", "W_y", "W_1", "W_2", "A"])
+"""Matrices inside gates and derivatives (`Model.step_matrices`), which older runs recorded as those of a step."""
+TOTAL_DERIVATIVE = (
+    "It is the total derivative: that by an LSTM's c at step t counts its paths through h at step t and through all "
+    "later steps."
+)
+UNDERFLOW = "Gaps: zero in float32; a norm is zero there from about 1e-20 on, where its squares fall below 1.2e-38."
+LEVELS = 2.5
+"""Multiple of the baseline at which the axis of a minimised metric ends, if every curve gets below it."""
+MARKS = "Small dots: seeds; large symbols: their median."
+LOST = "Crosses: diverged seeds, at the worst other value or the baseline."
+MEDIAN_SIZE = 11
+MOST_ROWS, LETTERS = 20, 34
+"""The most variants of the figure of seeds, and the most letters of their names."""
+LEAST_RATIO = 4.0
+"""The least ratio of the ends of an axis of costs."""
+SPLITS = {"test": "test", "valid": "validation", "train": "training"}
+SCORES = {
+    STEP: "Distance from orthogonal of the matrix W by which a step multiplies the state",
+    JACOBIAN: "Distance from orthogonal of the step's Jacobian, J = ∂sₜ/∂sₜ₋₁, in the middle of sequences of one batch",
+    INSIDE: "Distance from orthogonal of the matrices W inside gates and derivatives. An orthogonal one does not make "
+    "the step orthogonal",
+}
+"""What the scores of orthogonality measure, in words."""
+NORMS = {
+    "gradient_norm": "norm of the whole batch's gradient",
+    "gradient_norm_per_sample": "norm of one sample's gradient, mean over the batch",
+}
+"""The norms that the vectors of the gradient-norm probe hold, in words."""
+
+
+def condition_figures(condition: Condition, styles: Styles) -> Drawn:
+    """Return the figures of a condition that have data, by name."""
+    ends = f"{MARKS} {LOST}" if any(variant.diverged for variant in condition.variants) else MARKS
+    drawings = {
+        "curves": (
+            caption("Learning curves", condition, baseline=True)
+            + (f" {PUBLISHED_WORDS}" if published(condition) else ""),
+            learning_curves(condition, styles),
+        ),
+        **{
+            score: (caption(words, condition), orthogonality(condition, styles, of=score))
+            for score, words in SCORES.items()
+        },
+        "gradients": (
+            caption(
+                "Gradient of the loss by the state at every step on one batch, before training (thin) and after: "
+                f"{NORMS['gradient_norm']}",
+                condition,
+            )
+            + f" {UNDERFLOW} {TOTAL_DERIVATIVE}",
+            gradient_norms(condition, styles),
+        ),
+        "seeds": (
+            f"The end of every seed. {ends} {seeds_caption(condition)}".strip(),
+            seeds_and_medians(condition, styles),
+        ),
+        "solved": (solved_caption(condition), solved_share(condition, styles)),
+        "parameters": (
+            f"Parameters and the end of training. {ends}",
+            against_cost(condition, styles, "parameters"),
+        ),
+        "seconds": (
+            f"Seconds of training, where the runs were trained, and its end. {ends}"
+            + ("" if all(run.is_timed for variant in condition.variants for run in variant.runs) else f" {UNTIMED}"),
+            against_cost(condition, styles, "seconds of training"),
+        ),
+    }
+    return {name: (words, figure) for name, (words, figure) in drawings.items() if figure is not None}
+
+
+def learning_curves(
+    condition: Condition,
+    styles: Styles,
+    x: str = "epoch",
+    name: str = "",
+    split: str = "test",
+    printed: Mapping[str, float] | None = None,
+) -> Figure:
+    """Draw a metric over epochs or iterations: the median over seeds, in a band from the lowest to the highest seed.
+
+    Args:
+        x: "epoch" or "iteration".
+        name: the metric; none: the main one.
+        split: "test", "valid" or "train".
+        printed: published values by the variants' labels, to mark at the right end; none: those of the main metric.
+    """
+    metric = condition.metric_named(name)
+    if printed is None:
+        is_main = (split, metric.name) == ("test", condition.metric.name)
+        printed = published(condition) if is_main else {}
+    figure = empty_figure(x, f"{SPLITS[split]} {metric.axis}")
+    last = 0.0
+    later = []
+    for variant, style in styled(condition, styles, figure):
+        rows = variant.series(split, metric.name)
+        values = curve_over_seeds(rows, variant.runs)
+        if not len(values):
+            if len(rows):
+                add_absence(figure, variant.label, style)
+            continue
+        later.append(values.median[len(values) // 2 :])
+        positions = values.x / (variant.run.iterations_per_epoch if x == "epoch" else 1)
+        last = max(last, float(positions[-1]))
+        add_curve(figure, values, positions, variant.label, style)
+    figure.update_xaxes(range=[0, last or 1])
+    for variant, style in styled(condition, styles, figure):
+        if last and variant.label in printed:
+            _add_published(figure, last, printed[variant.label], variant.label, style)
+    baseline = condition.baseline if metric.name == condition.metric.name else None
+    if baseline is not None:
+        if metric.goal == "min" and baseline > 0:
+            _cut_untrained(figure, later, baseline)
+        add_baseline(figure, [0, last], baseline)
+    return figure
+
+
+def _cut_untrained(figure: Figure, later: Sequence[NDArray[np.float64]], baseline: float) -> None:
+    """Cut off the first tests, where an untrained model is far off and would flatten everything else.
+
+    The axis covers the later part of every curve. If these parts are far above the baseline and two decades apart, the
+    axis is logarithmic and nothing is cut off.
+
+    Args:
+        later: the second half of each curve.
+    """
+    values = np.concatenate([[baseline], *later])
+    values = values[np.isfinite(values)]
+    top = float(values.max())
+    if top <= LEVELS * baseline:
+        cut_above(figure, LEVELS * baseline)
+    elif spans_decades([values.min(), top]):
+        figure.update_yaxes(type="log", rangemode="normal")
+        show_gaps(figure)
+    else:
+        cut_above(figure, 1.05 * top)
+
+
+def orthogonality(condition: Condition, styles: Styles, x: str = "epoch", of: str = STEP) -> Figure | None:
+    """Draw a score of orthogonality over epochs on a log scale, ||W^T W - I||_F or ||J^T J - I||_F; None without data.
+
+    Args:
+        x: "epoch" or "iteration".
+        of: which score, a key of `SCORES`.
+    """
+    matrix_of_axis = {STEP: "WᵀW", INSIDE: "WᵀW", JACOBIAN: "JᵀJ"}[of]
+    inside = " inside gates and derivatives" if of == INSIDE else ""
+    figure = empty_figure(x, f"‖{matrix_of_axis} − I‖<sub>F</sub>{inside}", logarithmic=True)
+    for variant, _ in styled(condition, styles, figure):
+        for part, (matrix, rows) in enumerate(scored(variant, of)):
+            values = curve_over_seeds(rows, variant.runs)
+            named = {"J": "", "J_estimated": ", estimated", **({} if of == INSIDE else {"W": ""})}
+            label = variant.label + named.get(matrix, f" {matrix}")
+            positions = values.x / (variant.run.iterations_per_epoch if x == "epoch" else 1)
+            add_curve(figure, values, positions, label, styles.of(condition, variant, part))
+    if not figure.data:
+        return None
+    show_gaps(figure)
+    return figure
+
+
+def scored(variant: VariantData, of: str) -> Iterator[tuple[str, Logged]]:
+    """Yield the name and the values for each matrix with a score of orthogonality.
+
+    Args:
+        of: a key of `SCORES`, or `STEP` with "_own_precision".
+    """
+    for split, name in sorted(variant.metrics, key=lambda series: series[1]):
+        kind, _, matrix = name.partition("/")
+        if kind == STEP and matrix in GATES:
+            kind = INSIDE
+        is_old_double = kind == f"{STEP}_own_precision" and matrix in GATES
+        if kind == of and matrix and not is_old_double and why_undefined(name) is None:
+            yield matrix, variant.series(split, name)
+
+
+def without_score(condition: Condition) -> str:
+    """Return in sentences which variants have no score of the step's Jacobian, and why; "" if all have one."""
+    not_recorded, not_defined = [], []
+    for variant in condition.variants:
+        names = [name for _, name in variant.metrics if name.startswith(f"{JACOBIAN}/")]
+        reasons = [reason for name in names if (reason := why_undefined(name)) is not None]
+        if reasons:
+            not_defined.append(f"{variant.label}, because {' and '.join(reasons)}")
+        elif not names:
+            not_recorded.append(variant.label)
+    sentences = []
+    if len(not_recorded) == len(condition.variants):
+        sentences.append(
+            "Not recorded: the orthogonality of the step's Jacobian, as no run here is of a version with it."
+        )
+    elif not_recorded:
+        sentences.append(
+            f"The orthogonality of the step's Jacobian is not recorded for {listed(not_recorded)}: "
+            "earlier versions do not measure it."
+        )
+    if not_defined:
+        sentences.append(f"The orthogonality of the step's Jacobian is not defined for {'; '.join(not_defined)}.")
+    return " ".join(sentences)
+
+
+def gradient_norms(
+    condition: Condition,
+    styles: Styles,
+    moments: tuple[bool, ...] = (False, True),
+    norm: str = "gradient_norm",
+    states: tuple[str, ...] = (),
+) -> Figure | None:
+    """Draw the norms of dL/dh_t over the steps, with the median and a band over seeds; None without data.
+
+    The name of a line includes the part of the state, unless only one part is drawn.
+
+    Args:
+        moments: False for the state before training, True for the last one; of both, the former is drawn thin.
+        norm: the vectors to draw (`NORMS`).
+        states: the parts of the state to draw; none: all.
+    """
+    figure = empty_figure("step t", "", logarithmic=True)
+    drawn: set[str] = set()
+    for variant, _ in styled(condition, styles, figure):
+        for part, (name, rows) in enumerate(named(variant.traces, f"{norm}/").items()):
+            state = name.partition("/")[2]
+            if states and state not in states:
+                continue
+            for last in moments:
+                measured = vector_curve(rows, variant.runs, last)
+                if measured is None:
+                    continue
+                epoch = measured[0] / variant.run.iterations_per_epoch
+                label = variant.label if len(states) == 1 else f"{variant.label} {state}"
+                label += f", epoch {epoch:.3g}" if len(moments) > 1 else ""
+                drawn.add(state)
+                style = styles.of(condition, variant, 0 if states else part)
+                add_curve(figure, measured[1], measured[1].x, label, style, plain=len(moments) > 1 and not last)
+    if not figure.data:
+        return None
+    show_gaps(figure)
+    figure.update_yaxes(title={"text": _gradient_axis(sorted(drawn))})
+    return figure
+
+
+def _gradient_axis(states: Sequence[str]) -> str:
+    """Return the title of an axis of gradients by these parts of the state."""
+    if len(states) == 1:
+        return f"‖∂L/∂{html.escape(states[0])}<sub>t</sub>‖"
+    return f"‖∂L/∂s<sub>t</sub>‖, s: {html.escape(' or '.join(states))}"
+
+
+def published(condition: Condition) -> dict[str, float]:
+    """Return the published values of the main metric, by the labels of the variants with the paper's own settings."""
+    found = {variant.label: variant.printed for variant in condition.variants}
+    return {label: printed.value for label, printed in found.items() if printed and printed.value is not None}
+
+
+def _add_published(figure: Figure, x: float, y: float, label: str, style: Style) -> None:
+    figure.add_scatter(
+        x=[x],
+        y=[y],
+        mode="markers",
+        marker={"symbol": PUBLISHED_SYMBOL, "size": 10, "color": style.color, "line": {"width": 2}},
+        meta={"published": True},
+        hovertemplate=f"{html.escape(label)}, published: %{{x:.4g}}, %{{y:.4g}}<extra></extra>",
+        cliponaxis=False,
+        showlegend=False,
+    )
+
+
+def solved_share(condition: Condition, styles: Styles) -> Figure | None:
+    """Draw the share of each variant's seeds that solve the task, by epoch; None if no seed solves it."""
+    figure = empty_figure("epoch", "share of seeds that solve it")
+    last = 0.0
+    for variant, style in styled(condition, styles, figure):
+        if not (times := variant.solved_from):
+            continue
+        epoch = variant.run.iterations_per_epoch
+        end = max(run.total_iterations for run in variant.runs) / epoch
+        last = max(last, end)
+        x, y = [0.0], [0.0]
+        for number, time in enumerate(times):
+            x += [time / epoch] * 2
+            y += [number / len(variant.scores), (number + 1) / len(variant.scores)]
+        figure.add_scatter(
+            x=np.array([*x, max(end, x[-1])]),
+            y=np.array([*y, y[-1]]),
+            mode="lines",
+            name=html.escape(variant.label),
+            line={"color": style.color, "dash": style.dash, "width": 2},
+        )
+    if not figure.data:
+        return None
+    figure.update_xaxes(range=[0, last])
+    figure.update_yaxes(range=[0, 1.02])
+    return figure
+
+
+def solved_caption(condition: Condition) -> str:
+    """Return the caption of `solved_share`, with the variants that it does not draw."""
+    never = [variant.label for variant in condition.variants if variant.scores and not variant.solved_from]
+    none = f" No seed of {listed(never)} solves it." if never else ""
+    return (
+        "Share of the seeds that solve the task: a seed counts from its first test that covers "
+        f"{100 * SOLVED:.0f} % of the way from the baseline to a perfect value, if its end does so too.{none}"
+    )
+
+
+def seeds_and_medians(condition: Condition, styles: Styles) -> Figure | None:
+    """Draw the end of every seed, the median and the published value of each variant; None without a finite end."""
+    chosen = [variant for variant in condition.variants if variant.scores][:MOST_ROWS]
+    values, worst = _ends(chosen, condition)
+    if not values:
+        return None
+    figure = empty_figure(f"test {condition.metric.axis}", "")
+    known = published(condition)
+    if condition.baseline is not None:
+        add_baseline(figure, [condition.baseline] * 2, condition.baseline)
+        figure.data[-1]["y"] = [0.5, -len(chosen) + 0.5]
+    for row, (variant, style) in enumerate(styled(replace(condition, variants=chosen), styles, figure)):
+        _add_seeds(figure, variant, style, worst, y=-row)
+        if variant.label in known:
+            _add_published(figure, known[variant.label], -row, variant.label, style)
+    names = [variant.label if len(variant.label) <= LETTERS else f"{variant.label[:LETTERS]}…" for variant in chosen]
+    figure.update_yaxes(
+        tickvals=[-row for row in range(len(chosen))],
+        ticktext=[html.escape(name) for name in names],
+        range=[0.5 - len(chosen), 0.5],
+        showgrid=False,
+    )
+    if spans_decades([*values, *known.values(), *([] if condition.baseline is None else [condition.baseline])]):
+        figure.update_xaxes(type="log", exponentformat="power")
+    figure.update_layout(hovermode="closest", showlegend=False)
+    return figure
+
+
+def seeds_caption(condition: Condition) -> str:
+    """Return the caption of `seeds_and_medians`, without the meaning of its dots and symbols."""
+    count = sum(bool(variant.scores) for variant in condition.variants)
+    parts = {
+        PUBLISHED_WORDS: published(condition),
+        "Grey dashes: the baseline.": condition.baseline is not None,
+        f"The best {MOST_ROWS} of {count} variants.": count > MOST_ROWS,
+    }
+    return " ".join(text for text, holds in parts.items() if holds)
+
+
+def against_cost(condition: Condition, styles: Styles, cost: str) -> Figure | None:
+    """Draw the ends over "parameters" or "seconds of training"; None for fewer than two variants."""
+    figure = empty_figure(cost, f"test {condition.metric.axis}")
+    values, worst = _ends(condition.variants, condition)
+    prices = []
+    for variant, style in styled(condition, styles, figure):
+        if cost == "parameters":
+            price = float(variant.run.parameter_count)
+        else:
+            spent = [run.phases["train"] for run in variant.runs if run.phases.get("train")]
+            price = sum(spent) / len(spent) if spent else 0.0
+        if price > 0 and variant.scores:
+            prices.append(price)
+            _add_seeds(figure, variant, style, worst, x=price)
+    if len(prices) < 2 or not values:
+        return None
+    low, high = np.log10(min(prices)), np.log10(max(prices))
+    reach = max(0.55 * (high - low), np.log10(LEAST_RATIO) / 2)  # else equal sizes would fill the whole axis
+    whole = {"tickformat": "~r"} if cost != "parameters" else {}  # else Plotly writes 2 for 200
+    figure.update_xaxes(type="log", range=[(low + high) / 2 - reach, (low + high) / 2 + reach], **whole)
+    if spans_decades(values):
+        figure.update_yaxes(type="log", rangemode="normal")
+    figure.update_layout(hovermode="closest")
+    return figure
+
+
+def _ends(variants: Sequence[VariantData], condition: Condition) -> tuple[list[float], float]:
+    """Return the finite ends of these variants, and the place of a diverged seed: the worst of them or the baseline."""
+    values = [score for variant in variants for score in variant.scores if np.isfinite(score)]
+    known = [*values, *([] if condition.baseline is None else [condition.baseline])]
+    return values, max(known, key=lambda value: condition.metric.sign * value, default=0.0)
+
+
+def _add_seeds(
+    figure: Figure, variant: VariantData, style: Style, worst: float, x: float | None = None, y: float | None = None
+) -> None:
+    """Add the ends of a variant's seeds and their median along the axis that is not given."""
+    finite = [score for score in variant.scores if np.isfinite(score)]
+    lost, middle = len(variant.scores) - len(finite), variant.median.value if variant.median else worst
+
+    def add(values: list[float], symbol: str, size: int, **more: Any) -> None:
+        ends, cost = [*values], [x if y is None else y] * len(values)
+        figure.add_scatter(
+            x=ends if x is None else cost,
+            y=cost if x is None else ends,
+            mode="markers",
+            marker={"color": style.color, "symbol": symbol, "size": size} | more,
+            name=html.escape(variant.label),
+            legendgroup=html.escape(variant.label),
+            showlegend=symbol == style.symbol and size == MEDIAN_SIZE,
+        )
+
+    if finite:
+        add(finite, "circle", 5, opacity=0.6)
+    if lost:
+        add([worst] * lost, "x-thin-open", 9, line={"width": 2})
+    add([middle if np.isfinite(middle) else worst], style.symbol, MEDIAN_SIZE)
+
+
+def spans_decades(values: Sequence[float]) -> bool:
+    """Return whether positive values span more than two decades, so that their axis should be logarithmic."""
+    return min(values) > 0 and max(values) > 100 * min(values)
+
+
+def styled(condition: Condition, styles: Styles, *figures: Figure) -> Iterator[tuple[VariantData, Style]]:
+    """Yield the variants with their styles, and label the traces that the caller adds meanwhile with the variant.
+
+    The label also has the trace's legend entry, since each matrix and state of a variant has a separate one.
+    """
+    for variant in condition.variants:
+        before = [len(figure.data) for figure in figures]
+        yield variant, styles.of(condition, variant)
+        owner = {"model": variant.run.model, "tags": variant.tags}
+        for figure, count in zip(figures, before, strict=True):
+            for trace in figure.data[count:]:
+                label = html.unescape(trace.get("name") or variant.label)
+                trace["meta"] = {"label": label, **owner, **trace.get("meta", {})}

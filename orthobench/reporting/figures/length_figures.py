@@ -1,0 +1,104 @@
+"""Draw a metric over the length of the test sequences, with the training lengths shaded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.curves import Curve
+from orthobench.analysis.test_lengths import length_curve, length_metric, trained_range
+from orthobench.metric import Metric
+from orthobench.reporting.figures.drawing import add_baseline, add_curve, empty_figure
+from orthobench.reporting.figures.figure_record import Figure
+from orthobench.reporting.figures.figures import styled
+from orthobench.reporting.figures.styles import GREY, Styles
+from orthobench.reporting.page.captions import capitalized, caption
+
+SHADE = "rgba(136,136,136,0.16)"
+
+
+def over_length(
+    condition: Condition, styles: Styles, most: int | None = None, bin_size: int = 1
+) -> tuple[str, Figure] | None:
+    """Draw the metric of each variant's last evaluation over length; return caption and figure, None without data.
+
+    The baseline is a dashed line. The training lengths are shaded, with a thick grey line on the axis.
+
+    Args:
+        most: draw at most this many variants, with the best means over all lengths; the caption says so.
+        bin_size: number of neighbouring lengths whose values are averaged, if at least `bin_size` points remain; the
+            caption says so.
+    """
+    known = [variant for variant in condition.variants if length_metric(variant)]
+    if not known:
+        return None
+    name = length_metric(known[0])
+    metric, trained = condition.metric_named(name), trained_range(known[0])
+    curves = {variant.run.variant: curve for variant in known if (curve := length_curve(variant)) is not None}
+    chosen = best_over_length(condition, most)
+    if max((len(curve.x) for curve in curves.values()), default=0) < bin_size**2:
+        bin_size = 1
+    figure = empty_figure("length of the test sequence", f"test {metric.axis}")
+    ends, top = list(trained or ()), 1.0 if metric.is_fraction else 0.0
+    for variant, style in styled(replace(condition, variants=chosen), styles, figure):
+        curve = curves[variant.run.variant]
+        if bin_size > 1:
+            curve = length_curve(variant, bin_size) or curve
+        ends += [float(curve.x[0]), float(curve.x[-1])]
+        top = max(top, float(np.nanmax(curve.high, initial=0.0)))
+        add_curve(figure, curve, curve.x, variant.label, style)
+    shortest, longest = min(ends), max(ends)
+    figure.update_xaxes(range=[shortest - 0.01 * (longest - shortest), longest or 1])
+    figure.update_yaxes(range=[0, 1.02 * top or 1])
+    baseline = known[0].run.baselines.get(name)
+    if baseline is not None:
+        add_baseline(figure, [shortest, longest], baseline)
+    words = caption(f"{capitalized(metric.label or metric.name)} over the length of the test sequences", condition)
+    if bin_size > 1:
+        words += f" Each point is the mean over {bin_size} lengths."
+    if baseline is not None:
+        words += f" Grey dashes: the baseline, {baseline:.4g}."
+    if trained is not None:
+        words += f" Shaded, with a grey bar on the axis: the lengths of training, {trained[0]:g} to {trained[1]:g}."
+        _shade(figure, trained, top)
+    if len(chosen) < len(curves):
+        words += f" The {len(chosen)} variants of {len(curves)} with the best means over all lengths."
+        words += " The tables have all."
+    return words, figure
+
+
+def best_over_length(condition: Condition, most: int | None) -> list[VariantData]:
+    """Return at most this many variants, those with the best means over all lengths, in the condition's order."""
+    known = [variant for variant in condition.variants if length_metric(variant)]
+    means = {
+        variant.run.variant: _mean(curve, condition.metric_named(length_metric(variant)))
+        for variant in known
+        if (curve := length_curve(variant)) is not None
+    }
+    best = sorted(means, key=lambda key: means[key])[:most]
+    return [variant for variant in condition.variants if variant.run.variant in best]
+
+
+def _mean(curve: Curve, metric: Metric) -> float:
+    """Return the mean of the finite medians over all lengths, or the worst value without one; lower is better."""
+    finite = curve.median[np.isfinite(curve.median)]
+    return metric.sign * (float(finite.mean()) if len(finite) else metric.worst)
+
+
+def _shade(figure: Figure, trained: tuple[float, float], top: float) -> None:
+    """Shade a range of x, behind the curves."""
+    group = {"showlegend": False, "hoverinfo": "skip", "mode": "lines", "x": [*trained]}
+    curves, figure.data = figure.data, []
+    figure.add_scatter(y=[1.02 * top] * 2, line={"width": 0}, **group)
+    figure.add_scatter(y=[0, 0], line={"width": 0}, fill="tonexty", fillcolor=SHADE, **group)
+    figure.add_scatter(
+        x=[*trained],
+        y=[0, 0],
+        mode="lines",
+        name=f"trained on {trained[0]:g} to {trained[1]:g}",
+        hoverinfo="skip",
+        line={"color": GREY, "width": 7},
+    )
+    figure.data += curves

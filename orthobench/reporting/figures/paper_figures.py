@@ -1,0 +1,161 @@
+"""Draw the figures of the papers, in which every published panel has its place, measured or not."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+
+import numpy as np
+
+from orthobench.analysis.conditions import Condition
+from orthobench.analysis.paper_tables import fill_command
+from orthobench.analysis.printed_curves import printed_curves
+from orthobench.papers import Experiment
+from orthobench.reporting.figures import figures
+from orthobench.reporting.figures.drawing import ARROW, PUBLISHED_SYMBOL, PUBLISHED_WORDS, is_published
+from orthobench.reporting.figures.figure_record import Figure
+from orthobench.reporting.figures.figures import Drawn
+from orthobench.reporting.figures.length_figures import over_length
+from orthobench.reporting.figures.styles import GREY, Styles
+from orthobench.reporting.page.captions import capitalized, caption
+from orthobench.reporting.page.pages import ArtifactView
+
+
+@dataclass(frozen=True)
+class PrintedPanel:
+    """A panel of a published figure: its measured conditions, the curves that are not measured, and their command."""
+
+    title: str
+    conditions: list[Condition]
+    printed: list[Experiment]
+    missing: list[Experiment]
+    command: str
+
+    @property
+    def missing_names(self) -> str:
+        """The labels of the curves that are not measured, as text."""
+        return ", ".join(dict.fromkeys(experiment.label for experiment in self.missing))
+
+
+def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
+    """Return the panels of a figure in the paper's order, whether measured or not."""
+    by_title: dict[str, list[Experiment]] = {}
+    for experiment in part.printed:
+        by_title.setdefault(experiment.panel, []).append(experiment)
+    result = []
+    identities = {experiment.identity for experiment in part.missing}
+    for title, experiments in by_title.items():
+        missing = [experiment for experiment in experiments if experiment.identity in identities]
+        command = fill_command(part.artifact, missing, part.printed)
+        conditions = [panel for panel in part.panels if _holds(experiments, panel)]
+        result.append(PrintedPanel(title, conditions, experiments, missing, command))
+    return result
+
+
+def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn:
+    """Return the drawings of a measured panel of a paper's figure, by name; empty without data."""
+    artifact = part.artifact
+    name = f"{capitalized(artifact.name)}, {panel_title(part, panel)}"
+    if artifact.shows == "gradient_norms":
+        return _gradient_norms(name, panel, styles)
+    printed = _printed_panel(part, panel)
+    missing = f" Not measured: {printed.missing_names}." if printed and printed.missing_names else ""
+    if artifact.shows == "over_length":
+        drawn = over_length(panel, styles)
+        return {"paper": (f"{name}: {drawn[0]}{missing}", drawn[1])} if drawn else {}
+    if artifact.shows == "orthogonality":
+        figure, what = figures.orthogonality(panel, styles, artifact.x), "distance from orthogonal, ‖W*W − I‖"
+    else:
+        metric = panel.metric_named(artifact.metric)
+        marks = _published(printed, metric.name, artifact.split)
+        figure = figures.learning_curves(panel, styles, artifact.x, artifact.metric, artifact.split, marks)
+        _add_printed_curves(figure, part, panel, styles)
+        what = f"{figures.SPLITS[artifact.split]} {metric.label or metric.name} over {artifact.x}s"
+        if not any("model" in trace.get("meta", {}) for trace in figure.data):
+            figure = None
+        elif any(map(is_published, figure.data)):
+            missing = f" {PUBLISHED_WORDS}{missing}"
+    if figure is None:
+        return {}
+    words = caption(f"{name}: {what}", panel, baseline=artifact.shows == "learning_curves" and not artifact.metric)
+    return {"paper": (words + missing, figure)}
+
+
+def _published(panel: PrintedPanel | None, metric: str, split: str) -> dict[str, float]:
+    """Return the values that the paper publishes for the curves of a panel anywhere, by label."""
+    experiments = panel.printed if panel else []
+    return {
+        experiment.label: printed.value
+        for experiment in experiments
+        for printed in experiment.printed
+        if (printed.metric, printed.split) == (metric, split) and printed.value is not None
+    }
+
+
+def _add_printed_curves(figure: Figure, part: ArtifactView, panel: Condition, styles: Styles) -> None:
+    """Add the curves that the paper publishes as numbers, dotted and with crossed circles."""
+    printed_panel = _printed_panel(part, panel)
+    curves = [*printed_curves(part.artifact, printed_panel.printed if printed_panel else [], panel.variants)]
+    for curve in curves:
+        name = f"{curve.experiment.label}, published"
+        figure.add_scatter(
+            x=curve.x,
+            y=curve.y,
+            mode="lines+markers",
+            name=html.escape(name),
+            meta={"published": True, "label": name},
+            marker={"symbol": PUBLISHED_SYMBOL, "size": 8},
+            line={"dash": "dot", "color": styles.of(panel, curve.variant).color if curve.variant else GREY, "width": 1},
+        )
+    drawn = [float(value) for trace in figure.data for value in trace["y"] if np.isfinite(value)]
+    if curves and figures.spans_decades(drawn):
+        _make_logarithmic(figure)
+
+
+def _make_logarithmic(figure: Figure) -> None:
+    """Make the y axis logarithmic and show all of it; on a linear one, low values to compare would all be at 0."""
+    figure.data = [trace for trace in figure.data if (trace.get("marker") or {}).get("symbol") != ARROW]
+    figure.layout["yaxis"].pop("range", None)
+    figure.update_yaxes(type="log", rangemode="normal")
+
+
+def _gradient_norms(name: str, panel: Condition, styles: Styles) -> Drawn:
+    """Return the paper's two panels: dL/dh_t at the beginning of training and after training.
+
+    They show the norm of a sample's gradient if the runs have it, because the published levels are closer to it.
+    """
+    drawn: Drawn = {}
+    names = {name for variant in panel.variants for name in variant.traces}
+    norm = next((norm for norm in reversed(figures.NORMS) if f"{norm}/h" in names), "gradient_norm")
+    for last in (False, True):
+        figure = figures.gradient_norms(panel, styles, (last,), norm, states=("h",))
+        if figure is not None:
+            ends = {run.iterations for variant in panel.variants for run in variant.finished}
+            after = f"after {max(ends)} training iterations" if ends else "after training"
+            moment = after if last else "at the beginning of training"
+            what = f"{name}, {moment}: gradient of the loss by h at every step, {figures.NORMS[norm]}"
+            drawn[moment] = (f"{caption(what, panel)} {figures.UNDERFLOW}", figure)
+    return drawn
+
+
+def _printed_panel(part: ArtifactView, panel: Condition) -> PrintedPanel | None:
+    return next(
+        (printed for printed in printed_panels(part) if panel.key in [own.key for own in printed.conditions]), None
+    )
+
+
+def panel_title(part: ArtifactView, panel: Condition) -> str:
+    """Return the title of a measured panel in the published figure, such as "T = 750"."""
+    printed = _printed_panel(part, panel)
+    return printed.title if printed else panel.title
+
+
+def _holds(experiments: list[Experiment], panel: Condition) -> bool:
+    """Return whether a measured condition belongs to these experiments."""
+    labels = {variant.label for variant in panel.variants}
+    return any(
+        experiment.label in labels
+        and experiment.task == panel.task
+        and all(panel.settings.get(name) == value for name, value in experiment.task_settings.items())
+        for experiment in experiments
+    )

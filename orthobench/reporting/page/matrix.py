@@ -1,0 +1,418 @@
+"""The matrix of the overview: how far each model gets on each task."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orthobench.analysis.conditions import SOLVED, Condition, VariantData
+from orthobench.analysis.test_lengths import fits
+from orthobench.analysis.variants import group
+from orthobench.errors import shell_command
+from orthobench.plugins.layers import is_layer
+from orthobench.settings import text
+from orthobench.spec.index import index
+from orthobench.store import Run
+
+FEW = 3
+"""Fewer seeds than this are marked."""
+SEEDS = {1: "¹", 2: "²"}
+"""The marks in a picture."""
+WHITE_FROM = 0.79
+"""From here on, a cell of the light page is so dark that white text has the higher contrast, at least 4.5:1."""
+TRIED = "tried"
+"""The tag of runs that were tried while searching for settings."""
+REPEATED = 3
+"""A setting of a model separates its rows if its values differ within at least this many tasks."""
+MANY, SPARSE = 40, 0.25
+"""Rows with results on a smaller share of the tasks than `SPARSE` are folded in a matrix with more rows than `MANY`."""
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """How far a model gets on a task: 0 is the best predictor without memory, and 1 is a perfect value.
+
+    Attributes:
+        condition: the task with its settings.
+        variant: the model's best variant on this task.
+        score: the median over seeds; a diverged run counts as 0.
+        low: the lowest seed.
+        high: the highest seed.
+        fits: whether the model holds the lengths of the training sequences; None if they are not tested.
+    """
+
+    condition: Condition
+    variant: VariantData
+    score: float
+    low: float
+    high: float
+    fits: bool | None
+
+    @property
+    def is_far(self) -> bool:
+        """Whether white text is easier to read on the cell's colour than black text."""
+        return self.score > WHITE_FROM
+
+    @property
+    def seeds(self) -> int:
+        return len(self.variant.scores)
+
+    @property
+    def has_few_seeds(self) -> bool:
+        return self.seeds < FEW
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, float]:
+        """The order in which a model's variants compete for a cell: the greatest is shown."""
+        tags = self.variant.tags
+        return not tags, TRIED not in tags, not self.has_few_seeds, self.score
+
+    @property
+    def loses(self) -> bool:
+        """Whether the model fits the training lengths and does not solve longer ones."""
+        return self.fits is True and self.score < SOLVED
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the seeds differ in whole percents."""
+        return round(100 * self.low) != round(100 * self.high)
+
+
+@dataclass(frozen=True)
+class MatrixColumn:
+    """A task with its settings, or several that divide the same data differently into training and validation.
+
+    Attributes:
+        conditions: those with the most variants come first.
+        command: what trains the model MODEL on the first of them.
+    """
+
+    conditions: list[Condition]
+    label: str
+    command: str
+
+    @property
+    def condition(self) -> Condition:
+        return self.conditions[0]
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """A model, or its variants with one value of a setting. The cells are in the order of the columns.
+
+    Attributes:
+        family: the family of a built-in model, or where the class of a layer is, such as "torch.nn".
+        is_folded: whether the row is shown on request only.
+    """
+
+    label: str
+    model: str
+    family: str
+    cells: list[MatrixCell | None]
+    is_folded: bool
+
+    @property
+    def solved(self) -> int:
+        """The number of tasks that the median seed solves."""
+        return sum(cell is not None and cell.score >= SOLVED for cell in self.cells)
+
+    @property
+    def total(self) -> float:
+        return sum(cell.score for cell in self.cells if cell is not None)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The models with a result on any of the tasks, those that solve the most tasks first.
+
+    Attributes:
+        earlier: the keys of the conditions that later editions replace.
+    """
+
+    columns: list[MatrixColumn]
+    rows: list[MatrixRow]
+    earlier: frozenset[str] = frozenset()
+
+    @property
+    def families(self) -> list[str]:
+        return sorted({row.family for row in self.rows})
+
+
+def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
+    """Compute the matrix of these conditions.
+
+    Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch.
+    Where some tasks have a paper's own experiment, or three seeds of several models, the other ones are left out as
+    well, because they are trials. A variant with a tag counts only if its model has no other variant on the task, and
+    one with fewer than three seeds only if no variant of its model has three. An earlier edition is left out
+    (`Editions`).
+    """
+    editions = find_editions([condition for condition in conditions if _members(condition)])
+    current = [condition for condition in map(editions.without_earlier, conditions) if _members(condition)]
+    compared = [condition for condition in current if condition.key in editions.later or _is_comparison(condition)]
+    chosen = compared or current
+    order = list(dict.fromkeys(condition.task for condition in chosen))
+    chosen.sort(key=lambda condition: (order.index(condition.task), condition.settings.get("sequence_length") or 0))
+    alike = [sorted(each, key=lambda condition: -len(condition.variants)) for each in group(chosen, _same_data)]
+    labels = short_labels([first for first, *_ in alike])
+    columns = [MatrixColumn(each, label, _command(each[0])) for each, label in zip(alike, labels, strict=True)]
+    families = families_of_models()
+    separating = _separating_settings(chosen)
+    names: dict[tuple[str, str], list[MatrixCell | None]] = {}
+    placed = (
+        (number, _cell(condition, variant))
+        for number, column in enumerate(columns)
+        for condition in column.conditions
+        for variant in _members(condition)
+    )
+    for number, cell in placed:
+        run = cell.variant.run
+        cells = names.setdefault((run.model, _value(run, separating.get(run.model))), [None] * len(columns))
+        other = cells[number]
+        if other is None or cell.rank > other.rank:
+            cells[number] = cell
+    rows = []
+    for (model, value), cells in names.items():
+        where = model.partition(":")[0] if is_layer(model) else "other"
+        is_sparse = len(cells) - cells.count(None) < SPARSE * len(cells)
+        family = families.get(model, where)
+        rows.append(MatrixRow(f"{model} {value}".strip(), model, family, cells, is_sparse and len(names) > MANY))
+    ordered = sorted(rows, key=lambda row: (-row.solved, -row.total, row.label))
+    return Matrix(columns, ordered, editions.earlier)
+
+
+def families_of_models() -> dict[str, str]:
+    """Return the family of each built-in model that names one."""
+    models = [plugin for plugin in index()["plugins"].values() if plugin["kind"] == "model"]
+    return {model["name"]: model["family"] for model in models if model.get("family")}
+
+
+def _members(condition: Condition) -> list[VariantData]:
+    """Return the variants of a condition that have a value from 0 to 1."""
+    if condition.baseline is None or condition.metric.perfect is None:
+        return []
+    if max((run.epochs or 0.0 for variant in condition.variants for run in variant.runs), default=0.0) < 1:
+        return []
+    scored = [variant for variant in condition.variants if variant.median]
+    plain = {variant.run.model for variant in scored if not variant.tags}
+    return [variant for variant in scored if not variant.tags or variant.run.model not in plain]
+
+
+@dataclass(frozen=True)
+class Editions:
+    """Which conditions are earlier editions of others.
+
+    A condition is an earlier edition if all its variants have tags, and another one has its task, its texts in
+    settings, variants without tags, and most of its models.
+
+    Attributes:
+        earlier: the keys of the earlier editions.
+        later: the keys of those that replace a comparison of several models, and count as comparisons themselves.
+        tags: the tags of replaced comparisons. Their runs are left out on every task, even one without a later edition.
+    """
+
+    earlier: frozenset[str]
+    later: frozenset[str]
+    tags: frozenset[str]
+
+    def without_earlier(self, condition: Condition) -> Condition:
+        """Return a condition without the variants of earlier editions."""
+        variants = [] if condition.key in self.earlier else condition.variants
+        return replace(condition, variants=[each for each in variants if not self.tags.intersection(each.tags)])
+
+
+def find_editions(conditions: Sequence[Condition]) -> Editions:
+    """Find the earlier editions among conditions that have members."""
+
+    def names(condition: Condition) -> tuple[str, list[tuple[str, str]]]:
+        texts = [(name, value) for name, value in condition.settings.items() if isinstance(value, str)]
+        return condition.task, sorted(texts)
+
+    def is_tagged(condition: Condition) -> bool:
+        return all(variant.tags for variant in _members(condition))
+
+    def models(condition: Condition) -> set[str]:
+        return {variant.run.model for variant in _members(condition)}
+
+    untagged = [condition for condition in conditions if not is_tagged(condition)]
+    earlier, later, tags = set[str](), set[str](), set[str]()
+    for condition in filter(is_tagged, conditions):
+        own = models(condition)
+        newer = [
+            other.key
+            for other in untagged
+            if names(other) == names(condition) and 2 * len(own & models(other)) > len(own)
+        ]
+        if newer:
+            earlier.add(condition.key)
+            if _is_comparison(condition):
+                later.update(newer)
+                tags.update(tag for variant in _members(condition) for tag in variant.tags if tag != TRIED)
+    replaced = {c.key for c in conditions if all(tags.intersection(variant.tags) for variant in _members(c))}
+    return Editions(frozenset(earlier | replaced), frozenset(later), frozenset(tags))
+
+
+def _same_data(condition: Condition) -> str:
+    """Return a text that two conditions share if only their division into training and validation differs."""
+    match condition.settings:
+        case {"train_size": int(training), "validation_size": int(validation), **others}:
+            return json.dumps([condition.task, training + validation, others], sort_keys=True)
+        case settings:
+            return json.dumps([condition.task, settings], sort_keys=True)
+
+
+def _is_comparison(condition: Condition) -> bool:
+    """Return whether a condition has an experiment of a paper, or several models with three seeds."""
+    members = _members(condition)
+    of_paper = any(variant.comparison and not variant.comparison.differences for variant in members)
+    return of_paper or len({variant.run.model for variant in members if len(variant.scores) >= FEW}) > 1
+
+
+def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
+    baseline, perfect = condition.baseline, condition.metric.perfect
+    assert baseline is not None
+    assert perfect is not None
+
+    def score(value: float) -> float:
+        if not math.isfinite(value):
+            return 0.0
+        return min(max((value - baseline) / (perfect - baseline), 0.0), 1.0)
+
+    scores = [score(value) for value in variant.scores]
+    return MatrixCell(condition, variant, statistics.median(scores), min(scores), max(scores), fits(variant))
+
+
+def _separating_settings(conditions: Sequence[Condition]) -> dict[str, str]:
+    """Return for a model the setting whose values are the same, and several, within `REPEATED` conditions."""
+    counts: dict[tuple[str, str, tuple[str, ...]], int] = {}
+    for condition in conditions:
+        by_model: dict[str, list[VariantData]] = {}
+        for variant in _members(condition):
+            by_model.setdefault(variant.run.model, []).append(variant)
+        for model, variants in by_model.items():
+            settings = [variant.run.spec["model_settings"] for variant in variants]
+            for name in {name for each in settings for name in each}:
+                values = tuple(sorted({_value(variant.run, name) for variant in variants}))
+                if len(values) > 1:
+                    counts[model, name, values] = counts.get((model, name, values), 0) + 1
+    return {model: name for (model, name, _), count in counts.items() if count >= REPEATED}
+
+
+def _value(run: Run, setting: str | None) -> str:
+    """Name the value of a setting of a run's model, in words that are empty for a built-in model's default.
+
+    A run that is older than the setting does not record it, and trained with what became the default.
+    """
+    settings = run.spec["model_settings"]
+    if setting is None or setting not in settings:
+        return ""
+    value = settings[setting]
+    plugin = index()["plugins"].get(f"model/{run.model}", {"settings": []})
+    defaults = [each["default"] for each in plugin["settings"] if each["name"] == setting]
+    if value is False or text(value) in defaults:
+        return ""
+    return setting if value is True else f"{setting}={text(value)}"
+
+
+def short_labels(conditions: Sequence[Condition]) -> list[str]:
+    """Name each condition by its title and the fewest settings that tell it from the others.
+
+    Texts come first, and sizes of data sets last.
+    """
+    of_task = Counter(condition.task for condition in conditions)
+    labels = [each.title if of_task[each.task] > 1 else each.task for each in conditions]
+    names = {name: None for condition in conditions for name in condition.settings if name != "sequence_length"}
+
+    def is_number(name: str) -> bool:
+        return any(isinstance(condition.settings.get(name), (int, float)) for condition in conditions)
+
+    def place(name: str) -> tuple[bool, bool]:
+        return is_number(name) and not _is_flag(conditions, name), name.endswith("_size")
+
+    for name in sorted(names, key=place):
+        same = {label for label in labels if labels.count(label) > 1}
+        for label in same:
+            sharing = [number for number, other in enumerate(labels) if other == label]
+            values = [conditions[number].settings.get(name) for number in sharing]
+            if len(set(map(str, values))) > 1:
+                for number, value in zip(sharing, values, strict=True):
+                    labels[number] = " ".join(filter(None, (label, _said(name, value))))
+    return labels
+
+
+def _is_flag(conditions: Sequence[Condition], name: str) -> bool:
+    return any(isinstance(condition.settings.get(name), bool) for condition in conditions)
+
+
+def _said(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return name if value else ""
+    return value if isinstance(value, str) else f"{name}={text(value)}"
+
+
+def _command(condition: Condition) -> str:
+    settings = [part for name, value in condition.settings.items() for part in ("-s", f"{name}={text(value)}")]
+    return shell_command("sweep", condition.task, "--models", "MODEL", "--seeds", str(FEW), *settings)
+
+
+# ---------------------------------------------------------------------- a picture
+
+LIGHT = {"ground": "#ffffff", "ink": "#1a1f26", "faint": "#56616d", "full": (0, 90, 150), "empty": (245, 247, 249)}
+DARK = {"ground": "#0d1117", "ink": "#e8ebef", "faint": "#a3aeba", "full": (42, 95, 184), "empty": (29, 34, 40)}
+CELL, ROW, TOP, LETTER = 44, 22, 150, 6.8
+"""Sizes in pixels: the width and height of a cell, the height of the headings, and the width of a letter."""
+
+
+def picture(matrix: Matrix, dark: bool = False) -> str:
+    """Draw the matrix as an SVG picture, for documents in which nothing can be clicked. Folded rows are left out."""
+    colors = DARK if dark else LIGHT
+    rows = [row for row in matrix.rows if not row.is_folded]
+    left = round(LETTER * max((len(row.label) for row in rows), default=0)) + 16
+    slanted = 0.75 * LETTER * max((len(column.label) for column in matrix.columns[-3:]), default=0)
+    width, height = left + CELL * len(matrix.columns) + round(slanted), TOP + ROW * len(rows) + 10
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            'font-family="system-ui, sans-serif" font-size="12" role="img" '
+            'aria-label="Which model solves which task, from 0 to 100">',
+            f'<rect width="{width}" height="{height}" fill="{colors["ground"]}"/>',
+            *_heads(matrix, colors, left),
+            *(line for number, row in enumerate(rows) for line in _drawn_row(number, row, colors, left, dark)),
+            "</svg>\n",
+        ]
+    )
+
+
+def _heads(matrix: Matrix, colors: dict[str, Any], left: int) -> Iterator[str]:
+    for number, column in enumerate(matrix.columns):
+        x = left + CELL * number + CELL / 2
+        yield (
+            f'<text x="{x:g}" y="{TOP - 8}" fill="{colors["ink"]}" '
+            f'transform="rotate(-45 {x:g} {TOP - 8})">{_escaped(column.label)}</text>'
+        )
+
+
+def _drawn_row(number: int, row: MatrixRow, colors: dict[str, Any], left: int, dark: bool) -> Iterator[str]:
+    y = TOP + ROW * number
+    yield f'<text x="{left - 8}" y="{y + 15}" text-anchor="end" fill="{colors["ink"]}">{_escaped(row.label)}</text>'
+    for column, cell in enumerate(row.cells):
+        x = left + CELL * column
+        if cell is None:
+            yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{colors["faint"]}">·</text>'
+            continue
+        red, green, blue = (
+            round(low + cell.score * (high - low)) for low, high in zip(colors["empty"], colors["full"], strict=True)
+        )
+        ink = "#ffffff" if cell.is_far or dark else "#000000"
+        shown = f"{100 * cell.score:.0f}" + "↘" * cell.loses + SEEDS.get(cell.seeds, "")
+        yield f'<rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{ROW - 2}" fill="rgb({red},{green},{blue})"/>'
+        yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}">{shown}</text>'
+
+
+def _escaped(words: str) -> str:
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,450 @@
+"""Views of the data for the report, without markup: the papers' tables and figures, leaderboards and tasks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orthobench.analysis.claims import (
+    ClaimCounts,
+    ClaimResult,
+    check_claims,
+    check_panels,
+    check_runs,
+    count_claims,
+    read_claims,
+    undecided,
+)
+from orthobench.analysis.conditions import Condition, VariantData, condition_of
+from orthobench.analysis.paper_tables import UNPUBLISHED, Cell, PaperTable, build_table, fill_command
+from orthobench.analysis.statistics import Median, apart_from_first
+from orthobench.errors import counted
+from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
+from orthobench.papers.study import StudyRuns
+from orthobench.reporting.page.studies import StoredStudy
+from orthobench.settings import merged_settings, text
+
+
+@dataclass(frozen=True)
+class ArtifactView:
+    """A table, or a figure's panels, with the results of its claims.
+
+    `study` shows it, alone or in addition to its experiments; `study_result` is that study's data, if any. Without a
+    record of the study, `loose_runs` is the number of finished runs with its settings.
+    """
+
+    artifact: Artifact
+    table: PaperTable | None
+    panels: list[Condition]
+    claim_results: list[ClaimResult]
+    missing: list[Experiment]
+    printed: list[Experiment]
+    key: str
+    study: Study | None = None
+    study_result: StoredStudy | None = None
+    loose_runs: int = 0
+
+    @property
+    def is_study(self) -> bool:
+        return self.artifact.shows == "study"
+
+    @property
+    def study_progress(self) -> str:
+        """How many runs are finished, if a study at the paper's size is in progress; else empty."""
+        result = self.study_result
+        if self.is_study and self.loose_runs:
+            return f"{counted(self.loose_runs, 'finished run')} with its settings, but no complete study"
+        if not self.is_study or result is None or result.is_small or result.is_whole or not result.progress[0]:
+            return ""
+        return result.progress_words
+
+    @property
+    def coverage(self) -> tuple[int, int]:
+        """The numbers of measured and of all results: cells of a table or curves of a figure; a study counts as 1."""
+        if self.is_study:
+            return int(self.study_result is not None and self.study_result.is_whole), 1
+        if self.table:
+            cells = [cell for cell in self.table.cells if cell.experiment]
+            return sum(cell.measured is not None for cell in cells), len(cells)
+        drawn, missing = (
+            sum(bool(experiment.printed_in(self.artifact.name)) for experiment in experiments)
+            for experiments in (self.printed, self.missing)
+        )
+        return drawn - missing, drawn
+
+    @property
+    def trained(self) -> tuple[int, int]:
+        """The numbers of experiments with runs and of all experiments; those of a study are its own runs."""
+        if self.is_study:
+            return max(self.loose_runs, self.coverage[0]), 1
+        return len(self.printed) - len(self.missing), len(self.printed)
+
+    @property
+    def command(self) -> str:
+        """The command that trains the missing runs; empty if none is missing."""
+        return fill_command(self.artifact, self.missing, self.printed)
+
+
+GROUPS = ("agree", "better", "worse", "undecided", "too_wide", "unpublished", "at_limit", "other")
+"""Groups of measured results, as counted in an overview.
+
+A result that agrees at the ceiling, at chance or at the baseline is "at_limit", because a broken model would agree
+there too. A result is "too_wide" if its interval can support no number, and "unpublished" if no source states its
+settings. One without a published number, or on another machine, is "other".
+"""
+COMPARED = ("agree", "better", "worse", "undecided")
+"""The groups that count as compared with the papers; the others are counted apart."""
+APART = {
+    "too_wide": "too wide to say",
+    "unpublished": "with settings not published",
+    "at_limit": "at the ceiling, at chance or at the baseline",
+}
+"""The groups that are counted apart, in words; results in "other" are not counted."""
+
+
+def group_of(cell: Cell) -> str:
+    """Return the group of a measured cell (`GROUPS`)."""
+    if cell.is_refuted:
+        return "better" if cell.better else "worse"
+    if cell.is_confirmed:
+        return "agree"
+    if group := {"undecided": "undecided", "too wide to say": "too_wide", UNPUBLISHED: "unpublished"}.get(cell.verdict):
+        return group
+    return "at_limit" if cell.is_settled else "other"
+
+
+@dataclass(frozen=True)
+class PaperView:
+    """A paper's tables and figures, in the paper's order."""
+
+    paper: Paper
+    artifacts: list[ArtifactView]
+
+    @property
+    def coverage(self) -> tuple[int, int]:
+        """The numbers of measured and of all results: cells of tables and curves of figures."""
+        measured, total = zip(*(view.coverage for view in self.artifacts), strict=True)
+        return sum(measured), sum(total)
+
+    @property
+    def verdicts(self) -> Counter[str]:
+        """The number of measured results in each group of verdicts (`GROUPS`)."""
+        return total_verdicts([self])
+
+    @property
+    def compared(self) -> int:
+        """The number of measured results that are compared with a published number (`COMPARED`)."""
+        return compared(self.verdicts)
+
+    @property
+    def claim_results(self) -> list[ClaimResult]:
+        return [result for view in self.artifacts for result in view.claim_results]
+
+    @property
+    def claim_counts(self) -> ClaimCounts:
+        return count_claims(self.claim_results)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measured number with its place in a paper."""
+
+    paper: Paper
+    part: ArtifactView
+    row: str
+    column: str
+    cell: Cell
+
+
+def distinct_numbers(views: Sequence[PaperView]) -> list[Measured]:
+    """Return the measured numbers of all tables; one that a later paper prints again for the same runs counts once."""
+    first: dict[Any, str] = {}
+    return [
+        Measured(view.paper, part, row.label, column, cell)
+        for view in views
+        for part in view.artifacts
+        for row in (part.table.rows if part.table else [])
+        for column, cell in row.cells.items()
+        if cell.evidence and first.setdefault(cell.evidence, view.paper.key) == view.paper.key
+    ]
+
+
+def total_verdicts(views: Sequence[PaperView]) -> Counter[str]:
+    """Return the number of distinct measured results of all papers in each group of verdicts (`GROUPS`)."""
+    counts = Counter(group_of(number.cell) for number in distinct_numbers(views))
+    for view in views:
+        cells = sum(cell.measured is not None for part in view.artifacts if part.table for cell in part.table.cells)
+        counts["other"] += view.coverage[0] - cells
+    return counts
+
+
+def compared(verdicts: Mapping[str, int]) -> int:
+    """Return how many results are compared with a published number (`COMPARED`)."""
+    return sum(verdicts[group] for group in COMPARED if group in verdicts)
+
+
+def mark_repeated_claims(views: Sequence[PaperView]) -> list[PaperView]:
+    """Return the views, with each claim that repeats an earlier paper's claim on the same runs naming that claim."""
+    seen: dict[str, tuple[str, str]] = {}
+
+    def mark(paper: Paper, part: ArtifactView, result: ClaimResult) -> ClaimResult:
+        first, name = seen.setdefault(result.evidence, (paper.key, part.artifact.name))
+        return replace(result, same_as=f"{first} {name}") if result.evidence and first != paper.key else result
+
+    return [
+        replace(
+            view,
+            artifacts=[
+                replace(part, claim_results=[mark(view.paper, part, result) for result in part.claim_results])
+                for part in view.artifacts
+            ],
+        )
+        for view in views
+    ]
+
+
+def view_paper(
+    paper: Paper,
+    conditions: Sequence[Condition],
+    variant_keys: Mapping[str, str],
+    studies: Mapping[str, StoredStudy] | None = None,
+) -> PaperView:
+    """Return a paper's tables and figures with their measured values.
+
+    Args:
+        variant_keys: the variant of each experiment's runs, by the experiment's identity.
+        studies: the results of studies, by name.
+    """
+    by_key = {variant.run.variant: variant for condition in conditions for variant in condition.variants}
+    measured = {
+        identity: by_key[key]
+        for experiment in paper.experiments()
+        if (key := variant_keys.get(identity := experiment.identity)) in by_key
+    }
+    views = []
+    for number, artifact in enumerate(paper.artifacts()):
+        experiments = paper.experiments_in(artifact.name)
+        elsewhere = any(other.artifact == artifact.name for other in paper.elsewhere)
+        if not (experiments or elsewhere or artifact.study):
+            continue
+        study_result = (studies or {}).get(artifact.study)
+        missing = [e for e in experiments if (variant := measured.get(e.identity)) is None or not variant.finished]
+        key = f"{paper.key}-{number}"
+        study = find_study(artifact.study) if artifact.study else None
+        is_table, is_study = artifact.shows == "table", artifact.shows == "study"
+        views.append(
+            ArtifactView(
+                artifact,
+                build_table(paper, artifact, measured) if is_table else None,
+                [] if is_table else _panels(key, experiments, measured),
+                _check_study(artifact, study_result)
+                if is_study
+                else check_claims(paper, artifact, measured, variant_keys),
+                missing,
+                experiments,
+                key,
+                study,
+                study_result,
+                _loose_runs(study, conditions) if study and study_result is None else 0,
+            )
+        )
+    return PaperView(paper, views)
+
+
+def _loose_runs(study: Study, conditions: Sequence[Condition]) -> int:
+    """Count the finished runs that have all settings of one of the study's groups of runs, at the paper's size."""
+    groups = [group for group in study.run if group.preset == "paper" and group.settings]
+    return sum(
+        len(variant.finished)
+        for condition in conditions
+        for variant in condition.variants
+        if any(group.task == condition.task and _has(variant, group) for group in groups)
+    )
+
+
+def _has(variant: VariantData, group: StudyRuns) -> bool:
+    own = merged_settings(variant.run.spec)
+    settings = {**group.settings, **group.own.get(variant.run.model, {})}
+    is_member = group.models == ["all"] or variant.run.model in group.models
+    return is_member and all(text(own.get(name)) == text(value) for name, value in settings.items())
+
+
+def _check_study(artifact: Artifact, result: StoredStudy | None) -> list[ClaimResult]:
+    """Check the claims of a figure from a study, once the study is complete at the paper's size."""
+    if result is None or not result.is_whole:
+        reason = f"needs orthobench study {artifact.study}"
+        if result is not None and result.is_small:
+            reason += "; only the small version exists"
+        elif result is not None:
+            reason += f"; {result.progress_words}"
+        return [undecided(claim, reason) for claim in read_claims(artifact)]
+    if panels := result.record.results.get("panels"):
+        return check_panels(artifact, panels)
+    own = [condition for figure, condition in result.conditions if figure == artifact.name]
+    conditions = own or [condition for _, condition in result.conditions]
+    return check_runs(artifact, [variant for condition in conditions for variant in condition.variants])
+
+
+def study_claims(result: StoredStudy, views: Sequence[PaperView]) -> list[ClaimResult]:
+    """Return the claims of the figures that a study shows, from the papers' views or checked on the study alone.
+
+    The claims of this project about the study follow. They are checked on the runs that have finished.
+    """
+    parts = [part for view in views for part in view.artifacts if part.artifact.study == result.study.name]
+    variants = [variant for _, condition in result.conditions for variant in condition.variants]
+    own = [] if result.is_small else check_runs(result.study, variants)
+    if parts:
+        return [*(claim for part in parts for claim in part.claim_results), *own]
+    artifacts = [a for paper in papers() for a in paper.artifacts() if a.study == result.study.name]
+    return [*(claim for artifact in artifacts for claim in _check_study(artifact, result)), *own]
+
+
+def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, VariantData]) -> list[Condition]:
+    """Group the measured experiments by condition, each labelled as in the figure."""
+    own = [(experiment, measured[experiment.identity]) for experiment in experiments if experiment.identity in measured]
+    by_condition: dict[str, list[VariantData]] = {}
+    for experiment, variant in own:
+        labelled = replace(variant, label=experiment.label)
+        by_condition.setdefault(variant.run.condition, []).append(labelled)
+    return [
+        condition_of(members[0].runs, f"{key}-{number}", members)
+        for number, members in enumerate(by_condition.values())
+    ]
+
+
+SAME_SIZE = 1.05
+"""Up to this ratio, numbers of parameters count as equal: papers match sizes only roughly."""
+
+
+@dataclass(frozen=True)
+class LeaderboardRow:
+    """A row of a leaderboard.
+
+    Attributes:
+        rank: equal for variants whose shown medians are equal.
+        efficient: whether no other variant is both better and smaller, by more than `SAME_SIZE`.
+        is_apart: whether the rank test separates the variant from the first, at 5 % over all rows; None for the first.
+    """
+
+    rank: int
+    variant: VariantData
+    efficient: bool
+    is_apart: bool | None
+
+
+def best_first(condition: Condition) -> Condition:
+    """Return a condition with its variants ordered by the median over seeds of their ends, the best first."""
+
+    def score(variant: VariantData) -> float:
+        return condition.metric.sign * variant.median.value if variant.median else math.inf
+
+    return replace(condition, variants=sorted(condition.variants, key=score))
+
+
+def leaderboard(condition: Condition) -> list[LeaderboardRow]:
+    """Rank the variants of a condition by the median over seeds of their final values, the best first.
+
+    A diverged run counts as the worst; variants without a finished or diverged run are left out.
+    """
+    sign = condition.metric.sign
+    scored = [(sign * variant.median.value, variant) for variant in condition.variants if variant.median]
+    scored.sort(key=lambda pair: pair[0])
+    apart = _apart([variant for _, variant in scored])
+    rows: list[LeaderboardRow] = []
+    for number, (score, variant) in enumerate(scored):
+        size = variant.run.parameter_count
+        beaten = any(
+            (other_score <= score and other.run.parameter_count <= SAME_SIZE * size)
+            and (other_score < score or SAME_SIZE * other.run.parameter_count < size)
+            for other_score, other in scored
+            if other is not variant
+        )
+        tied = rows and f"{score:.4g}" == f"{scored[number - 1][0]:.4g}"
+        rank = rows[-1].rank if tied else number + 1
+        rows.append(LeaderboardRow(rank, variant, math.isfinite(score) and not beaten, apart[number]))
+    return rows
+
+
+def _apart(ranked: Sequence[VariantData]) -> list[bool | None]:
+    """Return for each variant whether a rank test with Holm's adjustment separates it from the first."""
+    return [None, *apart_from_first([variant.scores for variant in ranked])][: len(ranked)]
+
+
+def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
+    """Return in words which variant leads, whether others tie with it, and whether any beats the baseline."""
+    if not any(math.isfinite(score) for row in rows for score in row.variant.scores):
+        return "no run has finished here yet" if not rows else "every run diverged"
+    best = rows[0].variant.median
+    baseline, sign = condition.baseline, condition.metric.sign
+    if best and baseline is not None and not is_past(best, baseline, sign):
+        beaten = "beats" if not sign * best.value < sign * baseline else "is distinguishable from"
+        return f"no model {beaten} the baseline of {baseline:.4g}; the best is {rows[0].variant.label} at {best}"
+    names = [row.variant.label for row in rows if row.rank == 1]
+    value = f"{condition.metric.name} {best}"
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]} tie: {value}"
+    if len(rows) == 1:
+        return f"{names[0]}: {value}, the only model"
+    near = [row.variant.label for row in rows[1:] if not (row.is_apart and intervals_part(best, row.variant.median))]
+    if not near:
+        return f"{names[0]} leads: {value}, {len(rows)} models"
+    others = near[0] if len(near) == 1 else f"{len(near)} of {len(rows) - 1} others"
+    return f"{names[0]} is first: {value}; these seeds do not separate it from {others}"
+
+
+def is_past(value: Median, baseline: float, sign: float) -> bool:
+    """Return whether a median, including its interval if there is one, is better than a baseline.
+
+    Args:
+        sign: the factor that makes lower values better (`Metric.sign`).
+    """
+    bounds = (value.value, *(bound for bound in (value.low, value.high) if bound is not None))
+    return all(sign * bound < sign * baseline for bound in bounds)
+
+
+def intervals_part(first: Median | None, other: Median | None) -> bool:
+    """Return whether both medians have intervals, and these do not overlap."""
+    if first is None or other is None:
+        return False
+    if first.low is None or first.high is None or other.low is None or other.high is None:
+        return False
+    return first.high < other.low or other.high < first.low
+
+
+def full_title(condition: Condition, among: Sequence[Condition]) -> str:
+    """Return a condition's title with the settings that distinguish it from others with the same title."""
+    return ", ".join(filter(None, (condition.title, distinguishing_settings(condition, among))))
+
+
+def distinguishing_settings(condition: Condition, among: Sequence[Condition]) -> str:
+    """Return in words the settings that distinguish a condition from others with the same title; empty without others.
+
+    Conditions with equal settings differ in the version of the task.
+    """
+    differing = distinguishing_values(condition, among)
+    return ", ".join(f"{name} {text(value)}" for name, value in differing.items())
+
+
+def distinguishing_values(condition: Condition, among: Sequence[Condition]) -> dict[str, Any]:
+    """Return the settings of `distinguishing_settings` by name."""
+    same = [_task_settings(other) for other in among if other.title == condition.title]
+    names = dict.fromkeys(name for settings in same for name in settings)
+    differing = [name for name in names if len({str(settings.get(name)) for settings in same}) > 1]
+    own = _task_settings(condition)
+    return {name: own.get(name) for name in differing}
+
+
+def _task_settings(condition: Condition) -> dict[str, Any]:
+    version = condition.variants[0].run.spec["task_version"] if condition.variants else None
+    return {**condition.settings, "version": version}
+
+
+def tasks(conditions: Sequence[Condition], trials: Container[str]) -> list[list[Condition]]:
+    """Group the conditions by task, in the order in which they were started; the trials of a task are last."""
+    by_task: dict[str, list[Condition]] = {}
+    for condition in conditions:
+        by_task.setdefault(condition.task, []).append(condition)
+    return [sorted(group, key=lambda condition: condition.key in trials) for group in by_task.values()]

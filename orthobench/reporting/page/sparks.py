@@ -1,0 +1,150 @@
+"""Draw small SVG pictures: the curves behind a claim, and a measured number versus the published one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup, escape
+
+from orthobench.analysis.claims import ClaimResult
+from orthobench.analysis.claims.gradients import VectorClaim
+from orthobench.analysis.claims.record import ModelClaim
+from orthobench.analysis.conditions import VariantData
+from orthobench.reporting.figures.decimate import visible
+from orthobench.reporting.page.verdicts import Dot
+
+WIDTH, HEIGHT = 480, 112
+LINES, RIVAL_LINES = 5, 2
+"""Numbers of seeds to draw for each model of a claim, and for each model with which it is compared."""
+REACH = 4.0
+"""Tolerances that a dot plot shows on each side of the published value; numbers beyond become arrows at the edge, and
+intervals that go beyond end in arrowheads."""
+Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
+def spark(result: ClaimResult) -> Markup:
+    """Draw the metric of a claim for a few seeds of each model, the others in grey; empty for a computation."""
+    claim = result.claim
+    if not isinstance(claim, ModelClaim):
+        return Markup()
+    lines = [
+        *((line, "rival") for variant in result.rivals for line in _lines(claim, variant)[:RIVAL_LINES]),
+        *((line, "own") for variant in result.own for line in _lines(claim, variant)[:LINES]),
+    ]
+    if not lines:
+        return Markup()
+    run, is_vector = result.own[0].run, isinstance(claim, VectorClaim)
+    level = None if claim.named else run.baselines.get(run.metric)
+    names = ", ".join(dict.fromkeys(variant.label for variant in result.own))
+    others = ", ".join(dict.fromkeys(variant.label for variant in result.rivals))
+    what = claim.named or " ".join(claim.logged(result.own[0]))
+    caption = f"{what} of {names}{f'; grey: {others}' if others else ''}{'; dashed: the baseline' if level else ''}"
+    clip = run.main_metric.goal == "min" and not is_vector
+    return _spark(lines, caption, logarithmic=is_vector, level=level, clip=clip)
+
+
+def _lines(claim: ModelClaim, variant: VariantData) -> list[Line]:
+    """Return the claim's curve of every finished run, or the last logged vector of each."""
+    if isinstance(claim, VectorClaim):
+        return [(np.arange(1.0, 1 + len(vector)), vector) for vector in claim.vectors(variant)]
+    return _metric_lines(variant, *claim.logged(variant))
+
+
+def _metric_lines(variant: VariantData, split: str, name: str) -> list[Line]:
+    curves = variant.curves_of_runs(split, name).values()
+    return [(iterations.astype(float), values) for iterations, values in curves if len(values) > 1]
+
+
+def _spark(
+    lines: Sequence[tuple[Line, str]], caption: str, logarithmic: bool, level: float | None, clip: bool
+) -> Markup:
+    """Draw lines in a frame that fits their range.
+
+    Args:
+        lines: x and y of each line, and the class of its colour.
+        level: the baseline, dashed.
+        clip: whether to end the range half above the baseline, because an untrained model may be far off.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = [((x, np.log10(y) if logarithmic else y), kind) for (x, y), kind in lines]
+    everything = np.concatenate([y[np.isfinite(y)] for (_, y), _ in drawn])
+    across = np.concatenate([x for (x, _), _ in drawn])
+    if not len(everything):
+        return Markup()
+    low, high = float(everything.min()), float(everything.max())
+    if level is not None:
+        low, high = min(low, level, 0.0 if clip else low), max(high, level)
+        high = min(high, 1.5 * level) if clip and level > 0 else high
+    left, right = float(across.min()), float(across.max())
+
+    def locate(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> Line:
+        part = np.clip((y - low) / ((high - low) or 1), 0, 1)
+        return 4 + (x - left) / ((right - left) or 1) * (WIDTH - 8), HEIGHT - 6 - part * (HEIGHT - 12)
+
+    paths = []
+    if level is not None:
+        height = float(locate(np.zeros(1), np.array([level]))[1][0])
+        paths.append(f'<path class="level" d="M4 {height:.0f}H{WIDTH - 4}"/>')
+    for (x, y), kind in drawn:
+        across, up = locate(x, y)
+        chosen = visible(across, up)
+        paths.append(f'<path class="{kind}" d="{path(across[chosen], up[chosen])}"/>')
+    return Markup(
+        f'<svg class="spark" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" '
+        f'role="img" aria-label="{escape(caption)}">'
+        f"<title>{escape(caption)}</title>{''.join(paths)}</svg>"
+    )
+
+
+def path(x: Sequence[float] | npt.NDArray[np.float64], y: Sequence[float] | npt.NDArray[np.float64]) -> str:
+    """Return the data of an SVG path through these points, in whole units, with a gap where a value is not finite."""
+    parts, before = [], (0, 0)
+    is_down = False
+    for along, up in zip(np.asarray(x, float).tolist(), np.asarray(y, float).tolist(), strict=True):
+        if not (math.isfinite(along) and math.isfinite(up)):
+            is_down = False
+            continue
+        at = round(along), round(up)
+        if not is_down:
+            parts.append(f"M{at[0]} {at[1]}")
+        elif at != before:
+            right, down = at[0] - before[0], at[1] - before[1]
+            parts.append(f"l{right}{down if down < 0 else f' {down}'}")
+        before, is_down = at, True
+    return "".join(parts)
+
+
+def dot_plot(dot: Dot) -> Markup:
+    """Draw the difference from the published value in tolerances, with its 90 % interval; hollow for one seed."""
+    middle, scale = WIDTH / 2, (WIDTH / 2 - 16) / REACH
+
+    def at(offset: float) -> float:
+        return middle + max(-REACH, min(REACH, offset)) * scale
+
+    parts = [
+        f'<rect class="band" x="{at(-1):.1f}" width="{2 * scale:.1f}" y="2" height="36"/>',
+        f'<path class="level" d="M{middle:.1f} 0V40"/>',
+    ]
+    if dot.low is not None and dot.high is not None:
+        parts.append(f'<path class="whisker" d="M{at(dot.low):.1f} 20H{at(dot.high):.1f}"/>')
+        if dot.low < -REACH <= dot.offset:
+            parts.append('<path class="whisker" d="M16 11L4 20L16 29M4 20H16"/>')
+        if dot.high > REACH >= dot.offset:
+            parts.append(
+                f'<path class="whisker" d="M{WIDTH - 16} 11L{WIDTH - 4} 20L{WIDTH - 16} 29M{WIDTH - 4} 20h-12"/>'
+            )
+    if abs(dot.offset) > REACH:
+        tip, back = (WIDTH - 2, WIDTH - 20) if dot.offset > 0 else (2, 20)
+        parts.append(f'<path class="dot" d="M{back} 10L{tip} 20L{back} 30Z"/>')
+    else:
+        hollow = " hollow" if dot.is_single else ""
+        parts.append(f'<circle class="dot{hollow}" cx="{at(dot.offset):.1f}" cy="20" r="9"/>')
+    interval = "" if dot.low is None else f", 90 % interval {dot.low:+.2g} to {dot.high:+.2g}"
+    caption = f"{dot.offset:+.2g} tolerances from the published value{interval}"
+    return Markup(
+        f'<svg class="dots" viewBox="0 0 {WIDTH} 40" role="img" aria-label="{escape(caption)}">'
+        f"<title>{escape(caption)}</title>{''.join(parts)}</svg>"
+    )

@@ -1,0 +1,90 @@
+"""Show how far models get at multiples of the trained length, from a task's tests after training."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+
+from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.curves import Curve
+from orthobench.reporting.figures.drawing import add_curve, empty_figure
+from orthobench.reporting.figures.figures import Drawn, styled
+from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.page.captions import caption
+from orthobench.reporting.tables.study_table import StudyTable
+
+MOST = 8
+"""The most curves in one figure."""
+AT_MULTIPLE = re.compile(r"(.+)_(\d+)t")
+"""The name of a metric at a multiple of the trained length T; see `Metric.at_multiple`."""
+
+
+def scores_at(variant: VariantData) -> dict[int, list[float]]:
+    """Return the scores of a variant's finished and diverged runs by the multiple of T, from 0, the baseline, to 1.
+
+    A diverged run counts as 0. Multiples at which no run was tested are left out.
+    """
+    found = [match for name in variant.run.metrics or {} if (match := AT_MULTIPLE.fullmatch(name))]
+    if not found:
+        return {}
+    names = {1: found[0][1]} | {int(match[2]): match[0] for match in found}
+    scores = {multiple: _scores(variant, name) for multiple, name in sorted(names.items())}
+    return {multiple: values for multiple, values in scores.items() if values}
+
+
+def _scores(variant: VariantData, name: str) -> list[float]:
+    metric, baseline = variant.run.declared(name), variant.run.baselines.get(name)
+    assert metric is not None
+    if baseline is None or metric.perfect is None:
+        return []
+    ends = [float(series.iloc[-1]) for series in variant.series_of_runs("test", name).values()]
+    if not ends:
+        return []
+    scores = [(end - baseline) / (metric.perfect - baseline) if np.isfinite(end) else 0.0 for end in ends]
+    return [*(min(max(score, 0.0), 1.0) for score in scores), *[0.0] * variant.diverged]
+
+
+def longer_tests(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
+    """Draw the score over the multiple of T, for at most `MOST` of the variants with the best sums."""
+    scores = {variant.run.variant: found for variant in condition.variants if (found := scores_at(variant))}
+    best = sorted(scores, key=lambda key: -sum(map(median, scores[key].values())))[:MOST]
+    chosen = [variant for variant in condition.variants if variant.run.variant in best]
+    if not chosen:
+        return {}
+    shown = Condition(**{**vars(condition), "variants": chosen})
+    figure = empty_figure("length of the test sequence, in multiples of the trained T", "score")
+    for variant, style in styled(shown, styles, figure):
+        found = scores[variant.run.variant]
+        rows = [found[multiple] for multiple in found]
+        low, middle, high = (np.array([float(each(row)) for row in rows]) for each in (min, median, max))
+        positions = np.log2(np.array(list(found), dtype=float))
+        add_curve(figure, Curve(positions, middle, low, high, len(rows[0])), positions, variant.label, style)
+    ticks = sorted({multiple for found in scores.values() for multiple in found})
+    figure.update_xaxes(tickvals=[float(np.log2(tick)) for tick in ticks], ticktext=[f"{tick}T" for tick in ticks])
+    figure.update_yaxes(range=[0, 1.02])
+    words = caption(f"{figure_name}: score at multiples of T, from 0, the baseline, to 1", shown)
+    if len(best) < len(scores):
+        words += f" The {len(best)} variants of {len(scores)} with the best sums. The table has all."
+    return {figure_name: (words, figure)}
+
+
+def longer_table(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTable]:
+    """Return the table of all variants: the median score at each multiple, in percent, by figure."""
+    cells: dict[str, dict[tuple[str, int], float]] = {}
+    for figure, condition in conditions:
+        for variant in condition.variants:
+            for multiple, values in scores_at(variant).items():
+                cells.setdefault(variant.label, {})[figure, multiple] = 100 * median(values)
+    columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+    if not columns:
+        return []
+    labels = sorted(cells, key=lambda label: (-sum(cells[label].values()), label))
+    rows = [
+        (label, *(f"{cells[label][column]:.0f}" if column in cells[label] else "–" for column in columns))
+        for label in labels
+    ]
+    headings = ("model", *(f"{figure} {multiple}T" for figure, multiple in columns))
+    return [StudyTable("From 0, the baseline, to 100, perfect: the median over seeds.", headings, rows)]

@@ -1,0 +1,298 @@
+"""Write a reproduction report in Markdown: published next to measured values, with machines and hours.
+
+Below the title, the report begins with one table of everything measured. The text between the table and the mark
+belongs to the author and is kept when the report is written again. The rest follows the mark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from orthobench.analysis.claims import ClaimResult
+from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.paper_tables import Cell, Row
+from orthobench.analysis.printed_curves import PrintedCurve, printed_curves
+from orthobench.errors import counted
+from orthobench.reporting.page.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, authors_part
+from orthobench.reporting.page.pages import ArtifactView, PaperView, full_title
+from orthobench.reporting.page.studies import StoredStudy
+from orthobench.reporting.tables.paper_table import (
+    Sheet,
+    condition_sheet,
+    measured_text,
+    seeds_of,
+    shown_median,
+    spread,
+    write,
+)
+from orthobench.reporting.tables.printed_numbers import explanation, numbers_sheet, printed_numbers
+from orthobench.spec.index import index
+from orthobench.store import Run, Status
+
+TITLE = "# What was reproduced\n"
+
+
+def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], studies: Sequence[StoredStudy]) -> str:
+    """Return the report: machines, interrupted runs, papers with results, studies, other runs, counts of numbers."""
+    parts = ["## Where it was run\n", _markdown([_machines(conditions)])]
+    if cut := _cut_off(conditions):
+        parts += ["## Interrupted runs\n\nThey have no result yet and decide no claim.\n", _markdown([cut])]
+    for view in views:
+        parts += _paper(view)
+    if studies:
+        parts += ["## Studies\n", *(_study(result) for result in studies)]
+    papers = {key for view in views for part in view.artifacts for key in _keys(part)}
+    papers |= {run.key for result in studies for run in result.runs}
+    others = [c for c in conditions if not all(run.key in papers for run in _all_runs([c]))]
+    if others:
+        parts += [
+            "## Without published results to compare\n\nTheir settings or data differ from those of every paper.\n",
+            _markdown([condition_sheet(condition, others) for condition in others]),
+        ]
+    if counts := printed_numbers(views, conditions, index()["specs"]):
+        parts += [
+            f"## Printed numbers by paper\n\n{explanation(counts)}\n",
+            _markdown([replace(numbers_sheet(counts), title="")]),
+        ]
+    return "\n".join(parts)
+
+
+def everything_measured(views: Sequence[PaperView]) -> str:
+    """Return one table with every measured number next to the published one, and every decided claim."""
+    header = ["paper", "result", "published", "measured [90 % interval]", "seeds", "verdict"]
+    rows = [[view.paper.key, *row] for view in views for part in view.artifacts for row in _measured(part)]
+    return _markdown([Sheet("", [], header, rows)]) if rows else "Nothing is measured yet.\n"
+
+
+def _measured(part: ArtifactView) -> Iterator[list[str]]:
+    """Yield the measured numbers and decided claims of a table or figure as rows of the first table.
+
+    Claims that are decided by the same runs in another paper are left out.
+    """
+    name = part.artifact.name
+    for row in part.table.rows if part.table else []:
+        for label, cell in row.cells.items():
+            if cell.measured is not None and cell.printed.value is not None:
+                seeds = str(cell.measured.n)
+                yield [
+                    f"{name}: {row.label}, {label}",
+                    _printed(cell),
+                    _with_words(cell),
+                    seeds,
+                    cell.words,
+                ]
+    for result in part.claim_results:
+        if result.is_decided and not result.same_as:
+            seeds = "" if result.seeds is None else str(result.seeds)
+            yield [name, result.claim.text, result.reason, seeds, _verdict(result)]
+
+
+def where_it_was_run(conditions: Sequence[Condition]) -> list[Sheet]:
+    """Return the machines of these runs, and the runs without a result so far."""
+    if not conditions:
+        return []
+    machines = replace(_machines(conditions), title="Where it was run")
+    cut = _cut_off(conditions)
+    return [
+        machines,
+        *([replace(cut, title="Interrupted runs: they have no result yet and decide no claim")] if cut else []),
+    ]
+
+
+def with_authors(file: Path, own: str | None, table: str, written: str) -> str:
+    """Return the report: the title, the table, the author's text, the mark, and the written part.
+
+    Args:
+        own: the author's text; None: the one in the file.
+    """
+    kept = authors_part(file.read_text("utf-8")) if file.is_file() else TITLE
+    text = kept if own is None else own
+    title, body = re.match(r"(\s*# [^\n]*\n)?(.*)", text, re.S).groups(default="")  # type: ignore[union-attr]
+    parts = [title.strip() or TITLE.strip(), TABLE_BEGINS, table.strip(), TABLE_ENDS, body.strip(), MARK, written]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _paper(view: PaperView) -> list[str]:
+    parts = [part for part in view.artifacts if _keys(part) or any(r.is_decided for r in part.claim_results)]
+    if not parts:
+        return []
+    measured, total = view.coverage
+    paper = view.paper
+    head = f"## {paper.authors} {paper.year}: {paper.title}\n\n{measured} of {total} published results measured.\n"
+    return [head, *(text for part in parts for text in _artifact(part))]
+
+
+def _artifact(part: ArtifactView) -> list[str]:
+    artifact = part.artifact
+    name = artifact.name[:1].upper() + artifact.name[1:]
+    texts = [f"### {name}{': ' if artifact.title else ''}{artifact.title}\n"]
+    cells = [(row, label, cell) for row in part.table.rows for label, cell in row.cells.items()] if part.table else []
+    measured = [entry for entry in cells if entry[2].measured is not None]
+    if measured:
+        texts.append(_markdown([_cells(measured)]))
+    texts += map(figure_curves, part.panels)
+    texts += [_markdown([_points_sheet(part, curve)]) for curve in _printed_curves(part)]
+    if decided := [result for result in part.claim_results if result.is_decided]:
+        texts.append(decided_claims(decided))
+    if part.missing:
+        labels = list(dict.fromkeys(_with_length(e.label, e.task_settings) for e in part.missing))
+        texts.append(f"Not measured: {', '.join(labels)}.\n")
+    return texts
+
+
+def figure_curves(panel: Condition) -> str:
+    """Return the final values of the measured curves in a figure's panel as a Markdown table."""
+    return _markdown([_curves(panel)])
+
+
+def decided_claims(results: Sequence[ClaimResult]) -> str:
+    """Return the claims with their verdicts as a Markdown table."""
+    rows = [[result.claim.text, _verdict(result), result.reason] for result in results]
+    return _markdown([Sheet("Claims", [], ["the paper says", "here", "measured"], rows)])
+
+
+def _printed_curves(part: ArtifactView) -> list[PrintedCurve]:
+    """Return the published curves of a figure for which there are runs."""
+    variants = [variant for panel in part.panels for variant in panel.variants]
+    return [curve for curve in printed_curves(part.artifact, part.printed, variants) if curve.variant]
+
+
+def _points_sheet(part: ArtifactView, curve: PrintedCurve) -> Sheet:
+    """Return the points of a published curve next to the median over seeds at the same places."""
+    unit = part.artifact.x
+    rows = [
+        [f"{x:g}", f"{printed:g}", "" if measured is None else f"{measured:.4g}"]
+        for (x, printed), measured in zip(curve.printed.curve, curve.measured(unit), strict=True)
+    ]
+    title = f"{curve.experiment.label}: {curve.printed.split} {curve.printed.metric}"
+    return Sheet(title, [], [unit, "published", "measured"], rows)
+
+
+def _verdict(result: ClaimResult) -> str:
+    return f"{result.verdict}, not counted: {result.uncounted}" if result.uncounted else result.verdict
+
+
+def _with_length(label: str, settings: dict[str, object]) -> str:
+    length = settings.get("sequence_length")
+    return f"{label} (T = {length})" if length else label
+
+
+def _cells(cells: Sequence[tuple[Row, str, Cell]]) -> Sheet:
+    rows = [
+        [
+            row.label,
+            label,
+            _printed(cell),
+            measured_text(cell),
+            str(cell.measured.n if cell.measured else 0),
+            "" if cell.tolerances is None else f"{cell.tolerances:+.2g}",
+            cell.reason,
+        ]
+        for row, label, cell in cells
+    ]
+    header = [
+        "model",
+        "column",
+        "published",
+        "measured [90 % interval]",
+        "seeds",
+        "difference, in tolerances",
+        "reason",
+    ]
+    return Sheet("", [], header, rows)
+
+
+def _printed(cell: Cell) -> str:
+    """Return the published result, with how it was computed if the paper states it."""
+    printed, words = cell.printed, cell.aggregation.words
+    return f"{printed.text} ({words})" if words and printed.value is not None else printed.text
+
+
+def _with_words(cell: Cell) -> str:
+    """Return the measured number, with how it is computed if the paper states how it computed its number."""
+    words = cell.measured.words if cell.measured else ""
+    return f"{cell.measured} ({words})" if words else str(cell.measured)
+
+
+def _curves(condition: Condition) -> Sheet:
+    """Return the variants of a figure's panel as a table of numbers."""
+    rows = [
+        [
+            variant.label,
+            shown_median(variant.median),
+            spread(variant.end),
+            spread(variant.final),
+            spread(variant.best),
+            seeds_of(variant),
+            str(variant.against_baseline or ""),
+            _hours(variant.runs),
+        ]
+        for variant in condition.variants
+    ]
+    baseline = "" if condition.baseline is None else f" (baseline {condition.baseline:.4g})"
+    metric = f"{condition.metric.name}, end: median [95 %]"
+    means = ["mean [95 %]", "final [95 %]", "best [95 %]"]
+    header = ["model", metric, *means, "seeds finished", "better than baseline", "hours"]
+    return Sheet(f"{condition.title}{baseline}", [], header, rows)
+
+
+def _study(result: StoredStudy) -> str:
+    runs = result.runs
+    of = f", {counted(len(runs), 'run')}, {_hours(runs)} hours" if runs else ""
+    small = " In the small version." if result.is_small else ""
+    return f"* {result.study.title} ({result.study.figure}){of}.{small} The paper: {result.study.finding}\n"
+
+
+def _machines(conditions: Sequence[Condition]) -> Sheet:
+    by_machine: dict[tuple[str, str, str], list[Run]] = {}
+    for run in _all_runs(conditions):
+        facts = run.environment.facts
+        threads = None if facts.get("accelerator") else facts.get("threads")
+        machine = run.environment.machine + (f", {counted(threads, 'thread')}" if threads else "")
+        torch = facts.get("packages", {}).get("torch", "")
+        by_machine.setdefault((machine, torch, (facts.get("commit") or "")[:10]), []).append(run)
+    rows = [[*which, str(len(runs)), _hours(runs)] for which, runs in sorted(by_machine.items())]
+    return Sheet("", [], ["machine at the end", "torch", "commit", "runs", "hours"], rows)
+
+
+def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
+    """Return the runs without a result, with their progress and latest values."""
+    rows = [
+        [
+            full_title(condition, conditions),
+            variant.label,
+            str(run.seed),
+            f"{run.epochs:.3g} of {run.total_iterations / run.iterations_per_epoch:.3g}",
+            condition.metric.name,
+            *("" if value is None else f"{value:.4g}" for value in (run.final_value, run.best_value)),
+            _hours([run]),
+        ]
+        for condition in conditions
+        for variant in condition.variants
+        for run in variant.runs
+        if not Status(run.status).is_final
+    ]
+    header = ["task", "model", "seed", "epochs", "metric", "at last", "best", "hours"]
+    return Sheet("", [], header, rows) if rows else None
+
+
+def _keys(part: ArtifactView) -> set[str]:
+    """Return the keys of the runs behind a table or figure."""
+    cells = part.table.cells if part.table else []
+    return {run.key for run in _all_runs(part.panels)} | {key for cell in cells for key in cell.runs}
+
+
+def _all_runs(conditions: Iterable[Condition]) -> list[Run]:
+    variants: Iterable[VariantData] = (variant for condition in conditions for variant in condition.variants)
+    return [run for variant in variants for run in variant.runs]
+
+
+def _hours(runs: Iterable[Run]) -> str:
+    return f"{sum(run.wall_seconds for run in runs) / 3600:.2g}"
+
+
+def _markdown(tables: Sequence[Sheet]) -> str:
+    return write("markdown", tables)

@@ -1,0 +1,1 @@
+"""What the product asks of the operating system: files, processes, signals, output."""

@@ -1,0 +1,192 @@
+"""Whole writes: a file or folder is there completely or not at all, and errors of the disk say what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from filelock import FileLock
+
+from orthobench.errors import StorageError, UsageError
+from orthobench.system.cache import private_folder, user_cache_folder
+
+MAKE_ROOM = "make room there"
+DELETE_FILES = "delete files there"
+NO_INODES = "the disk has no inodes left for another file"
+MAKE_WRITABLE = "make its folder writable, or name another location"
+FIXES = {
+    errno.ENOSPC: MAKE_ROOM,
+    errno.EDQUOT: MAKE_ROOM,
+    errno.EROFS: MAKE_WRITABLE,
+    errno.EACCES: MAKE_WRITABLE,
+    errno.EPERM: MAKE_WRITABLE,
+}
+
+FULL_BELOW = 64 * 1024
+"""Free bytes below which a disk counts as full."""
+
+
+def storage_error(what: object, error: OSError) -> StorageError:
+    """Return the error for a file or folder that the system refuses to write."""
+    if error.errno == errno.ENOSPC and error.filename is not None and has_no_inodes(Path(error.filename)):
+        return unwritable(what, NO_INODES, DELETE_FILES)
+    return unwritable(what, error.strerror or str(error), FIXES.get(error.errno or 0, MAKE_WRITABLE))
+
+
+def unwritable(what: object, reason: str, fix: str) -> StorageError:
+    """Return the error for something that cannot be written."""
+    return StorageError(f"{what} cannot be written: {reason}: {fix}, and run the same command again")
+
+
+def is_full(folder: Path) -> bool:
+    """Return whether a folder's disk is full."""
+    return shutil.disk_usage(folder).free < FULL_BELOW
+
+
+def has_no_inodes(path: Path) -> bool:
+    """Return whether the disk of a path, which need not exist, has free bytes but no room for another file."""
+    folder = next((parent for parent in (path, *path.absolute().parents) if parent.exists()), None)
+    if folder is None or not hasattr(os, "statvfs"):
+        return False
+    disk = os.statvfs(folder)
+    return disk.f_files > 0 and disk.f_favail == 0  # some file systems have no limit, and report 0 of 0
+
+
+@contextmanager
+def replacing(
+    file: Path, *, locked: bool = False, backup: Path | None = None, new: bool = False, private: bool = False
+) -> Iterator[Path]:
+    """Yield the path of a temporary file to write; at the end it replaces `file`, with its permissions.
+
+    If the block or the replacement raises, `file` stays as it was and the temporary file is removed.
+
+    Args:
+        locked: only this process writes `file` now. The temporary name is then fixed, so that the next write overwrites
+            what a killed process left.
+        backup: the new path of the previous file.
+        new: `file` must not exist; if several processes write it at once, only one succeeds.
+        private: only this user may read and write `file`, whatever the umask and the permissions that it had.
+
+    Raises:
+        OSError: the file cannot be written; FileExistsError if it must be new but exists.
+    """
+    part = file.with_name(f"{file.name}.part" if locked else f".{file.name}.{uuid4().hex}.part")
+    try:
+        if private:
+            part.touch(0o600)
+        yield part
+        if file.exists() and not private:
+            part.chmod(file.stat().st_mode)
+        with part.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        if backup is not None and file.exists():
+            rename(file, backup)
+        (name_new if new else rename)(part, file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_bytes(
+    file: Path,
+    content: bytes | memoryview,
+    *,
+    locked: bool = False,
+    backup: Path | None = None,
+    private: bool = False,
+) -> None:
+    """Write or replace a file in one step, with the arguments of `replacing`.
+
+    Raises:
+        OSError: the file cannot be written; it stays as it was.
+    """
+    with replacing(file, locked=locked, backup=backup, private=private) as part:
+        part.write_bytes(content)
+
+
+def rename(file: Path, to: Path) -> None:
+    """Rename a file durably: the new name survives a loss of power."""
+    file.replace(to)
+    _sync(to.parent)
+
+
+def name_new(file: Path, to: Path) -> None:
+    """Give a file a new name durably, unless another file has that name; the old name may stay.
+
+    Raises:
+        OSError: the file cannot be renamed; FileExistsError if another file has that name.
+    """
+    try:
+        os.link(file, to)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if to.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(to)) from None
+        file.replace(to)
+    _sync(to.parent)
+
+
+def _sync(folder: Path) -> None:
+    if os.name == "posix":  # elsewhere folders cannot be opened
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill; at the end it replaces `folder`. Concurrent processes wait for each other.
+
+    If the block raises, `folder` stays as it was.
+
+    Raises:
+        StorageError: a file cannot be written or read: no permission, a full disk.
+    """
+    new, old = (folder.with_name(f".{folder.name}.{state}") for state in ("new", "old"))
+    try:
+        make_folder(folder.parent)
+        with FileLock(folder.with_name(f".{folder.name}.lock")):
+            if old.exists() and not folder.exists():  # a process was killed between the two renames
+                old.rename(folder)
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+            try:
+                yield new
+                if folder.exists():
+                    folder.rename(old)
+                new.rename(folder)
+            finally:
+                shutil.rmtree(new, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise StorageError(
+            f"{error.filename or folder} cannot be written or read: {error.strerror or error}"
+        ) from error
+
+
+def refuse_file(folder: Path) -> None:
+    """Refuse a file where a folder is expected.
+
+    Raises:
+        UsageError: the path is a file; it stays as it is.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file and is left as it is: name a folder")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder of data, with those above it; if the user's cache folder is one of them, it becomes private.
+
+    Raises:
+        OSError: a folder cannot be made.
+    """
+    if (cache := user_cache_folder()) in folder.absolute().parents:
+        private_folder(cache)
+    folder.mkdir(parents=True, exist_ok=True)

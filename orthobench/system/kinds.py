@@ -1,0 +1,107 @@
+"""The kinds of files that the product writes, so that no other file is overwritten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orthobench.errors import UsageError
+
+START = 4096
+"""Bytes at the start of a file that show its kind."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+        name: the kind's name in messages.
+        suffix: the usual suffix of the file's name.
+        is_own: a function that decides whether a file has this kind, from its path and the start of its content. Text
+            without a distinctive start is recognised by its suffix.
+    """
+
+    name: str
+    suffix: str
+    is_own: Callable[[Path, bytes], bool]
+
+
+def _begins_with(*marks: bytes) -> Callable[[Path, bytes], bool]:
+    return lambda file, start: start.lstrip().lower().startswith(marks)
+
+
+def _is_text_named(*suffixes: str) -> Callable[[Path, bytes], bool]:
+    return lambda file, start: file.suffix.lower() in (*suffixes, ".txt", "") and b"\0" not in start
+
+
+def _is_svg(file: Path, start: bytes) -> bool:
+    return _begins_with(b"<svg", b"<?xml")(file, start) and b"<svg" in start
+
+
+def _is_xml(file: Path, start: bytes) -> bool:
+    return _begins_with(b"<?xml", b"<testsuite")(file, start) and not _is_svg(file, start)
+
+
+def _is_json(file: Path, start: bytes) -> bool:
+    try:
+        json.loads(file.read_text("utf-8"))
+    except ValueError:
+        return False
+    return True
+
+
+def _is_safetensors(file: Path, start: bytes) -> bool:
+    return start[8:9] == b"{"  # after the length of the header
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("HTML", ".html", _begins_with(b"<!doctype html", b"<html")),
+        Kind("XML", ".xml", _is_xml),
+        Kind("SVG", ".svg", _is_svg),
+        Kind("PNG", ".png", _begins_with(b"\x89png")),
+        Kind("PDF", ".pdf", _begins_with(b"%pdf")),
+        Kind("Parquet", ".parquet", _begins_with(b"par1")),
+        Kind("JSON", ".json", _is_json),
+        Kind("CSV", ".csv", _is_text_named(".csv")),
+        Kind("Markdown", ".md", _is_text_named(".md", ".markdown")),
+        Kind("safetensors", ".safetensors", _is_safetensors),
+        Kind("ONNX", ".onnx", _begins_with(b"\x08")),
+        Kind("PT2", ".pt2", _begins_with(b"pk\x03\x04")),
+        Kind("LaTeX", ".tex", _is_text_named(".tex")),
+    )
+}
+"""The kinds of files that commands write, by name."""
+
+
+def refuse_other_kinds(file: Path, kind: str) -> None:
+    """Refuse to replace an existing file of another kind. An empty file may be replaced.
+
+    Args:
+        kind: a name in `KINDS`.
+
+    Raises:
+        UsageError: the path is a folder or not a regular file, or its content has another kind; it stays as it is.
+    """
+    own = KINDS[kind]
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder: name a file in it, such as {file / f'report{own.suffix}'}")
+    if not file.exists():
+        return
+    if not file.is_file():
+        raise UsageError(f"refusing to overwrite {file}: it is not a regular file; name another file")
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(START)
+        is_own = not start or own.is_own(file, start)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}: name another file") from error
+    if not is_own:
+        raise UsageError(
+            f"refusing to overwrite {file}: it is not a file of type {own.name}; name another file, such as "
+            f"{file.with_suffix('')}-new{own.suffix}"
+        )

