@@ -32,6 +32,7 @@ from orthobench.data.checksums import with_checksum
 from orthobench.data.features import MASKED, PADDING, speech_features
 from orthobench.data.speech import require_audio
 from orthobench.data.speech.files import sample_count
+from orthobench.data.speech.quality import quality_of_predictions
 from orthobench.data.speech.spectra import BINS, frame_count
 from orthobench.data.timit import TimitCorpus, TimitSample, speech_folder, speech_md5
 from orthobench.model import Model, Signature
@@ -149,8 +150,6 @@ class Timit(Task):
         """Return SegSNR (dB), STOI and PESQ of the reconstructed test files, averaged over files."""
         if not self.audio_metrics:
             return {}
-        from orthobench.data.speech.quality import quality_of_predictions  # imports libraries that take seconds to load
-
         predictions = []
         for examples in torch.arange(len(self.test), device=self.device).split(EVALUATED_TOGETHER):
             outputs, _ = model(self.test.batch(examples).inputs)

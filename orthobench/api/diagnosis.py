@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orthobench.diagnosis import examine
 from orthobench.options.check import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.system.location import Place
@@ -28,7 +29,5 @@ def doctor(db: Place | None = None, *, data_folder: Path | None = None, retest: 
     Returns:
         The findings. Findings of level "action" name a fix.
     """
-    from orthobench.diagnosis import examine
-
     with use_data_folder(data_folder):
         return examine(db, retest)

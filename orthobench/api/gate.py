@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orthobench.display.display import Display
+from orthobench.gate.check import check_baseline
 from orthobench.options.arguments import A_COUNT
 from orthobench.options.check import checked
 from orthobench.options.run_options import RunOptions, SweepOptions
@@ -47,8 +48,6 @@ def check(
         UsageError: the baseline is invalid, or a run cannot start.
         Stopped: the user pressed Ctrl-C.
     """
-    from orthobench.gate.check import check_baseline
-
     return check_baseline(
         Path(baseline),
         only,

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orthobench.analysis.claims import check_small, count_claims
 from orthobench.api.sweeps import seed_list, train, with_jobs
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
@@ -19,6 +20,7 @@ from orthobench.planning.listed import runs_in
 from orthobench.planning.paper import resolve_experiments, restrict, small_runs, study_runs
 from orthobench.planning.plan import with_seeds
 from orthobench.plugins import Catalog
+from orthobench.reporting import write_study
 from orthobench.session.session import SweepResult, open_session
 from orthobench.session.study import train_study
 from orthobench.store import Run, open_store
@@ -131,8 +133,6 @@ class SmallResult:
 
     @property
     def claim_counts(self) -> ClaimCounts:
-        from orthobench.analysis.claims import count_claims
-
         return count_claims(self.claim_results)
 
     @property
@@ -175,8 +175,6 @@ def reproduce_small(
         result = session.sweep(list(unique.values()), dry_run)
         if dry_run:
             return SmallResult(result, [])
-        from orthobench.analysis.claims import check_small
-
         checked = [
             (source, artifact, check_small(session.open_store, artifact, [run.config.spec.key for run in own]))
             for (source, artifact), own in zip(figures, runs, strict=True)
@@ -233,7 +231,5 @@ def study(
             planned = session.sweep(runs, dry_run, estimate=True) if runs else None
             return StudyResult(description, planned, None)
         result = train_study(session, description, catalog, preset, runs, figures)
-        from orthobench.reporting import write_study
-
         page = write_study(session.open_store, page, description)
     return StudyResult(description, result, page)

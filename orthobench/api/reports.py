@@ -8,9 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from orthobench.analysis.compare import contrasts
 from orthobench.api.results import Results
 from orthobench.options.arguments import ComparedValue, ReportFormat, is_image, location
 from orthobench.options.check import checked
+from orthobench.reporting import Scope, write_report
+from orthobench.settings.assignments import read_conditions
+from orthobench.spec.index import index
 from orthobench.system.location import Place
 from orthobench.training.settled import status_in
 
@@ -99,10 +103,6 @@ def report(
         UsageError: no run meets the conditions, the database, paper, table, figure or column is unknown, or a file
             cannot be written.
     """
-    from orthobench.reporting import Scope, write_report
-    from orthobench.settings.assignments import read_conditions
-    from orthobench.spec.index import index
-
     scope = Scope(read_conditions(where, **conditions), paper, table, figure)
     with _opened(results) as opened:
         scope = replace(scope, status_of=status_in(opened.store, opened.db))
@@ -147,9 +147,6 @@ def compare(
         UsageError: a selection is empty, the selections have different metrics, a finished run has no number, or the
             runs cannot be paired.
     """
-    from orthobench.analysis.compare import contrasts
-    from orthobench.settings.assignments import read_conditions
-
     with _opened(results) as opened:
         shared = read_conditions(where, **conditions)
         return contrasts(opened.store, selections, shared, status_in(opened.store, opened.db), value, paired)

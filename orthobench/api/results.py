@@ -9,10 +9,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from orthobench.analysis.conditions import collect
+from orthobench.analysis.selection import select_runs
+from orthobench.analysis.variants import group
 from orthobench.errors import UsageError, counted, unknown
 from orthobench.options.arguments import LoggedSplit, listed
 from orthobench.options.check import A_LABEL, checked
+from orthobench.reporting.figures.figures import against_cost, gradient_norms, learning_curves, orthogonality
+from orthobench.reporting.figures.length_figures import over_length
+from orthobench.reporting.figures.styles import Styles
+from orthobench.reporting.page.pages import full_title
+from orthobench.reporting.tables.paper_table import paper_table
 from orthobench.settings import merged_settings
+from orthobench.settings.assignments import NoMatchError, read_conditions
+from orthobench.sinks.export import export
+from orthobench.sinks.targets import parse_target
+from orthobench.spec.index import index
 from orthobench.store import Run, Status, Weights, open_store
 from orthobench.store.backup import back_up_alongside
 from orthobench.store.sqlite import named_or_default
@@ -142,8 +154,6 @@ class Results:
         """The runs of each task and model: their number, how many have finished, and the best value of the metric."""
         import pandas as pd
 
-        from orthobench.analysis.variants import group
-
         rows = []
         for runs in group(self.store.runs(brief=True), lambda run: f"{run.task} {run.model}"):
             values = [run.best_value for run in runs if run.best_value is not None]
@@ -201,9 +211,6 @@ class Results:
             UsageError: a condition is malformed or repeated, or names an unknown task, model, status or setting.
         """
         import pandas as pd
-
-        from orthobench.analysis.selection import select_runs
-        from orthobench.settings.assignments import NoMatchError, read_conditions
 
         columns = {"task": task, "model": model, "status": status, "seed": seed, "tag": tag}
         conditions = read_conditions(where, **columns, **settings)
@@ -346,9 +353,6 @@ class Results:
             UsageError: the destination is unknown or its package is not installed, or a key is unknown or ambiguous.
             StorageError: the destination cannot be written.
         """
-        from orthobench.sinks.export import export
-        from orthobench.sinks.targets import parse_target
-
         target, keys = parse_target(to), list(self._keys(runs).values())
         return export(self.store, self.store.runs(keys=keys), target, status_in(self.store, self.db))
 
@@ -366,9 +370,6 @@ class Results:
         Raises:
             UsageError: a condition or a kind is unknown.
         """
-        from orthobench.analysis.selection import select_runs
-        from orthobench.settings.assignments import NoMatchError, read_conditions
-
         for kind in kinds or ():
             if kind not in KINDS:
                 raise unknown("kind of weights", kind, KINDS)
@@ -413,9 +414,6 @@ class Results:
         Raises:
             UsageError: the paper or the table is unknown.
         """
-        from orthobench.reporting.tables.paper_table import paper_table
-        from orthobench.spec.index import index
-
         return paper_table(self.store, paper, name, index()["variants"])
 
     @checked(metric=(str, "the name of a metric"), split=Split, x=Axis)
@@ -441,8 +439,6 @@ class Results:
         Raises:
             UsageError: no run meets the conditions, the runs belong to different tasks, or they lack the metric.
         """
-        from orthobench.reporting.figures.figures import learning_curves
-
         condition, styles = self._condition(where, conditions)
         known = {name for variant in condition.variants for part, name in variant.metrics if part == split}
         name = metric or condition.metric.name
@@ -460,23 +456,17 @@ class Results:
                 inside gates and derivatives, and "jacobian" ||J^T J - I||_F of the step's Jacobian.
             conditions: further conditions by name.
         """
-        from orthobench.reporting.figures.figures import orthogonality
-
         score = "orthogonality" if of == "step" else f"orthogonality_{of}"
         return _plotted(orthogonality(*self._condition(where, conditions), of=score), "distance from orthogonal")
 
     @checked()
     def plot_gradient_norms(self, where: Sequence[str] = (), **conditions: Any) -> go.Figure:
         """Draw ||dL/dh_t|| over the steps t, before training (thin) and after; as `plot_curves`."""
-        from orthobench.reporting.figures.figures import gradient_norms
-
         return _plotted(gradient_norms(*self._condition(where, conditions)), "gradient norms")
 
     @checked()
     def plot_lengths(self, where: Sequence[str] = (), **conditions: Any) -> go.Figure:
         """Draw a metric over the length of the test sequences, with the training lengths shaded; as `plot_curves`."""
-        from orthobench.reporting.figures.length_figures import over_length
-
         drawn = over_length(*self._condition(where, conditions))
         return _plotted(drawn and drawn[1], "metric over length")
 
@@ -495,8 +485,6 @@ class Results:
         Raises:
             UsageError: as for `plot_curves`, or fewer than two models have finished runs.
         """
-        from orthobench.reporting.figures.figures import against_cost
-
         cost = "seconds of training" if against == "seconds" else against
         return _plotted(against_cost(*self._condition(where, conditions), cost), "finished runs of two models")
 
@@ -506,12 +494,6 @@ class Results:
         Raises:
             UsageError: no run meets the conditions, or the runs belong to different tasks or settings of a task.
         """
-        from orthobench.analysis.conditions import collect
-        from orthobench.analysis.selection import select_runs
-        from orthobench.reporting.figures.styles import Styles
-        from orthobench.reporting.page.pages import full_title
-        from orthobench.settings.assignments import read_conditions
-
         selected = read_conditions(where, **conditions)
         runs = select_runs(self.store.runs(), selected, status_in(self.store, self.db))
         if len({run.condition for run in runs}) != 1:

@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from orthobench.errors import UsageError
 from orthobench.options.check import checked
+from orthobench.reporting.page.html import build_page, empty_page
+from orthobench.reporting.page.scope import Scope
+from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
+from orthobench.reporting.web.serve import Page, Server
+from orthobench.settings.assignments import read_conditions
+from orthobench.spec.index import index
 from orthobench.store import Status
 from orthobench.store.merge import reading
 from orthobench.store.open import DatabaseNotFoundError, open_read_only
@@ -39,12 +45,6 @@ def publish(
             contains files that no earlier call wrote.
         StorageError: a file cannot be written.
     """
-    from orthobench.reporting.page.html import build_page
-    from orthobench.reporting.page.scope import Scope
-    from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site
-    from orthobench.settings.assignments import read_conditions
-    from orthobench.spec.index import index
-
     if not databases:
         raise UsageError("name a database, such as orthobench publish site results.db")
     locations = list(map(Location.of, databases))
@@ -80,12 +80,6 @@ def serve(
     Raises:
         UsageError: the database cannot be read, a condition is malformed, or the port is in use.
     """
-    from orthobench.reporting.page.html import build_page, empty_page
-    from orthobench.reporting.page.scope import Scope
-    from orthobench.reporting.web.serve import Page, Server
-    from orthobench.settings.assignments import read_conditions
-    from orthobench.spec.index import index
-
     db = named_or_default(db, writes=False)
     chosen, keys = read_conditions(where, **conditions), index()["variants"]
     root = checkpoint_root(db)

@@ -14,9 +14,14 @@ from orthobench.isolation import isolated
 from orthobench.options.arguments import BackendName, DeviceName, ExportFormat, WhichWeights, path
 from orthobench.options.check import checked
 from orthobench.options.data_folder import use_data_folder
+from orthobench.plugins import Catalog
 from orthobench.store import Run
 from orthobench.store.sqlite import named_or_default
 from orthobench.system.location import Place, from_home
+from orthobench.trained.evaluate import evaluate as measure
+from orthobench.trained.evaluate import stored_metrics
+from orthobench.trained.export import export as write
+from orthobench.trained.load import is_file, load_file, load_run
 from orthobench.training.device import pick_device
 
 if TYPE_CHECKING:
@@ -98,9 +103,6 @@ def evaluate(
     Raises:
         UsageError: as for `load_model`, the task has no such setting, or data is missing or does not fit the weights.
     """
-    from orthobench.trained.evaluate import evaluate as measure
-    from orthobench.trained.evaluate import stored_metrics
-
     with (
         use_data_folder(data_folder),
         _loaded(run, db, weights, weights_at, device, plugins, model) as (trained, opened),
@@ -143,8 +145,6 @@ def export(
             file exists and has another kind.
         StorageError: the file cannot be written.
     """
-    from orthobench.trained.export import export as write
-
     with use_data_folder(data_folder), _loaded(run, db, weights, weights_at, "cpu", plugins, model) as (trained, _):
         return write(trained, form, Path(file), steps=steps, batch=batch)
 
@@ -160,9 +160,6 @@ def _loaded(
     model: str | type | None,
 ) -> Iterator[tuple[TrainedModel, tuple[Results, Run] | None]]:
     """Yield a trained model, and, unless the model comes from a file, the open database with the record of its run."""
-    from orthobench.plugins import Catalog
-    from orthobench.trained.load import is_file, load_file, load_run
-
     catalog, chosen = Catalog(plugins), pick_device(device)
     if model is not None:
         catalog.named(model)

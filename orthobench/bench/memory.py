@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from orthobench.bench.implementations import implementations
 from orthobench.bench.shapes import Shape
 
 _STATUS = Path("/proc/self/status")
@@ -31,8 +32,6 @@ def peak_of_step(shape: Shape, implementation: str, threads: int) -> int | None:
 
 def _measure(shape: Shape, implementation: str) -> int | None:
     import torch
-
-    from orthobench.bench.implementations import implementations
 
     device = torch.device("cpu")
     implementations(shape.small(), device)[implementation]()()  # loads libraries and starts threads

@@ -17,7 +17,9 @@ from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from orthobench.display.console import Console
 from orthobench.display.display import Display, JobsDisplay
+from orthobench.executors.job import Ending
 from orthobench.training.events import Evaluation, EventSink, RunStart
 
 if TYPE_CHECKING:
@@ -159,8 +161,6 @@ def _bar() -> Bar:
     from rich.table import Column
     from rich.text import Text
 
-    from orthobench.display.console import Console
-
     class Name(TextColumn):
         """A column that is cut where the row is too long: rich cuts columns that may wrap first."""
 
@@ -195,8 +195,6 @@ def notebook_bar() -> type[Bar]:
     rich's own needs ipywidgets. This one is the output of a cell, which IPython replaces by the newer one.
     """
     from rich.progress import Progress as Bar
-
-    from orthobench.display.console import Console
 
     class NotebookBar(Bar):
         shown_at = -math.inf
@@ -247,8 +245,6 @@ def busy(text: str, shown: bool = True) -> Iterator[None]:
         yield
         return
     from rich.markup import escape
-
-    from orthobench.display.console import Console
 
     with Console(stderr=True).status(escape(text)):
         yield
@@ -319,8 +315,6 @@ class JobLines(JobsDisplay):
         print(text, file=sys.stderr)
 
     def on_outcome(self, outcome: Outcome) -> None:
-        from orthobench.executors.job import Ending
-
         label, cause = outcome.job.label, outcome.cause
         if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
             self.print_line(f"{label} {outcome.ending}: {cause}")
@@ -413,8 +407,6 @@ class Downloads:
     def __init__(self, quiet: bool = False) -> None:
         from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
         from rich.progress import Progress as Bar
-
-        from orthobench.display.console import Console
 
         columns = (
             TextColumn("{task.description}", markup=False),

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from orthobench.errors import UsageError
+from orthobench.store import MetricRow, Status, TraceRow
 from orthobench.system.location import Location, Place
+from orthobench.training.events import Evaluation, RunProgress, RunStart
 
 if TYPE_CHECKING:
     from orthobench.executors.job import Job, SinkFactory
@@ -71,9 +73,6 @@ class WatchedJob:
 
 def show(watched: Iterable[WatchedJob], store: Store, open_sink: SinkFactory) -> dict[str, Run]:
     """Send the stored state of each run to the sink of its job, and return the runs by key."""
-    from orthobench.store import Status
-    from orthobench.training.events import RunStart
-
     jobs = {entry.job.spec.key: entry for entry in watched}
     runs = {run.key: run for run in store.runs(keys=list(jobs))}
     for key, run in runs.items():
@@ -92,9 +91,6 @@ def show(watched: Iterable[WatchedJob], store: Store, open_sink: SinkFactory) ->
 
 def _newest_evaluation(store: Store, run: Run) -> Evaluation:
     """Return the newest evaluation of a run in the database, with all its rows and vectors."""
-    from orthobench.store import MetricRow, TraceRow
-    from orthobench.training.events import Evaluation, RunProgress
-
     iteration = store.last_iteration(run.id)
     metrics = store.metrics([run.id], iteration=iteration)
     vectors = store.traces([run.id], iteration=iteration)

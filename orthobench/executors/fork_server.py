@@ -22,6 +22,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from orthobench.executors import worker
+
 PACKET = 1 << 16
 """Largest size of a packet in bytes."""
 LOST = 255
@@ -179,8 +181,6 @@ def _report_ends(parent: socket.socket) -> None:
 
 
 def main() -> None:
-    from orthobench.executors import job, worker  # noqa: F401 (job imports PyTorch, before the first fork)
-
     if serve(socket.socket(fileno=int(sys.argv[1]))):
         worker.main()
 

@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line
 from orthobench.executors.cluster import LOCK_GRACE, WatchedJob, check_shared, show
+from orthobench.executors.job import Ending, Outcome, attempt, record_failure
 from orthobench.system.cores import quiet_idle_threads
 from orthobench.system.location import Location
+from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:
     from orthobench.executors.job import Job, Outcome, SinkFactory
@@ -173,8 +175,6 @@ class RayExecutor:
         """Return the outcome of a job, the task itself if it has to start again, or None if it never started."""
         from ray import exceptions
 
-        from orthobench.executors.job import Ending, Outcome, record_failure
-
         job, run = task.job, self.store.find(task.job.spec.key)
         try:
             ending, cause = self.ray.get(reference)
@@ -206,9 +206,6 @@ def train_remotely(job: Job, resumed: bool) -> tuple[str, str]:
     quiet_idle_threads()
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
-    from orthobench.executors.job import Ending, attempt
-    from orthobench.training.events import EventSink
-
     deadline = time.monotonic() + LOCK_GRACE
     while True:
         outcome = attempt(job, EventSink(), stop.is_set)

@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orthobench.executors.cluster import LOCK_GRACE
+from orthobench.executors.job import Ending
+from orthobench.executors.processes import ProcessExecutor, worker_slots
+from orthobench.store import open_store
 from orthobench.system.cores import quiet_idle_threads
+from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:
     from orthobench.executors.job import Job
@@ -46,11 +50,6 @@ class Group:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         import torch
-
-        from orthobench.executors.job import Ending
-        from orthobench.executors.processes import ProcessExecutor, worker_slots
-        from orthobench.store import open_store
-        from orthobench.training.events import EventSink
 
         cores = max(self.threads, int(os.environ.get("SLURM_CPUS_PER_TASK") or self.threads))
         device, at_once = torch.device(self.jobs[0].options.device), None if self._on_gpus else cores // self.threads

@@ -17,6 +17,7 @@ import threading
 import time
 from typing import Any, TextIO
 
+from orthobench.executors.job import attempt
 from orthobench.system.cores import set_session_niceness
 from orthobench.system.output import lasting_output
 from orthobench.system.signals import stop_signals
@@ -64,8 +65,6 @@ def main() -> None:
         stop.set()
 
     threading.Thread(target=wait_for_end_of_input, daemon=True).start()
-    from orthobench.executors.job import attempt
-
     sink = PipeSink(channel, stop)
     with lasting_output():
         outcome = attempt(job, sink, stop.is_set)

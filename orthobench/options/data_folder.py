@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
+from orthobench.system.cache import user_cache_folder
 from orthobench.system.location import from_home
 
 _chosen: ContextVar[Path | None] = ContextVar("data_folder", default=None)
@@ -19,8 +20,6 @@ def data_folder() -> Path:
         return chosen
     if variable := os.environ.get("ORTHOBENCH_DATA"):
         return Path(from_home(variable))
-    from orthobench.system.cache import user_cache_folder
-
     return Path(from_home(str(user_cache_folder()))) / "data"
 
 

@@ -23,6 +23,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from orthobench.errors import UsageError, unknown
+from orthobench.plugins.layers import NOTEBOOK, carried_layer, classes_of, find_layer, layers_of_file, quietly
+from orthobench.plugins.loading import LOCAL, run_file, serve
+from orthobench.plugins.reads import Reads, note_import
+from orthobench.plugins.sources import Sources, installed_sources, read_plugin_file
 
 if TYPE_CHECKING:
     from orthobench.plugins.layers import Layer
@@ -103,8 +107,6 @@ class Catalog:
         files = tuple(files)
         self.files = _each_once(files) if files else ()
         _serve_imports(self.files)
-        if any(sources.layer for sources in self.files):
-            from orthobench.plugins.layers import carried_layer
         for sources in self.files:
             if sources.layer:
                 self._add(carried_layer(sources), is_carried=True)
@@ -134,8 +136,6 @@ class Catalog:
             file, of_file, _ = model.rpartition(".py:")
             if not of_file or not Path(f"{file}.py").is_file():
                 return model
-        from orthobench.plugins.layers import find_layer
-
         layer = find_layer(model, self.files)
         self._add(layer)
         _NAMED[layer.name] = layer
@@ -167,8 +167,6 @@ class Catalog:
         Raises:
             UsageError: the user has done neither; the message says how to name it.
         """
-        from orthobench.plugins.layers import NOTEBOOK, find_layer
-
         where, _, _ = name.rpartition(":")
         if name in _NAMED:
             self._add(_NAMED[name])
@@ -268,8 +266,6 @@ def _refuse_missing_class(name: str) -> None:
     Raises:
         UsageError: the name is that of a file or module; otherwise nothing happens.
     """
-    from orthobench.plugins.layers import classes_of, layers_of_file
-
     if name.endswith(".py"):
         classes, kind = layers_of_file(name), "file"
     elif "." in name:
@@ -287,8 +283,6 @@ def _refuse_missing_class(name: str) -> None:
 
 def registered_names(kind: PluginKind, plugin_class: type) -> list[str]:
     """Return the names under which a class is a plugin; an empty list if it is neither installed nor in a file."""
-    from orthobench.plugins.loading import LOCAL
-
     package, _, module = plugin_class.__module__.rpartition(".")
     if package in (LOCAL, f"orthobench.{kind}s"):
         return [getattr(plugin_class, "name", module)]
@@ -330,8 +324,6 @@ def _installed(kind: PluginKind, points: Any) -> Iterator[Plugin]:  # EntryPoint
 
 def _load_layer(layer: Layer) -> Any:
     """Return the model of a layer; a class that is a model already is used as it is."""
-    from orthobench.plugins.layers import quietly
-
     try:
         cls = quietly(layer.load, layer.name.rpartition(":")[0])
         if inspect.isclass(cls) and issubclass(cls, _base("model")):
@@ -345,8 +337,6 @@ def _load_layer(layer: Layer) -> Any:
 
 def _load_installed(kind: PluginKind, point: EntryPoint) -> Any:
     from orthobench.isolation import isolated  # with torch, which the list of plugins does not need
-    from orthobench.plugins.reads import Reads, note_import
-    from orthobench.plugins.sources import Sources
 
     with isolated(), Reads([Sources({point.module.partition(".")[0]: b""})]) as reads:
         plugin_class = _checked(kind, _guarded(point.load))
@@ -356,15 +346,11 @@ def _load_installed(kind: PluginKind, point: EntryPoint) -> Any:
 
 
 def _sources_of(point: EntryPoint) -> Sources:
-    from orthobench.plugins.sources import installed_sources
-
     return installed_sources(point)
 
 
 def _each_once(files: Iterable[Path | Sources]) -> tuple[Sources, ...]:
     """Return the sources of plugin files; a file that is given twice counts once."""
-    from orthobench.plugins.sources import Sources, read_plugin_file
-
     by_path: dict[Path, Sources] = {}
     for file in files:
         sources = file if isinstance(file, Sources) else read_plugin_file(file)
@@ -387,8 +373,6 @@ def _serve_imports(files: Iterable[Sources]) -> None:
                     f"plugin files {first.path} and {sources.path} import different modules of the name {name}: rename "
                     "one of the two"
                 )
-        from orthobench.plugins.loading import serve
-
         serve(sources.folder, sources.imported)
 
 
@@ -399,8 +383,6 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
         UsageError: the file cannot be run, defines neither plugin nor layer, or two plugins of the same kind and name.
     """
     from orthobench.isolation import isolated  # with torch, which the list of plugins does not need
-    from orthobench.plugins.loading import run_file
-    from orthobench.plugins.reads import Reads, note_import
 
     file = Path(sources.path)
     if file.suffix != ".py":

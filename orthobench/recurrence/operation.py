@@ -34,6 +34,7 @@ from orthobench.recurrence.call import (
     parts,
 )
 from orthobench.recurrence.kernels import Kernel
+from orthobench.recurrence.passes.convolution import short_convolution
 from orthobench.recurrence.projection import add_to_first, project
 
 _logger = logging.getLogger("orthobench.recurrence")
@@ -81,8 +82,6 @@ def _resolved(x: Inputs, kernel: type[Kernel], parameters: Mapping[str, Any]) ->
 def resolved(x: Inputs) -> Tensor:
     """Return the inputs, computed from their projection or convolution."""
     if isinstance(x, Convolution):
-        from orthobench.recurrence.passes.convolution import short_convolution
-
         return short_convolution(resolved(x.source), x.weight, x.before, x.bias)
     if isinstance(x, Tensor):
         return x

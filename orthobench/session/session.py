@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 import psutil
 import torch
 
+from orthobench.analysis.variants import variants
 from orthobench.display.display import Display, JobsDisplay
 from orthobench.display.progress import default_display
 from orthobench.errors import UsageError, counted
@@ -86,8 +87,6 @@ class SweepResult:
     def table(self) -> pd.DataFrame:
         """The results over seeds, one row for each variant; without any record, the planned runs."""
         import pandas as pd
-
-        from orthobench.analysis.variants import variants
 
         if self.runs:
             return pd.DataFrame([variant.brief() for variant in variants(self.runs)])

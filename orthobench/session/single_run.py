@@ -13,15 +13,25 @@ from typing import TYPE_CHECKING
 
 from orthobench.display.display import Display
 from orthobench.errors import UsageError, shell_command
+from orthobench.isolation import isolated
 from orthobench.options.run_options import RunOptions
+from orthobench.sinks.live import LiveSinks
+from orthobench.sinks.targets import parse_target
 from orthobench.spec.resolve import RunConfig
 from orthobench.store import Run, Store, open_store
 from orthobench.store.open import check_writable
 from orthobench.store.sqlite import named_or_default
 from orthobench.system.location import Location, Place
 from orthobench.system.signals import Stopped, StopRequest, stop_on_signals
+from orthobench.training.build import check_fit
 from orthobench.training.checkpoint import checkpoint_root, lock, places, remove_leftovers
+from orthobench.training.device import check_backend, pick_device
+from orthobench.training.extend import begin_longer, why_not_longer
+from orthobench.training.graph import check_graph
+from orthobench.training.lifecycle import train
+from orthobench.training.loop import Interrupted
 from orthobench.training.settled import settled_run
+from orthobench.weights.files import remove, weights_folder
 
 if TYPE_CHECKING:
     from orthobench.sinks.live import LiveSinks
@@ -56,8 +66,6 @@ def train_one(
         check_writable(database)
         trainer = None
         if is_new(database):
-            from orthobench.isolation import isolated
-
             stack.enter_context(isolated())
             trainer = _first_trainer(config, options)
         store = stack.enter_context(open_store(database, create=True))
@@ -76,9 +84,6 @@ def train_one(
 
 def _first_trainer(config: RunConfig, options: RunOptions) -> Trainer | None:
     """Build the trainer of the first run of a database, so that a run which cannot start leaves no file behind."""
-    from orthobench.training.build import check_fit
-    from orthobench.training.device import pick_device
-
     return check_fit([config], pick_device(options.device))
 
 
@@ -92,9 +97,6 @@ def _train(
     trainer: Trainer | None,
 ) -> Run:
     """Train a run that has no result."""
-    from orthobench.training.lifecycle import train
-    from orthobench.training.loop import Interrupted
-
     warn_of_layers([config], set())
     with ExitStack() as stack:
         logs = stack.enter_context(open_logs(store, options.log_to)) if options.log_to else None
@@ -129,8 +131,6 @@ def warn_of_layers(configs: Iterable[RunConfig], said: set[str]) -> None:
 
 def _forget(store: Store, database: Location, options: RunOptions, key: str) -> None:
     """Delete a run with its checkpoints and weights."""
-    from orthobench.weights.files import remove
-
     if run := store.find(key):
         checkpoints, folder = places(database, options, key)
         with lock(store, checkpoints):
@@ -142,8 +142,6 @@ def _forget(store: Store, database: Location, options: RunOptions, key: str) -> 
 
 def _begin_longer(config: RunConfig, store: Store, database: Location, options: RunOptions) -> str:
     """Start from the training state of a shorter run, if one has kept it; return a line that says which, or why not."""
-    from orthobench.training.extend import begin_longer, why_not_longer
-
     key = config.spec.key
     checkpoints, folder = places(database, options, key)
     with lock(store, checkpoints):
@@ -163,14 +161,10 @@ def check_places(database: Location, options: RunOptions) -> None:
         UsageError: one of them cannot be used.
     """
     if options.log_to:
-        from orthobench.sinks.targets import parse_target
-
         for target in options.log_to:
             parse_target(target)
     checkpoints = checkpoint_root(database, options.checkpoints)
     if options.keep_weights != "none":
-        from orthobench.weights.files import weights_folder
-
         weights_folder(database, options.weights, checkpoints).check()
 
 
@@ -183,9 +177,6 @@ def check_device(options: RunOptions) -> None:
         UsageError: one of them is missing.
     """
     if options.device == "cuda" or options.backend != "auto" or options.cuda_graph == "on":
-        from orthobench.training.device import check_backend, pick_device
-        from orthobench.training.graph import check_graph
-
         device = pick_device(options.device)
         check_backend(options.backend, device)
         check_graph(options.cuda_graph, device)
@@ -198,7 +189,4 @@ def is_new(database: Location) -> bool:
 
 def open_logs(store: Store, log_to: Sequence[Place]) -> LiveSinks:
     """Open each destination once, and return the sinks that send the events of runs to them."""
-    from orthobench.sinks.live import LiveSinks
-    from orthobench.sinks.targets import parse_target
-
     return LiveSinks(store, list(dict.fromkeys(map(parse_target, log_to))))

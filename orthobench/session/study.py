@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orthobench.analysis.dynamics import COMPUTATIONS
+from orthobench.bench.models import measure_models
+from orthobench.bench.suite import Setup
 from orthobench.options.arguments import Preset
 from orthobench.papers import Study
 from orthobench.planning.plan import SweepRun
@@ -35,8 +38,6 @@ def train_study(
         _measure(study, catalog, session, preset == "quick")
         return None
     if study.computation:
-        from orthobench.analysis.dynamics import COMPUTATIONS
-
         _record(study, session, {"preset": "paper", **COMPUTATIONS[study.computation]()})
         return None
     _record(study, session, {"preset": preset, "figures": figures})
@@ -53,9 +54,6 @@ def _record(study: Study, session: Session, results: dict[str, Any]) -> None:
 
 def _measure(study: Study, catalog: Catalog, session: Session, quick: bool) -> None:
     """Measure all models as `orthobench bench --models` does, once per environment."""
-    from orthobench.bench.models import measure_models
-    from orthobench.bench.suite import Setup
-
     store, facts = session.open_store, environment.describe(session.device)
     for benchmark in store.benchmarks(study.record):
         if benchmark.environment.facts == facts and benchmark.results["quick"] == quick:

@@ -26,6 +26,7 @@ from typing import Any
 
 from orthobench.errors import StorageError, UsageError
 from orthobench.options.arguments import Preset
+from orthobench.papers import papers
 from orthobench.plugins import Catalog, Plugin, PluginError
 from orthobench.settings import CHECKSUM, describe_settings, text
 from orthobench.spec.resolve import RunConfig, RunSpec, resolve
@@ -120,8 +121,6 @@ def describe(plugin: Plugin) -> dict[str, Any]:
 
 def experiment_runs(catalog: Catalog) -> tuple[dict[str, RunConfig], dict[str, str]]:
     """Return a run of each paper's experiment, and why the other experiments cannot run, by their identities."""
-    from orthobench.papers import papers
-
     configs, reasons = {}, {}
     for paper in papers():
         for experiment in paper.experiments():

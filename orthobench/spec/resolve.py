@@ -15,9 +15,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orthobench.data.checksums import files_md5
 from orthobench.errors import UsageError
 from orthobench.options.arguments import Preset
+from orthobench.papers import experiments
 from orthobench.plugins import Catalog, Plugin, PluginKind
+from orthobench.plugins.reads import Reads, check_import, named_files
 from orthobench.settings import CHECKSUM, SHORT_NAMES, Settings, merged_settings, run_names, same, unknown_setting
 from orthobench.settings.assignments import given_twice
 
@@ -153,8 +156,6 @@ class RunConfig:
         code = {plugin: sources for plugin in self._plugins if (sources := plugin.sources()) is not None}
         if all(plugin.kind == "probe" for plugin in code):  # whose code does not change a key either
             return nullcontext()
-        from orthobench.plugins.reads import Reads, named_files  # a run of built-in plugins needs none of it
-
         settings = self.spec.settings
         covered = [Path(str(value)) for name, value in settings.items() if settings.get(name + CHECKSUM) is not None]
         for plugin, sources in code.items():
@@ -184,7 +185,6 @@ def resolve(
     Raises:
         UsageError: a task, model or setting is unknown, or a value is invalid; one line with the remedy.
     """
-    from orthobench.papers import experiments
     from orthobench.task import TrainingSettings
 
     if not (isinstance(model, str) and model in catalog.names("model")):  # because it may be another file's path, too
@@ -315,15 +315,11 @@ def _sources(catalog: Catalog, plugin: Plugin) -> Sources | None:
     """
     if (sources := plugin.sources()) is None:
         return None
-    from orthobench.plugins.reads import check_import, named_files  # built-in plugins need none of it
-
     files = named_files(catalog.load(plugin.kind, plugin.name), sources)
     if plugin.kind != "probe":  # whose code does not change a key either
         check_import(sources, files)
     if not files:
         return sources
-    from orthobench.data.checksums import files_md5
-
     folder = Path(os.path.commonpath([file.parent for file in files]))
     return replace(sources, data=files_md5(folder, files))
 

@@ -17,7 +17,9 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
+from orthobench.store.backup import back_up
 from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
+from orthobench.store.server import ENGINE_ARGUMENTS, Server
 from orthobench.store.sqlite import connect, damaged, is_read_only, prepare, refuse_network, translated_errors, uri_of
 from orthobench.store.store import Store
 from orthobench.store.tables import VERSION_TABLE
@@ -136,8 +138,6 @@ def reach(
         if engine.dialect.name != "postgresql":
             with explained(engine):
                 return work()
-        from orthobench.store.server import Server
-
         server = Server(engine)
         if stop_waiting is None:
             server.connect()
@@ -165,8 +165,6 @@ def open_engine(location: Location, *, create: bool = False) -> Engine:
     server = url.get_backend_name() == "postgresql"
     arguments: dict[str, Any] = {}
     if server:
-        from orthobench.store.server import ENGINE_ARGUMENTS
-
         arguments = ENGINE_ARGUMENTS
     elif file is not None and not create:
         arguments = {"poolclass": NullPool}
@@ -277,8 +275,6 @@ def upgrade(engine: Engine, file: Path | None) -> None:
             if version == HEAD:
                 return
             if file is not None and version is not None:
-                from orthobench.store.backup import back_up
-
                 back_up(file, backup_of(file, version), locked=True)  # no other process writes during this transaction
             _migrate(connection)
 
@@ -289,8 +285,6 @@ def _upgrade_lock(engine: Engine, file: Path | None) -> AbstractContextManager[o
     if file is None:
         if engine.dialect.name != "postgresql":
             return nullcontext()
-        from orthobench.store.server import Server
-
         return Server(engine).migration_lock()
     lock = FileLock(file.with_name(f".{file.name}.lock"))
     try:

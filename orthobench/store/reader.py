@@ -28,6 +28,7 @@ from sqlalchemy.orm import (
 from orthobench.errors import DamagedError, UsageError
 from orthobench.store.damage import MOST_FAULTS, UNEXPECTED, Fault, explain, explained, faults_in
 from orthobench.store.result import MetricValue, Trace
+from orthobench.store.server import Server
 from orthobench.store.sqlite import damaged, fold, log_size, repair_of, summary
 from orthobench.store.tables import (
     Base,
@@ -58,8 +59,6 @@ class Reader:
         self.engine = engine
         self.server: Server | None = None
         if engine.dialect.name == "postgresql":
-            from orthobench.store.server import Server
-
             self.server = Server(engine)
         self._warned: set[Fault] = set()  # broken rows that the user has been warned of
 

@@ -15,6 +15,7 @@ from torch.utils._device import _device_constructors
 from orthobench.errors import UsageError
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Model, ModelSettings, Signature
+from orthobench.model.stack import stack_of
 
 
 def check_size(model_class: type[Model], settings: ModelSettings, signature: Signature) -> None:
@@ -55,8 +56,6 @@ def build_model(
     replaces the model's own initial output weight.
     """
     if settings.is_stack:
-        from orthobench.model.stack import stack_of  # most runs have one cell
-
         model_class = stack_of(model_class, model_class.layer_class(settings))
     size = settings.embedding_size
     inner = signature if size is None else replace(signature, input_size=size)

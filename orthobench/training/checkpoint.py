@@ -32,7 +32,9 @@ from orthobench.system.location import SERVER_FILES, Location, Place
 if TYPE_CHECKING:
     from orthobench.options.run_options import RunOptions
     from orthobench.weights.files import WeightsFolder
+from orthobench.system.remote_folder import RemoteFolder
 from orthobench.training.locks import GUARD, GUARD_TIMEOUT, QUESTION_TIMEOUT, _shared, take_turn
+from orthobench.weights.files import weights_folder
 
 _logger = logging.getLogger(__name__)
 
@@ -213,8 +215,6 @@ class RemoteCheckpoints(Checkpoints):
             UsageError: no installed file system supports the URL.
             DamagedError: the key is not a valid file name.
         """
-        from orthobench.system.remote_folder import RemoteFolder
-
         self.key = as_name(key)
         self.files = RemoteFolder(url, key, "checkpoints")
 
@@ -275,8 +275,6 @@ def checkpoint_root(database: Place, place: Place | None = None) -> Path | Locat
     location = Location.of(place or SERVER_FILES)
     if not location.is_url:
         return Path(location.real)
-    from orthobench.system.remote_folder import RemoteFolder
-
     RemoteFolder(location, what="checkpoints")
     return location
 
@@ -287,8 +285,6 @@ def places(database: Location, options: RunOptions, key: str) -> tuple[Checkpoin
     Raises:
         UsageError: a place cannot be used.
     """
-    from orthobench.weights.files import weights_folder
-
     root = checkpoint_root(database, options.checkpoints)
     return checkpoints_at(root, key), weights_folder(database, options.weights, root)
 

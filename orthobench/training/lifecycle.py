@@ -21,6 +21,7 @@ from orthobench.training.checkpoint import lock, places
 from orthobench.training.device import pick_device
 from orthobench.training.events import EventSink
 from orthobench.training.loop import CheckpointSchedule, Interrupted, TrainingLoop
+from orthobench.training.out_of_memory import explain_memory
 from orthobench.training.recording import DatabaseSink, WeightsKeeper
 from orthobench.training.resume import resume, resumed_backend
 from orthobench.training.settled import settled_run
@@ -96,8 +97,6 @@ def train(
                     loop.end(Status.INTERRUPTED if stops else Status.FAILED, one_line(error))
                 raise
         if memory_error is not None:  # outside the except clause, where the error still holds the tensors
-            from orthobench.training.out_of_memory import explain_memory
-
             loop.end(Status.FAILED, memory_error)
             message = explain_memory(loop, kind, memory_error)
             loop.end(Status.FAILED, message)

@@ -36,6 +36,7 @@ from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunProgress, RunStart, Tee
 from orthobench.training.recording import WeightsKeeper
 from orthobench.training.state import backend_names
+from orthobench.training.test_lengths import ScoresByLength, length_vectors
 from orthobench.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -78,8 +79,6 @@ class Evaluator:
         with trainer.timer("test"):
             scores = None
             if self.task.length_metric:
-                from orthobench.training.test_lengths import ScoresByLength, length_vectors
-
                 scores = ScoresByLength(self.task)
             test = self.measure(self.task.test, scores=scores)
             if self.metric not in test:

@@ -19,6 +19,7 @@ from orthobench.training.events import Evaluation, EventSink, RunEnd, RunStart
 from orthobench.training.state import Checkpoint, backend_names
 from orthobench.training.trainer import Trainer
 from orthobench.weights.files import Kind, WeightsFolder, decode, encode, file_name, sha256
+from orthobench.weights.structure import flatten
 
 if TYPE_CHECKING:
     from orthobench.plugins.sources import Sources
@@ -56,8 +57,6 @@ class WeightsKeeper:
             StorageError: the file cannot be written.
         """
         if self._keeps_last:
-            from orthobench.weights.structure import flatten
-
             structure, tensors = flatten(vars(state))
             self._state = self._put(trainer, "state", tensors, trainer.state.iteration, {"structure": structure})
 

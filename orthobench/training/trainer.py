@@ -23,6 +23,7 @@ from orthobench.training.timer import PhaseTimer, events_of
 if TYPE_CHECKING:
     from orthobench.training.graph import StepGraph
 from orthobench.training.build_model import build_model, check_size
+from orthobench.training.graph import CudaRecorder, StepGraph, graph_problem
 from orthobench.training.state import FORMAT, Checkpoint, TrainingState, kernels
 
 
@@ -75,8 +76,6 @@ class Trainer:
         self.graph = None
         if mode == "off" or (mode == "auto" and self.device.type != "cuda"):
             return
-        from orthobench.training.graph import CudaRecorder, StepGraph, graph_problem
-
         problem = graph_problem(self.model, self.device)
         if problem is None:
             self.graph = StepGraph(self._train_on, CudaRecorder(self.device), required=mode == "on")

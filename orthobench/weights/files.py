@@ -27,6 +27,7 @@ from orthobench.errors import UsageError
 from orthobench.store import Weights
 from orthobench.system.files import storage_error, write_bytes
 from orthobench.system.location import SERVER_FILES, Location, Place
+from orthobench.system.remote_folder import RemoteFolder
 from orthobench.version import __version__
 
 if TYPE_CHECKING:
@@ -279,8 +280,6 @@ class WeightsFolder:
             )
 
     def _remote(self) -> RemoteFolder:
-        from orthobench.system.remote_folder import RemoteFolder
-
         self.check_url()
         return RemoteFolder(self.root, what="weights")
 
