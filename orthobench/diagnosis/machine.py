@@ -33,6 +33,7 @@ EXTRAS = {
     "search": ("optuna",),
     "slurm": ("submitit",),
     "tensorboard": ("tensorboard",),
+    "vision": ("torchvision",),
     "wandb": ("wandb",),
 }
 """The packages of each extra in pyproject.toml."""
@@ -45,6 +46,7 @@ USES = {
     "search": "orthobench tune",
     "slurm": "`executor='slurm'`",
     "tensorboard": "`log_to='tensorboard'`",
+    "vision": "more places to download MNIST, Fashion-MNIST, KMNIST, EMNIST and CIFAR-10 from",
     "wandb": "`log_to='wandb'`",
 }
 """What each extra is for."""

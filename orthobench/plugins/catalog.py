@@ -324,13 +324,13 @@ def _installed(kind: PluginKind, points: Any) -> Iterator[Plugin]:  # EntryPoint
 
 def _load_layer(layer: Layer) -> Any:
     """Return the model of a layer; a class that is a model already is used as it is."""
+    from orthobench.foreign.model import model_of  # with torch, which the list of plugins does not need
+
     try:
         cls = quietly(layer.load, layer.name.rpartition(":")[0])
         if inspect.isclass(cls) and issubclass(cls, _base("model")):
             return _checked("model", cls)
-        return importlib.import_module(f"{_base('model').__module__.rpartition('.')[0]}.foreign").model_of(
-            cls, layer.name, layer.sources.origin
-        )
+        return model_of(cls, layer.name, layer.sources.origin)
     except UsageError as error:
         raise PluginError(str(error)) from error
 

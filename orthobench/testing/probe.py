@@ -37,8 +37,8 @@ def _entries(result: ProbeResult) -> dict[str, list[float]]:
 
 
 def values_are_numbers(probe_class: Any) -> None:
-    """The result for an LSTM or a plain RNN contains numbers, which may be infinite, but not NaN."""
-    results = [_entries(probe_class()(_context(probe_class, name))) for name in ("lstm", "rnn")]
+    """The result for an LSTM, a plain RNN or an Euler step contains numbers, which may be infinite, but not NaN."""
+    results = [_entries(probe_class()(_context(probe_class, name))) for name in ("lstm", "rnn", "antisymmetric")]
     require(any(results), "its result is empty")
     for name, numbers in (entry for entries in results for entry in entries.items()):
         require(all(isinstance(number, int | float) for number in numbers), f"{name} holds more than numbers")

@@ -64,12 +64,12 @@ def test_every_small_claim_is_about_small_runs(paper, artifact):
 
 
 def test_every_figure_of_the_first_two_papers_has_a_small_version():
-    assert [(paper.key, artifact.name) for paper, artifact in IN_SMALL] == [
+    assert {(paper.key, artifact.name) for paper, artifact in IN_SMALL} >= {
         *(("helfrich2018", f"figure {number}") for number in (1, 2, 4, 5)),
         *(("helfrich2020", f"figure {number}") for number in (1, 2, 4, 5, 6, 7)),
         ("chang2019", "figure 1"),
         ("chang2019", "eigenvalues"),
-    ]
+    }
 
 
 def test_claims_are_checked_and_runs_trained_once(orthobench, only):

@@ -81,7 +81,10 @@ def test_growth_covers_both_states_and_no_gates():
     assert set(TransientGrowth()(context(model_of("enrnn", short_size=0), inputs_of())).values) == {
         f"transient_growth/{name}/W_L" for name in ("largest", "radius", "norm")
     }
-    assert not TransientGrowth()(context(model_of("antisymmetric"), inputs_of())).values
+    assert set(TransientGrowth()(context(model_of("antisymmetric"), inputs_of())).values) == {
+        f"transient_growth/{name}/I_plus_eps_W" for name in ("largest", "radius", "norm")
+    }
+    assert not TransientGrowth()(context(model_of("lstm"), inputs_of())).values
 
 
 def test_norm_of_a_matrix_that_is_not_finite_is_nan():

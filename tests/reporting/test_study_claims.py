@@ -140,12 +140,13 @@ def test_paper_shows_its_study_once_it_is_complete(orthobench):
     paper = find_paper("chang2019")
     orthobench("study", "toy-dynamics")
     with open_store("results.db") as store:
-        before = view_paper(paper, [], {}).artifacts[0]
+        (before,) = (view for view in view_paper(paper, [], {}).artifacts if view.artifact.name == "figure 1")
         assert (before.coverage, before.study.name) == ((0, 1), "toy-dynamics")
         assert {finding.verdict for finding in before.claim_results} == {"not decided"}
         assert before.claim_results[0].reason == "needs orthobench study toy-dynamics"
         study_result = find_result(store, find_study("toy-dynamics"))
-        after = view_paper(paper, [], {}, {"toy-dynamics": study_result}).artifacts[0]
+        views = view_paper(paper, [], {}, {"toy-dynamics": study_result}).artifacts
+        (after,) = (view for view in views if view.artifact.name == "figure 1")
         assert after.coverage == (1, 1)
         assert [finding.verdict for finding in after.claim_results] == ["held"] * 8
     page = Path(orthobench("report", "--html", "--paper", "chang2019").out.strip()).read_text("utf-8")

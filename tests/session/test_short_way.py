@@ -67,7 +67,7 @@ def test_run_calls_the_listed_files(counted):
 
 
 def test_run_imports_only_what_it_uses(counted):
-    branches = ("executors.ray", "executors.slurm", "executors.processes", "sinks.live", "data.mnist", "planning.grid")
+    branches = ("executors.ray", "executors.slurm", "executors.processes", "data.mnist", "planning.grid")
     assert {f"orthobench.{name}" for name in branches} & set(counted["modules"]) == set()
     compiler = [name for name in counted["modules"] if name.startswith("torch")]
     assert not compiler, "torch's compiler takes nearly as long to import as torch"
