@@ -14,7 +14,7 @@ from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import OPTIONS, RunOptions, names_of
 from orthobench.plugins import Catalog
 from orthobench.session.single_run import train_one
-from orthobench.spec.index import recall
+from orthobench.spec.resolve import resolve
 from orthobench.store import Run
 from orthobench.system.location import Place
 
@@ -67,7 +67,7 @@ def run(
     options = options or RunOptions()
     catalog = Catalog(options.plugins)
     with use_data_folder(options.data_folder):
-        config = recall(catalog, task, catalog.named(model), settings, preset, seed)
+        config = resolve(catalog, task, catalog.named(model), settings, preset, seed)
         return train_one(config, db, options, display or default_display(), force, extend)
 
 

@@ -1,8 +1,7 @@
 """The index: what follows from the code alone, for commands that need not load torch, which takes seconds.
 
 The index describes the built-in plugins and their settings, and has the runs of the papers' experiments. Another
-process computes it once, and a file in the user's cache folder keeps it under the hash of the code. Next to it are
-the runs that `run` has resolved: the same words and the same code always resolve to the same run.
+process computes it once, and a file in the user's cache folder keeps it under the hash of the code.
 
 A file counts only if it is whole and belongs to the present code, and if no other user could have written it. Without
 a cache folder, everything is computed again.
@@ -17,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -25,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from orthobench.errors import StorageError, UsageError
-from orthobench.options.arguments import Preset
 from orthobench.papers import papers
 from orthobench.plugins import Catalog, Plugin, PluginError
-from orthobench.settings import CHECKSUM, describe_settings, text
-from orthobench.spec.resolve import RunConfig, RunSpec, resolve
+from orthobench.settings import describe_settings, text
+from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.system import files
 from orthobench.system.cache import UntrustedError, cache_folder, open_trusted, private_folder
 
@@ -61,7 +58,7 @@ def index() -> dict[str, Any]:
 
 def compute() -> dict[str, Any]:
     """Compute the index from the classes of the plugins."""
-    from orthobench.task import TrainingSettings
+    from orthobench.task import TrainingSettings  # here, because it loads torch, which the index spares its readers
 
     catalog = Catalog()
     built_in = [plugin for plugin in catalog if plugin.is_built_in]
@@ -131,31 +128,6 @@ def experiment_runs(catalog: Catalog) -> tuple[dict[str, RunConfig], dict[str, s
             else:
                 configs[experiment.identity] = config
     return configs, reasons
-
-
-def recall(
-    catalog: Catalog, task: str, model: str, overrides: Mapping[str, Any], preset: Preset = "paper", seed: int = 0
-) -> RunConfig:
-    """Resolve a run as `orthobench.spec.resolve` does; without torch, if an earlier process has resolved it.
-
-    Only a run whose plugins are built in and whose settings name no file or folder is kept for later processes. For any
-    other run, the words and the code do not determine the result. A process that has loaded torch always resolves,
-    because its classes may have been changed.
-    """
-    plugins = catalog.find("task", task), catalog.find("model", model)
-    if "torch" in sys.modules or catalog.files or not all(plugin.is_built_in for plugin in plugins):
-        return resolve(catalog, task, model, overrides, preset, seed)
-    given = sorted((repr(name), repr(value)) for name, value in overrides.items())
-    installed = [(each.kind, each.name, each.origin) for each in catalog if not each.is_built_in]
-    words = repr((task, model, preset, given, installed))
-    name = hashlib.sha256(words.encode()).hexdigest()[:16]
-    if kept := _read(name):
-        return RunConfig(RunSpec(**kept).with_seed(seed), catalog, preset)
-    config = resolve(catalog, task, model, overrides, preset, seed)
-    names_a_file = any(key.endswith(CHECKSUM) and value for key, value in config.spec.settings.items())
-    if not names_a_file and not config.sources:
-        _keep(name, asdict(config.spec))
-    return config
 
 
 @cache

@@ -122,7 +122,7 @@ class RunConfig:
 
     @cached_property
     def training(self) -> TrainingSettings:
-        from orthobench.task import TrainingSettings
+        from orthobench.task import TrainingSettings  # here, because it loads torch, which readers of specs do not need
 
         return TrainingSettings.restore(self.spec.training)
 
@@ -185,7 +185,7 @@ def resolve(
     Raises:
         UsageError: a task, model or setting is unknown, or a value is invalid; one line with the remedy.
     """
-    from orthobench.task import TrainingSettings
+    from orthobench.task import TrainingSettings  # here, because it loads torch
 
     if not (isinstance(model, str) and model in catalog.names("model")):  # because it may be another file's path, too
         model = catalog.named(model)

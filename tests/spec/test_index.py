@@ -14,7 +14,6 @@ import pytest
 from orthobench.plugins import Catalog
 from orthobench.settings import describe_settings
 from orthobench.spec import index
-from orthobench.spec.resolve import RunSpec, resolve
 from orthobench.task import TrainingSettings
 
 ASK = "import json, sys; from orthobench.spec.index import index; print(json.dumps([index(), 'torch' in sys.modules]))"
@@ -126,44 +125,3 @@ def test_index_is_computed_without_a_cache_folder(without_torch, tmp_path, expec
 def test_index_is_computed_in_process_if_none_can_start(monkeypatch, tmp_path, expected):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
     assert json.loads(json.dumps(index._computed_elsewhere())) == expected
-
-
-def test_cached_run_equals_the_resolved_one(without_torch, monkeypatch):
-    catalog, words = Catalog(), ("adding", "scornn", {"n": "16", "epochs": "2"}, "quick", 3)
-    resolved = index.recall(catalog, *words)
-    assert resolved.spec == resolve(catalog, *words).spec
-    monkeypatch.setattr(index, "resolve", None)
-    recalled = index.recall(catalog, *words)
-    assert (recalled, recalled.spec.key) == (resolved, resolved.spec.key)
-    assert recalled.model_settings == resolved.model_settings
-    assert recalled.probes == resolved.probes
-    assert index.recall(catalog, *words[:-1], 4).spec == resolved.spec.with_seed(4)
-    for other in (("adding", "scornn", {"n": "17", "epochs": "2"}, "quick"), (*words[:3], "paper")):
-        with pytest.raises(TypeError):  # it would be resolved
-            index.recall(catalog, *other)
-
-
-def test_run_whose_setting_names_a_file_is_not_cached(without_torch, tmp_path):
-    keys = set()
-    for content in ("abc" * 500, "abd" * 500):
-        (tmp_path / "book.txt").write_text(content)
-        spec: RunSpec = index.recall(Catalog(), "ptb", "rnn", {"text": str(tmp_path / "book.txt")}).spec
-        keys.add(spec.key)
-    assert len(keys) == 2
-    assert kept_files(without_torch) == []
-
-
-def test_run_with_external_code_is_not_cached(without_torch, tmp_path):
-    (tmp_path / "mine.py").write_text("from orthobench.models.rnn import RNN\nclass Mine(RNN):\n    title = 'mine'\n")
-    catalog = Catalog([tmp_path / "mine.py"])
-    for model in ("mine", "rnn"):
-        index.recall(catalog, "adding", model, {})
-    assert kept_files(without_torch) == []
-
-
-def test_process_with_torch_resolves_again(monkeypatch, tmp_path):
-    """Its classes may be changed ones."""
-    monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
-    assert "torch" in sys.modules
-    index.recall(Catalog(), "adding", "rnn", {})
-    assert kept_files(tmp_path) == []
