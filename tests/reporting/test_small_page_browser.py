@@ -60,7 +60,7 @@ def rows_of_runs(browser) -> list:
 @pytest.mark.browser
 def test_browser_shows_the_page_offline(browser, page):
     browser.get(page.as_uri() + "#measured")
-    wait(browser, lambda page: len(visible(page, ".plot")) == 10)
+    wait(browser, lambda page: len(visible(page, ".plot")) == 13)
     for plot in (plots := visible(browser, ".plot")):
         browser.execute_script("arguments[0].scrollIntoView()", plot)
         wait(browser, lambda _, plot=plot: plot.find_elements("css selector", "svg.main-svg"))
