@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
+from orthobench.recurrence import plain_tensors
 from orthobench.recurrence.backends import outside_autocast
-from orthobench.recurrence.plain_tensors import _count_modes, has_tangents, is_plain
+from orthobench.recurrence.plain_tensors import has_tangents, is_plain
 
 
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,7 +53,7 @@ def _are_usual(gradients: Iterable[Tensor | None]) -> bool:
     for each in gradients:
         if each is not None and not is_plain(each):
             return False
-    return not (_count_modes() > 0 or has_tangents())
+    return not (plain_tensors.count_modes() > 0 or has_tangents())
 
 
 def _readable(gradient: Tensor | None) -> Tensor | None:
@@ -61,7 +62,7 @@ def _readable(gradient: Tensor | None) -> Tensor | None:
     Raises:
         RuntimeError: it is none of a plain backward pass.
     """
-    if _count_modes() > 0:
+    if plain_tensors.count_modes() > 0:
         raise RuntimeError("a dispatch mode sees no kernel's backward pass: run the forward pass inside it too")
     if gradient is None or (is_plain(gradient) and not has_tangents()):
         return gradient

@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from orthobench.recurrence.backends import REFERENCE, chosen_backend
-from orthobench.recurrence.runtime import _key, _key_set
 
 # Torch's own predicates, under names of this module because they are called many times in a training step.
 _strided = torch.strided
+_key_set, _key = torch._C.DispatchKeySet, torch._C.DispatchKey
 _is_tracing: Callable[[], bool] = torch._C._is_tracing
 _is_transforming: Callable[[], bool] = torch._C._are_functorch_transforms_active
-_count_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
+count_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 _is_included: Callable[[Any], bool] = torch._C._dispatch_tls_is_dispatch_key_included
 _keys: Callable[[Tensor], Any] = torch._C._dispatch_keys
 
@@ -79,7 +79,7 @@ def needs_torch() -> bool:
         torch.compiler.is_exporting()
         or _is_tracing()
         or _is_transforming()
-        or _count_modes() > 0
+        or count_modes() > 0
         or _is_included(_key.PreDispatch)
         or forward_ad._current_level >= 0
     )

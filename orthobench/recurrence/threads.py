@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 _pools: dict[int, ThreadPoolExecutor] = {}
+
+if hasattr(os, "register_at_fork"):  # because threads do not survive a fork
+    os.register_at_fork(after_in_child=_pools.clear)
 
 
 def run_all(tasks: Sequence[Callable[[], None]]) -> None:

@@ -1,4 +1,9 @@
-"""Large buffers, kept between calls."""
+"""Large buffers, kept between calls.
+
+Large tensors are in reused memory, because fresh pages cost as much time as the arithmetic on them. A tensor from this
+pool owns its memory like any other tensor as long as anything (a view, a saved tensor, a user) holds its storage. After
+that the memory returns to the pool.
+"""
 
 from __future__ import annotations
 

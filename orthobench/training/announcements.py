@@ -13,7 +13,7 @@ from typing import Any
 from orthobench.store.tables import utc_now
 from orthobench.system.location import Location
 from orthobench.system.strict_json import dump_json
-from orthobench.training.locks import _shared
+from orthobench.training.locks import hold_shared
 
 ANNOUNCEMENT = ".sweep"
 """The suffix of the file that lists the runs of a sweep."""
@@ -33,7 +33,7 @@ def announced(root: Path | Location, runs: Sequence[Mapping[str, Any]]) -> Itera
         with suppress(OSError):
             root.mkdir(parents=True, exist_ok=True)
             for old in root.glob(f"*{ANNOUNCEMENT}"):
-                with suppress(BlockingIOError), _shared(old):  # its sweep was killed
+                with suppress(BlockingIOError), hold_shared(old):  # its sweep was killed
                     old.unlink()
             opened = stack.enter_context(file.open("x", encoding="utf-8"))
             fcntl.flock(opened, fcntl.LOCK_EX)
@@ -52,7 +52,7 @@ def running_sweeps(root: Path | Location) -> list[dict[str, Any]]:
     for file in sorted(root.glob(f"*{ANNOUNCEMENT}")) if isinstance(root, Path) else ():
         with suppress(OSError, ValueError):  # the sweep may end meanwhile
             try:
-                with _shared(file):
+                with hold_shared(file):
                     continue
             except BlockingIOError:
                 sweeps.append(json.loads(file.read_text("utf-8")))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from orthobench.options.run_options import RunOptions
     from orthobench.weights.files import WeightsFolder
 from orthobench.system.remote_folder import RemoteFolder
-from orthobench.training.locks import GUARD, GUARD_TIMEOUT, QUESTION_TIMEOUT, _shared, take_turn
+from orthobench.training.locks import GUARD, GUARD_TIMEOUT, QUESTION_TIMEOUT, hold_shared, take_turn
 from orthobench.weights.files import weights_folder
 
 _logger = logging.getLogger(__name__)
@@ -157,9 +157,9 @@ class CheckpointFolder(Checkpoints):
     def is_locked(self) -> bool:
         with ExitStack() as turn:
             with suppress(OSError):  # some versions of filelock remove the file after each turn
-                turn.enter_context(_shared(self.root / GUARD, GUARD_TIMEOUT))
+                turn.enter_context(hold_shared(self.root / GUARD, GUARD_TIMEOUT))
             try:
-                with _shared(self.lock_file):
+                with hold_shared(self.lock_file):
                     return False
             except BlockingIOError:
                 return True

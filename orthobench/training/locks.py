@@ -31,7 +31,7 @@ def take_turn(root: Path) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def _shared(file: Path, timeout: float = 0.0) -> Iterator[None]:
+def hold_shared(file: Path, timeout: float = 0.0) -> Iterator[None]:
     """Hold a shared lock on an existing file, which stays as it is, until the context ends.
 
     Raises:

@@ -152,7 +152,7 @@ def cuda_of_labels() -> Iterator[None]:
         for name, value in replaced.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
         # As on a GPU, no mode sees the operations, and the tensors are plain.
-        stack.enter_context(mock.patch.object(plain_tensors, "_count_modes", return_value=0))
+        stack.enter_context(mock.patch.object(plain_tensors, "count_modes", return_value=0))
         stack.enter_context(mock.patch.object(plain_tensors, "_keys", lambda tensor: keys(bare(tensor))))
         stack.enter_context(mock.patch.object(launch, "kernels", return_value=modules))
         stack.enter_context(mock.patch.object(launch, "triton_problem", return_value=None))

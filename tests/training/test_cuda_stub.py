@@ -112,7 +112,7 @@ if sys.argv[1] == "no bindings":
 import torch
 from orthobench import nn
 from orthobench.recurrence.cuda import nvrtc
-from orthobench.recurrence.runtime import forget_used, last_used
+from orthobench.recurrence.backends import forget_used, last_used
 if sys.argv[1] == "old driver":
     driver = nvrtc.bindings().driver
     driver.cuModuleLoadData = lambda code: (driver.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION, None)
@@ -143,7 +143,7 @@ import torch
 from orthobench import nn
 from orthobench.errors import UsageError
 from orthobench.recurrence.cuda import nvrtc, plans
-from orthobench.recurrence.runtime import forget_used, last_used
+from orthobench.recurrence.backends import forget_used, last_used
 
 def show(name, run):
     forget_used()

@@ -92,7 +92,7 @@ def _as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for module in ("adam", "rmsprop"):
         implementation = importlib.import_module(f"torch.optim.{module}")
         monkeypatch.setattr(implementation, "_get_capturable_supported_devices", lambda *_, **__: ["cpu"])
-    monkeypatch.setattr(plain_tensors, "_count_modes", lambda: 0)
+    monkeypatch.setattr(plain_tensors, "count_modes", lambda: 0)
     monkeypatch.setattr(native, "unusable", lambda name: "the tape sees no C kernel")
     with use_backend("reference"):
         yield
