@@ -8,8 +8,6 @@ from typing import get_args
 
 from orthobench.errors import UsageError
 from orthobench.options.arguments import ReportFormat, TableFormat, is_image
-from orthobench.reporting.figures.curve_sheets import figure_sheets
-from orthobench.reporting.figures.images import write_images
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.commentary import read_source
 from orthobench.reporting.page.cycles import without_cycle_search
@@ -85,8 +83,13 @@ def write_report(
     if not scope.paper:
         views = []
     if is_image(form):
+        # Here and below, because matplotlib takes a third of a second to import, and the other forms need none of it.
+        from orthobench.reporting.figures.images import write_images
+
         return write_images(conditions, views, form, out or Path("reports"))
     if scope.figure:
+        from orthobench.reporting.figures.curve_sheets import figure_sheets
+
         tables = figure_sheets(views, Styles(conditions))
     else:
         tables = [sheet for view in views for sheet in sheets(view)]

@@ -70,7 +70,7 @@ def _version(package: str) -> str | None:
 
 def _here(*arguments: str) -> str | None:
     """Run a git command in the checkout of this package; return None if the package is installed without one."""
-    folder = Path(__file__).resolve().parent.parent
+    folder = Path(__file__).resolve().parents[2]
     return git(folder, *arguments) if (folder / ".git").exists() else None
 
 

@@ -16,7 +16,7 @@ from orthobench.bench.shapes import SHAPES, Shape, select
 from orthobench.bench.suite import MultiplyAdd, Setup, measure_recurrences
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.recurrence import backends, runtime
+from orthobench.recurrence import backends, timing
 from orthobench.recurrence.cpu import call_c, library
 from orthobench.recurrence.cuda import verdicts
 from orthobench.recurrence.cuda.verdicts import Verdict
@@ -98,7 +98,7 @@ def test_timed_step_equals_the_training_step(shape):
 
 
 def test_nothing_is_timed_outside_a_recording(monkeypatch):
-    monkeypatch.setattr(runtime.time, "perf_counter", pytest.fail)
+    monkeypatch.setattr(timing.time, "perf_counter", pytest.fail)
     implementations(SHAPES["adding-200"].small(), torch.device("cpu"))["cpu"]()()
 
 

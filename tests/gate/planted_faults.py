@@ -412,8 +412,8 @@ FAULTS = (
     fault(
         "sign of the Cayley gradient",
         "orthobench/matrices/skew.py",
-        "return native.cayley_gradient(",
-        "return -native.cayley_gradient(",
+        "return cayley.cayley_gradient(",
+        "return -cayley.cayley_gradient(",
         "matrices/test_cayley.py",
         "timit/exact",
     ),

@@ -365,9 +365,9 @@ def test_settings_without_effect_are_refused(settings: dict[str, str], message: 
 
 
 def test_parameters_beyond_the_memory_are_refused_by_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    from orthobench.training import trainer
+    from orthobench.training import build_model
 
-    monkeypatch.setattr(trainer.psutil, "virtual_memory", lambda: type("Memory", (), {"total": 1 << 20}))
+    monkeypatch.setattr(build_model.psutil, "virtual_memory", lambda: type("Memory", (), {"total": 1 << 20}))
     config = resolve(Catalog(), "adding", "rnn", {"layers": "40", "block": "residual", "hidden_size": "64"})
     with pytest.raises(UsageError, match="hidden_size=64, block_size=128, layers=40: the parameters alone need"):
         Trainer(config, config.task_class(config.task_settings, 0, torch.device("cpu")), torch.device("cpu"))

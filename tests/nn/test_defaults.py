@@ -14,7 +14,7 @@ PROGRAM = """
 import copy, sys
 import torch
 import orthobench.nn
-from orthobench.recurrence.cpu import comparison, native
+from orthobench.recurrence.cpu import call_c, comparison
 
 torch.set_num_threads(1)
 layers = {name: getattr(orthobench.nn, name) for name in orthobench.nn.cells.__all__ if not name.endswith("Cell")}
@@ -43,7 +43,7 @@ for default in sys.argv[1:]:
             found[name] = results(layer)
         except Exception as error:
             print(default, name, error)
-    if native.missing() is None:
+    if call_c.missing() is None:
         for name, agrees in comparison.comparisons().items():
             if not agrees():
                 print(default, "comparison of", name)

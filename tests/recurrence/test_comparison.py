@@ -130,13 +130,13 @@ def test_comparison_detects_wrong_products_of_a_projection(monkeypatch: pytest.M
 
 
 def test_comparison_detects_wrong_gradients_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
-    gradients = dense.named
+    gradients = dense._named
 
     def wrong(*args: Any) -> Any:
         weight, by_name = gradients(*args)
         return weight, {name: None if value is None else value * 1.001 for name, value in by_name.items()}
 
-    monkeypatch.setattr(dense, "named", wrong)
+    monkeypatch.setattr(dense, "_named", wrong)
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
     assert failed == {"recurrence", "lstm", "gru", "lem", "readout"}
 

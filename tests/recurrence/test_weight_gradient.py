@@ -155,7 +155,7 @@ def test_thread_runs_blocks_of_rows(
     """Blocks whose states stay in the cache, unless the packed matrix itself does not."""
     counts = []
     run = threads_module.run_all
-    monkeypatch.setattr(threads, "run_all", lambda tasks: (counts.append(len(tasks)), run(tasks)))
+    monkeypatch.setattr(threads_module, "run_all", lambda tasks: (counts.append(len(tasks)), run(tasks)))
     torch.set_num_threads(threads)
     tensors = cast(projected(recurrence, 1, 20, batch, n, 1, False), torch.float32)
     outcome("recurrence", tensors, "cpu", (1, 2) if n < 500 else (3,))

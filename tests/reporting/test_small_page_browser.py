@@ -65,6 +65,8 @@ def test_browser_shows_the_page_offline(browser, page):
         browser.execute_script("arguments[0].scrollIntoView()", plot)
         wait(browser, lambda _, plot=plot: plot.find_elements("css selector", "svg.main-svg"))
         assert plot.size["height"] > 200
+    browser.execute_script("arguments[0].scrollIntoView()", plots[0])  # because figures far away are purged
+    wait(browser, lambda _: plots[0].find_elements("css selector", "svg.main-svg"))
     lines = plots[0].find_elements("css selector", ".scatterlayer .trace path.js-line")
     assert len([line for line in lines if line.get_attribute("d")]) >= 3
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []

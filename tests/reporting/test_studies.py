@@ -389,7 +389,7 @@ def test_times_are_listed_next_to_the_published_ones(orthobench, tmp_path, monke
         assert "scornn" in models
         return measured(plan.quick)
 
-    monkeypatch.setattr("orthobench.bench.models.measure_models", measure)
+    monkeypatch.setattr("orthobench.session.study.measure_models", measure)
     text, _ = page(orthobench("study", "time", "--preset", "quick"))
     assert "the times are not meaningful" in text
     text, data = page(orthobench("study", "time"))

@@ -253,7 +253,7 @@ def test_passwords_are_hidden_in_one_place():
         for file in package.rglob("*.py")
         if "without_passwords(" in file.read_text()
     }
-    assert callers == {"errors.py", "location.py", "cli/__init__.py"}
+    assert callers == {"errors.py", "system/location.py", "cli/__init__.py"}
 
 
 ODD = """from torch import nn

@@ -10,7 +10,7 @@ import pytest
 
 POOL = """
 from concurrent.futures import ProcessPoolExecutor
-from orthobench.spawn import Spawning
+from orthobench.system.spawn import Spawning
 with ProcessPoolExecutor(1, Spawning()) as pool:
     print(pool.submit(abs, -3).result(), __file__.endswith("script.py"))
 """

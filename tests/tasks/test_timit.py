@@ -67,7 +67,7 @@ def test_exchanged_shows_the_next_frame_and_asks_for_the_current_one(task, folde
     assert torch.isinf(batch.targets[n:, 0]).all()
     rebuilt = []
     monkeypatch.setattr(
-        "orthobench.data.speech.quality.quality_of_predictions",
+        "orthobench.tasks.timit.quality_of_predictions",
         lambda files, predictions, report: rebuilt.append(predictions) or {},
     )
     every = exchanged.test.batch(torch.arange(len(exchanged.test)))
@@ -127,7 +127,7 @@ def test_predictions_are_passed_on_by_file(task, monkeypatch):
         handed.update(zip(files, predictions, strict=True))
         return {"stoi": 0.5}
 
-    monkeypatch.setattr("orthobench.data.speech.quality.quality_of_predictions", note)
+    monkeypatch.setattr("orthobench.tasks.timit.quality_of_predictions", note)
     assert task.final_metrics(lambda inputs: (inputs, ()), lambda *_: None) == {"stoi": 0.5}
     (file,) = task.test_files
     np.testing.assert_array_equal(handed[file], features(file)[:-1])

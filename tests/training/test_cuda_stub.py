@@ -253,7 +253,7 @@ def test_other_benchmarks_complete(option, cuda_stub_environment, tmp_path):
 def test_process_that_checks_options_opens_no_context(cuda_stub_environment):
     code = """
 import ctypes, torch
-from orthobench.training.lifecycle import check_backend, pick_device
+from orthobench.training.device import check_backend, pick_device
 for name in ("auto", "cuda", "reference"):
     check_backend(name, pick_device("auto"))
 runtime = ctypes.CDLL(None)

@@ -18,7 +18,7 @@ from orthobench.weights.files import WeightsFolder, weights_folder
 KILLED = """
 import os, sys
 import orthobench as ob
-from orthobench import files
+from orthobench.system import files
 from orthobench.training.checkpoint import CheckpointFolder
 
 if sys.argv[1] == "weights":

@@ -48,7 +48,7 @@ def test_another_back_end_warns_and_is_recorded(config, tmp_path, caplog):
 
 def test_missing_back_end_warns(config, tmp_path, caplog, monkeypatch):
     train_in(tmp_path, config, stop_at=6)
-    monkeypatch.setattr("orthobench.recurrence.cpu.native.missing", lambda: "there is no C compiler")
+    monkeypatch.setattr("orthobench.recurrence.cpu.call_c.missing", lambda: "there is no C compiler")
     run, *_ = train_in(tmp_path, config)
     assert run.backend == "cpu, reference"
     assert any("back end cpu before, and now" in message and "no C compiler" in message for message in caplog.messages)
@@ -66,7 +66,7 @@ def test_run_from_a_gpu_goes_on_with_a_warning(config, tmp_path, caplog, monkeyp
 def test_changed_torch_instruction_set_or_kernel_code_warns(config, tmp_path, caplog, monkeypatch, name):
     train_in(tmp_path, config, stop_at=6)
     now = kernels() | {name: "other"}
-    monkeypatch.setattr("orthobench.training.lifecycle.kernels", lambda: now)
+    monkeypatch.setattr("orthobench.training.resume.kernels", lambda: now)
     train_in(tmp_path, config)
     (message,) = caplog.messages
     assert f"resumes on other kernels ({name} {kernels()[name]} before, other now)" in message
@@ -75,7 +75,7 @@ def test_changed_torch_instruction_set_or_kernel_code_warns(config, tmp_path, ca
 def test_changed_kernel_code_does_not_concern_the_reference(config, tmp_path, caplog, monkeypatch):
     train_in(tmp_path, config, stop_at=6, backend="reference")
     now = kernels() | {"kernel_code": "other"}
-    monkeypatch.setattr("orthobench.training.lifecycle.kernels", lambda: now)
+    monkeypatch.setattr("orthobench.training.resume.kernels", lambda: now)
     train_in(tmp_path, config)
     assert caplog.messages == []
 
