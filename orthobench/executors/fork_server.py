@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 from orthobench.executors import worker
+from orthobench.system.cores import set_session_niceness
 
 PACKET = 1 << 16
 """Largest size of a packet in bytes."""
@@ -181,6 +182,7 @@ def _report_ends(parent: socket.socket) -> None:
 
 
 def main() -> None:
+    set_session_niceness(os.nice(0))  # because the server has a session of its own
     if serve(socket.socket(fileno=int(sys.argv[1]))):
         worker.main()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import escape
 from support.pages import figures
 
 from orthobench.papers import find_paper, find_study, papers, studies
@@ -163,7 +164,7 @@ def test_study_is_trained_once(orthobench, small, tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
     text, data = page(orthobench(*arguments))
-    assert small[name].title in text
+    assert str(escape(small[name].title)) in text
     assert SMALL in text
     assert "are finished" not in text
     drawn = data[f"study-{name}"]
