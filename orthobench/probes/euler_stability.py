@@ -18,8 +18,8 @@ from __future__ import annotations
 import torch
 
 from orthobench.probe import Probe, ProbeContext, ProbeResult
-from orthobench.probes._jacobians import advance, exact, first_sequence, start, state_jacobian
-from orthobench.probes.jacobian import STEPS, eigenvalues, spread
+from orthobench.probes._jacobians import exact, first_sequence
+from orthobench.probes.jacobian import STEPS, spread, step_eigenvalues
 
 
 class EulerStability(Probe):
@@ -38,11 +38,7 @@ class EulerStability(Probe):
             return ProbeResult()
         model, inputs = exact(context.model), first_sequence(context).cpu().double()
         steps = spread(STEPS, len(inputs))
-        state, reached, each = start(model, 1), 0, []
-        for t in steps:
-            state, reached = advance(model, inputs[reached : t - 1], state), t - 1
-            each.append(eigenvalues(state_jacobian(model, inputs[t - 1 : t], state)[0]))
-        factors = torch.stack(each)
+        factors = torch.stack(list(step_eigenvalues(model, inputs, steps)))
         real = (factors.real - 1) / model.euler_step
         moduli = factors.abs()
         return ProbeResult(

@@ -8,12 +8,13 @@ does not describe its protocol, so the numbers of steps are our choice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from orthobench.model import Model
 from orthobench.probe import Probe, ProbeContext, ProbeResult
 from orthobench.probes._jacobians import advance, first_sequence, start, state_jacobian
 
@@ -35,10 +36,8 @@ class Jacobian(Probe):
         steps = spread(STEPS, len(inputs))
         clouds = [steps[position - 1] for position in spread(CLOUDS, len(steps))]
         vectors: dict[str, Sequence[float]] = {"jacobian/steps": steps}
-        moduli, state, reached = [], start(model, 1), 0
-        for t in steps:
-            state, reached = advance(model, inputs[reached : t - 1], state), t - 1
-            values_t = eigenvalues(state_jacobian(model, inputs[t - 1 : t], state)[0])
+        moduli = []
+        for t, values_t in zip(steps, step_eigenvalues(model, inputs, steps), strict=True):
             moduli.append(values_t.abs())
             if t in clouds:
                 vectors[f"jacobian/eigenvalues/{t}"] = torch.view_as_real(values_t).flatten().tolist()
@@ -58,14 +57,23 @@ class Jacobian(Probe):
         return ProbeResult(values, vectors)
 
 
+def step_eigenvalues(model: Model, inputs: Tensor, steps: Sequence[int]) -> Iterator[Tensor]:
+    """Yield the eigenvalues `[N]` of ds_t / ds_{t-1} at each of these steps t, which ascend, of inputs `[T, 1, m]`."""
+    state, reached = start(model, 1), 0
+    for t in steps:
+        state, reached = advance(model, inputs[reached : t - 1], state), t - 1
+        yield eigenvalues(state_jacobian(model, inputs[t - 1 : t], state)[0])
+
+
 def spread(count: int, length: int) -> list[int]:
     """Return `count` of the numbers 1 to `length`, evenly spread; all of them if there are fewer."""
     return [int(t) for t in np.unique(np.linspace(1, length, min(count, length)).round())]
 
 
 def eigenvalues(matrix: Tensor) -> Tensor:
-    """Return the eigenvalues `[N]` of a matrix `[N, N]`, complex128; NaN for one that is not finite."""
+    """Return the eigenvalues `[N]` of a real or complex matrix `[N, N]`, complex128; NaN for one that is not finite."""
     if not matrix.isfinite().all():
         return torch.full((len(matrix),), complex("nan+nanj"), dtype=torch.complex128)
-    values: Tensor = torch.linalg.eigvals(matrix.detach().double().cpu())
+    precise = torch.complex128 if matrix.is_complex() else torch.float64
+    values: Tensor = torch.linalg.eigvals(matrix.detach().to("cpu", precise))
     return values

@@ -77,6 +77,16 @@ def test_growth_of_models_is_that_of_numpys_powers():
     assert result.values["transient_growth/norm/W"] == pytest.approx(np.linalg.norm(w, 2))
 
 
+@pytest.mark.parametrize("name", ["full_urnn", "scurnn", "lru"])
+def test_radius_of_a_complex_matrix_is_numpys(name):
+    model = model_of(name)
+    values = TransientGrowth()(context(model, inputs_of())).values
+    w = model.recurrent_matrices()["W"].detach().numpy()
+    assert np.iscomplexobj(w)
+    assert values["transient_growth/radius/W"] == pytest.approx(np.abs(np.linalg.eigvals(w)).max())
+    assert values["transient_growth/radius/W"] <= values["transient_growth/norm/W"] * (1 + 1e-12)
+
+
 def test_growth_covers_both_states_and_no_gates():
     assert set(TransientGrowth()(context(model_of("enrnn", short_size=0), inputs_of())).values) == {
         f"transient_growth/{name}/W_L" for name in ("largest", "radius", "norm")
