@@ -364,27 +364,32 @@ def _add_moduli(figure: Figure, variant: VariantData, style: Style) -> None:
             edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
             figure.add_scatter(x=steps, y=mean + deviation, **edge)
             figure.add_scatter(x=steps, y=np.maximum(mean - deviation, 0), fill="tonexty", fillcolor=style.band, **edge)
-        figure.add_scatter(
-            x=steps,
-            y=mean,
-            mode="lines",
-            name=name if last else f"{name} before",
-            line={"color": style.color, "dash": style.dash, "width": 2 if last else 1},
-        )
+        _add_line(figure, steps, mean, name, style, last)
 
 
 def _add_by_step(figure: Figure, variant: VariantData, style: Style, steps: str, name: str, label: str = "") -> None:
     """Draw a vector over the steps that another names: the mean over seeds after training, and thin before it."""
     vectors = [_readings(variant, vector) for vector in (steps, name)]
     for (last, x), (_, y) in zip(*vectors, strict=True):
-        words = html.escape(label or variant.label)
-        figure.add_scatter(
-            x=x,
-            y=y,
-            mode="lines",
-            name=words if last else f"{words} before",
-            line={"color": style.color, "dash": style.dash, "width": 2 if last else 1},
-        )
+        _add_line(figure, x, y, html.escape(label or variant.label), style, last)
+
+
+def _add_line(
+    figure: Figure,
+    x: npt.NDArray[np.float64],
+    y: npt.NDArray[np.float64],
+    name: str,
+    style: Style,
+    is_last: bool,
+) -> None:
+    """Draw a line after training, or a thin one before it."""
+    figure.add_scatter(
+        x=x,
+        y=y,
+        mode="lines",
+        name=name if is_last else f"{name} before",
+        line={"color": style.color, "dash": style.dash, "width": 2 if is_last else 1},
+    )
 
 
 def _plane() -> Figure:
