@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from orthobench.diagnosis import examine
+from orthobench.diagnosis import Diagnosis, examine
 from orthobench.options.check import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.system.location import Place
-
-if TYPE_CHECKING:
-    from orthobench.diagnosis import Diagnosis
 
 
 @checked()

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orthobench.display.display import Display
-from orthobench.gate.check import check_baseline
+from orthobench.gate.check import CheckResult, check_baseline
 from orthobench.options.arguments import A_COUNT
 from orthobench.options.check import checked
 from orthobench.options.run_options import RunOptions, SweepOptions
 from orthobench.system.location import Place
-
-if TYPE_CHECKING:
-    from orthobench.gate.check import CheckResult
 
 
 @checked(seeds=A_COUNT)

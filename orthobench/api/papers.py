@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from orthobench.analysis.claims import check_small, count_claims
+from orthobench.analysis.claims import ClaimCounts, ClaimResult, check_small, count_claims
 from orthobench.api.sweeps import seed_list, train, with_jobs
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
 from orthobench.options.arguments import Preset
 from orthobench.options.check import A_MAPPING, checked
 from orthobench.options.run_options import RunOptions
-from orthobench.papers import Study, find_paper, find_study, papers
+from orthobench.papers import Artifact, Paper, Study, find_paper, find_study, papers
 from orthobench.planning.listed import runs_in
 from orthobench.planning.paper import resolve_experiments, restrict, small_runs, study_runs
 from orthobench.planning.plan import with_seeds
@@ -29,10 +29,6 @@ from orthobench.store.sqlite import named_or_default
 from orthobench.system.kinds import refuse_other_kinds
 from orthobench.system.location import Location, Place
 from orthobench.training.device import pick_device
-
-if TYPE_CHECKING:
-    from orthobench.analysis.claims import ClaimCounts, ClaimResult
-    from orthobench.papers import Artifact, Paper
 
 
 @checked(where=A_MAPPING)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
-from orthobench.analysis.compare import contrasts
+from orthobench.analysis.compare import Contrast, contrasts
 from orthobench.api.results import Results
 from orthobench.options.arguments import ComparedValue, ReportFormat, is_image, location
 from orthobench.options.check import checked
@@ -17,9 +17,6 @@ from orthobench.settings.assignments import read_conditions
 from orthobench.spec.index import index
 from orthobench.system.location import Place
 from orthobench.training.settled import status_in
-
-if TYPE_CHECKING:
-    from orthobench.analysis.compare import Contrast
 
 
 def _results(value: Any) -> Results | Place:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from orthobench.analysis.conditions import collect
+from orthobench.analysis.conditions import Condition, collect
 from orthobench.analysis.selection import select_runs
 from orthobench.analysis.variants import group
 from orthobench.errors import UsageError, counted, unknown
@@ -22,7 +22,7 @@ from orthobench.reporting.page.pages import full_title
 from orthobench.reporting.tables.paper_table import paper_table
 from orthobench.settings import merged_settings
 from orthobench.settings.assignments import NoMatchError, read_conditions
-from orthobench.sinks.export import export
+from orthobench.sinks.export import Exported, export
 from orthobench.sinks.targets import parse_target
 from orthobench.spec.index import index
 from orthobench.store import Run, Status, Weights, open_store
@@ -40,10 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from orthobench.analysis.conditions import Condition
     from orthobench.reporting.figures.figure_record import Figure
-    from orthobench.reporting.figures.styles import Styles
-    from orthobench.sinks.export import Exported
     from orthobench.store.repair import Repaired
 
     Runs = pd.DataFrame | Run | str | Sequence[Run] | Sequence[str] | None

@@ -25,7 +25,6 @@ from orthobench.training.checkpoint import checkpoint_root
 from orthobench.training.settled import status_in
 
 if TYPE_CHECKING:
-    from orthobench.reporting.web.serve import Server
     from orthobench.store import Store
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orthobench.api.results import A_RUN, Results, one_run
 from orthobench.errors import UsageError
@@ -18,16 +18,12 @@ from orthobench.plugins import Catalog
 from orthobench.store import Run
 from orthobench.store.sqlite import named_or_default
 from orthobench.system.location import Place, from_home
+from orthobench.trained.evaluate import EvaluationResult, stored_metrics
 from orthobench.trained.evaluate import evaluate as measure
-from orthobench.trained.evaluate import stored_metrics
+from orthobench.trained.export import Exported
 from orthobench.trained.export import export as write
-from orthobench.trained.load import is_file, load_file, load_run
+from orthobench.trained.load import TrainedModel, is_file, load_file, load_run
 from orthobench.training.device import pick_device
-
-if TYPE_CHECKING:
-    from orthobench.trained.evaluate import EvaluationResult
-    from orthobench.trained.export import Exported
-    from orthobench.trained.load import TrainedModel
 
 
 def _run(value: Any) -> Run | str | Path:

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.display.console import Console
 from orthobench.display.display import Display, JobsDisplay
-from orthobench.executors.job import Ending
+from orthobench.executors.job import Ending, Outcome
 from orthobench.training.events import Evaluation, EventSink, RunStart
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from orthobench.executors.job import Outcome
     from orthobench.planning.plan import PlannedRun
 
 WIDE, MEDIUM, NARROW = 120, 76, 60

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 from orthobench.errors import UsageError
 from orthobench.store import MetricRow, Status, TraceRow
 from orthobench.system.location import Location, Place
-from orthobench.training.events import Evaluation, RunProgress, RunStart
+from orthobench.training.events import Evaluation, EventSink, RunProgress, RunStart
 
 if TYPE_CHECKING:
     from orthobench.executors.job import Job, SinkFactory
     from orthobench.store import Run, Store
-    from orthobench.training.events import Evaluation, EventSink
 
 MAX_LOSSES = 2
 """The largest number of losses without progress in between; after one more, the run counts as failed."""

@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line
 from orthobench.executors.cluster import LOCK_GRACE, WatchedJob, check_shared, show
-from orthobench.executors.job import Ending, Outcome, attempt, record_failure
+from orthobench.executors.job import Ending, Job, Outcome, SinkFactory, attempt, record_failure
 from orthobench.system.cores import quiet_idle_threads
 from orthobench.system.location import Location
 from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:
-    from orthobench.executors.job import Job, Outcome, SinkFactory
     from orthobench.options.arguments import DeviceName
     from orthobench.options.run_options import SweepOptions
     from orthobench.store import Store

@@ -10,17 +10,13 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orthobench.executors.cluster import LOCK_GRACE
-from orthobench.executors.job import Ending
+from orthobench.executors.job import Ending, Job
 from orthobench.executors.processes import ProcessExecutor, worker_slots
 from orthobench.store import open_store
 from orthobench.system.cores import quiet_idle_threads
 from orthobench.training.events import EventSink
-
-if TYPE_CHECKING:
-    from orthobench.executors.job import Job
 
 
 @dataclass(frozen=True)

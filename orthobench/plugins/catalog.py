@@ -20,17 +20,13 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from orthobench.errors import UsageError, unknown
-from orthobench.plugins.layers import NOTEBOOK, carried_layer, classes_of, find_layer, layers_of_file, quietly
+from orthobench.plugins.layers import NOTEBOOK, Layer, carried_layer, classes_of, find_layer, layers_of_file, quietly
 from orthobench.plugins.loading import LOCAL, run_file, serve
 from orthobench.plugins.reads import Reads, note_import
 from orthobench.plugins.sources import Sources, installed_sources, read_plugin_file
-
-if TYPE_CHECKING:
-    from orthobench.plugins.layers import Layer
-    from orthobench.plugins.sources import Sources
 
 PluginKind = Literal["task", "model", "probe"]
 KINDS: tuple[PluginKind, ...] = ("task", "model", "probe")

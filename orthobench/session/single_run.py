@@ -34,7 +34,6 @@ from orthobench.training.settled import settled_run
 from orthobench.weights.files import remove, weights_folder
 
 if TYPE_CHECKING:
-    from orthobench.sinks.live import LiveSinks
     from orthobench.training.trainer import Trainer
 
 log = logging.getLogger(__name__)

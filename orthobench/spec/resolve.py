@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from orthobench.data.checksums import files_md5
 from orthobench.errors import UsageError
 from orthobench.options.arguments import Preset
-from orthobench.papers import experiments
+from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog, Plugin, PluginKind
 from orthobench.plugins.reads import Reads, check_import, named_files
 from orthobench.settings import CHECKSUM, SHORT_NAMES, Settings, merged_settings, run_names, same, unknown_setting
@@ -26,7 +26,6 @@ from orthobench.settings.assignments import given_twice
 
 if TYPE_CHECKING:
     from orthobench.model import Model, ModelSettings
-    from orthobench.papers import Experiment
     from orthobench.plugins.sources import Sources
     from orthobench.probe import Probe
     from orthobench.task import Task, TrainingSettings

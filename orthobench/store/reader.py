@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, Result, event, func, literal_column, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -43,9 +43,6 @@ from orthobench.store.tables import (
     Weights,
 )
 from orthobench.system.location import Location
-
-if TYPE_CHECKING:
-    from orthobench.store.server import Server
 
 T = TypeVar("T")
 

@@ -31,10 +31,9 @@ from orthobench.system.location import SERVER_FILES, Location, Place
 
 if TYPE_CHECKING:
     from orthobench.options.run_options import RunOptions
-    from orthobench.weights.files import WeightsFolder
 from orthobench.system.remote_folder import RemoteFolder
 from orthobench.training.locks import GUARD, GUARD_TIMEOUT, QUESTION_TIMEOUT, hold_shared, take_turn
-from orthobench.weights.files import weights_folder
+from orthobench.weights.files import WeightsFolder, weights_folder
 
 _logger = logging.getLogger(__name__)
 

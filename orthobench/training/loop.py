@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -38,9 +38,6 @@ from orthobench.training.recording import WeightsKeeper
 from orthobench.training.state import backend_names
 from orthobench.training.test_lengths import ScoresByLength, length_vectors
 from orthobench.training.trainer import Trainer
-
-if TYPE_CHECKING:
-    from orthobench.training.test_lengths import ScoresByLength
 
 _logger = logging.getLogger("orthobench")
 

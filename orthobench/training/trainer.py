@@ -7,7 +7,7 @@ back-propagation through time), the state is part of the checkpoint.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,14 +17,11 @@ from orthobench.options.arguments import GraphMode
 from orthobench.recurrence.backends import last_used
 from orthobench.spec.resolve import RunConfig
 from orthobench.task import Batches, Task, seeded_generator
-from orthobench.training.optimizers import build_optimizer, learning_rate, set_capturable, set_learning_rate
-from orthobench.training.timer import PhaseTimer, events_of
-
-if TYPE_CHECKING:
-    from orthobench.training.graph import StepGraph
 from orthobench.training.build_model import build_model, check_size
 from orthobench.training.graph import CudaRecorder, StepGraph, graph_problem
+from orthobench.training.optimizers import build_optimizer, learning_rate, set_capturable, set_learning_rate
 from orthobench.training.state import FORMAT, Checkpoint, TrainingState, kernels
+from orthobench.training.timer import PhaseTimer, events_of
 
 
 class Trainer:

@@ -33,7 +33,6 @@ from orthobench.version import __version__
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from orthobench.system.remote_folder import RemoteFolder
 
 Kind = Literal["best", "last", "state"]
 """The weights at the best test, the weights after the last iteration, and the state for continuing a run."""

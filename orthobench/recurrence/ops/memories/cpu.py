@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import threads as threads_module
 from orthobench.recurrence import workspace
 from orthobench.recurrence.call import Convolution, Projection
 from orthobench.recurrence.cpu import call_c, matrix_products
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.memories import decaying_memory, rwkv7
 from orthobench.recurrence.passes.convolution import has_few_inputs
+from orthobench.recurrence.threads import ranges
 
 _SMALL = 1 << 19  # multiplications; below, starting a thread costs more than it saves
 
@@ -160,7 +160,7 @@ def _run(function: str, x: Tensor, arguments: Arguments, fields: dict[str, Any])
         columns = sizes["inputs"] or columns
     threads = torch.get_num_threads() if sizes["steps"] * units * sizes["keys"] * columns > _SMALL else 1
     if function.startswith("memories"):
-        parts = threads_module.ranges(units, threads)
+        parts = ranges(units, threads)
     else:
         parts = call_c.ranges_of_groups(batch, call_c.row_groups(batch), threads)
     call_c.run_parts(function, parts, x=x, weight=arguments.weight, **sizes, **fields)

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from orthobench.recurrence import threads as threads_module
 from orthobench.recurrence import workspace
 from orthobench.recurrence.call import Convolution, Projection
 from orthobench.recurrence.cpu import call_c, matrix_products
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape, kernel
 from orthobench.recurrence.ops.one_hot import one_hot_recurrence
 from orthobench.recurrence.passes.convolution import has_few_inputs
+from orthobench.recurrence.threads import ranges
 
 _GROUPS, _TRANSITIONS = 8, 4
 _BLOCK = 4  # BLOCK of `one_hot.c`
@@ -106,5 +106,5 @@ def _run(
     work = len(transition) * dictionary.numel() + h.numel()
     threads = torch.get_num_threads() if work > _SMALL else 1
     walks = function in ("one_hot_forward", "one_hot_backward")
-    parts = call_c.ranges_of_groups(h.shape[1], groups, threads) if walks else threads_module.ranges(size, threads)
+    parts = call_c.ranges_of_groups(h.shape[1], groups, threads) if walks else ranges(size, threads)
     call_c.run_parts(function, parts, **numbers, **tensors)
