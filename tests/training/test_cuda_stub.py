@@ -104,6 +104,25 @@ def test_recurrence_without_a_c_compiler_runs_in_cuda(cuda_stub_environment, tmp
     assert "compiler" in str(step["problem"])
 
 
+TWO_GRAPHS = """
+import torch
+def record(freed):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+        freed.clear()
+    return graph
+older = [record([])]
+record(older)
+print("recorded")
+"""
+
+
+@pytest.mark.slow
+def test_a_graph_can_be_freed_while_another_is_recorded(cuda_stub_environment):
+    """The garbage collector frees one at any time."""
+    assert cuda_stub.run(cuda_stub_environment, "-c", TWO_GRAPHS) == "recorded\n"
+
+
 WITHOUT_NVRTC = """
 import logging, sys
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)

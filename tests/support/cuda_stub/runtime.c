@@ -152,17 +152,19 @@ int cudaEventElapsedTime(float *ms, void *a, void *b) { *ms = 1; return 0; }
 int cudaStreamSynchronize(void *s) { return wait_for_device("cudaStreamSynchronize"); }
 int cudaDeviceSynchronize(void) { return wait_for_device("cudaDeviceSynchronize"); }
 int cudaEventSynchronize(void *e) { return wait_for_device("cudaEventSynchronize"); }
+/* Every capture has its own number, because torch forgets the capture of this number when an older graph is freed. */
+static unsigned long long capture;
 int cudaStreamIsCapturing(void *s, int *status) { *status = capturing; return 0; }
 int cudaStreamGetCaptureInfo(void *s, int *status, unsigned long long *id, void **g, const void ***d, const void **e, size_t *n) {
     *status = capturing;
-    if (id) *id = 7;
+    if (id) *id = capture;
     if (g) *g = 0;
     if (d) *d = 0;
     if (e) *e = 0;
     if (n) *n = 0;
     return 0;
 }
-int cudaStreamBeginCapture(void *s, int mode) { capturing = 1; counts[CAPTURES]++; return 0; }
+int cudaStreamBeginCapture(void *s, int mode) { capturing = 1; capture++; counts[CAPTURES]++; return 0; }
 int cudaStreamEndCapture(void *s, void **graph) { capturing = 0; return give(graph); }
 int cudaGraphInstantiateWithFlags(void **e, void *graph, unsigned long long flags) { return give(e); }
 int cudaGraphGetNodes(void *graph, void **nodes, size_t *n) { *n = 1; return 0; }
