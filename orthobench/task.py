@@ -144,8 +144,15 @@ class TrainingSettings(Settings):
     )
     solved_at: float | None = Field(
         None,
-        description="stop when the main test metric reaches this value at an evaluation; none: train to the end",
+        description="stop when the main metric reaches this value at an evaluation, on the data of judged_by; "
+        "none: train to the end",
         json_schema_extra={"neutral": None},
+    )
+    judged_by: Literal["test", "validation", "validation_only"] = Field(
+        "test",
+        description="data that decide when a run is solved or has diverged, and which weights are best; validation: "
+        "tests are only reported; validation_only: no tests at all, for the trials of a search",
+        json_schema_extra={"neutral": "test"},
     )
     shuffle: bool = Field(True, description="draw a new order of the training set in every epoch")
     clip_norm: float | None = Field(
@@ -196,6 +203,12 @@ class SyntheticSettings(Settings):
 
     train_size: Size = Field(100_000, description="training sequences")
     test_size: Size = Field(10_000, description="test sequences")
+    validation_size: int = Field(
+        0,
+        ge=0,
+        description="validation sequences, of the lengths of training, which neither training nor tests have; none: 0",
+        json_schema_extra={"neutral": 0},
+    )
 
 
 class ScalableSettings(SyntheticSettings):

@@ -183,6 +183,15 @@ class FormalLanguage(Task):
             sorted_by_length=True,
             equal_shares=settings.protocol == "deepmind",
         )
+        if settings.validation_size:
+            self.validation = StringSplit(
+                form,
+                settings.validation_size,
+                form.lengths(settings.shortest, settings.longest),
+                Draws(seed, *names, "validation"),
+                device,
+                sorted_by_length=True,
+            )
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs, targets)
