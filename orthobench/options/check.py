@@ -104,7 +104,7 @@ ARGUMENTS: dict[str, Kind] = {
     "weights": WhichWeights,
     "weights_at": A_PLACE,
     **dict.fromkeys(("where", "only", "names", "selections", "columns", "kinds"), SOME_TEXTS),
-    **dict.fromkeys(("trials", "steps", "batch"), A_COUNT),
+    **dict.fromkeys(("trials", "tune", "match_state", "steps", "batch"), A_COUNT),
     **dict.fromkeys(("baseline", "path", "file", "out", "commentary"), A_FILE),
     **dict.fromkeys(("force", "extend", "dry_run", "prune", "db_only", "for_update"), A_TRUTH),
     **dict.fromkeys(("fail_on_speed", "retest", "paired", "bold_best"), A_TRUTH),

@@ -168,7 +168,8 @@ def distance(settings: dict[str, Any], other: dict[str, Any]) -> float:
     value.
     """
     return sum(
-        _distance(settings.get(name), other.get(name)) for name in (settings.keys() | other.keys()) - ITERATIONS - RATES - DECISIONS
+        _distance(settings.get(name), other.get(name))
+        for name in (settings.keys() | other.keys()) - ITERATIONS - RATES - DECISIONS
     )
 
 
