@@ -256,6 +256,7 @@ class Task(ABC):
         tracks_states: whether a target is the state that a machine has reached, a class, as the probe `error_control`
             needs.
         validation: None if the literature uses no validation data.
+        affine_fails: why no affine function of the inputs solves the task, if none does.
         epoch: the number of the current epoch, which the trainer sets for tasks that draw new data in every epoch.
         draws_ahead: whether several training batches are drawn together, because drawing one costs as much as drawing
             many. All training sequences then have the same number of steps, with padding.
@@ -276,6 +277,7 @@ class Task(ABC):
     longer_metric: ClassVar[str] = ""
     longer_tests: Mapping[int, Split] = {}
     draws_ahead: ClassVar[bool] = False
+    affine_fails: ClassVar[str] = ""
 
     signature: Signature
     train: Split

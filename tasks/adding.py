@@ -32,6 +32,7 @@ class Adding(Task):
     version = 1
     title = "adding problem"
     cites = "hochreiter1997"
+    affine_fails = "the target is a sum of products of values and markers"
     Settings = AddingSettings
     metrics = (MSE, *map(MSE.at_multiple, MULTIPLES))
     longer_metric = "mse"

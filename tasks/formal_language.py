@@ -108,6 +108,7 @@ class FormalLanguage(Task):
     version = 1
     title = "formal languages"
     cites = "deletang2023, beck2024, grazzi2025, walker2025"
+    affine_fails = "the answer depends on counts modulo a number"
     Settings = FormalLanguageSettings
     metrics = (Metric("accuracy", "max", is_fraction=True), Metric("cross_entropy", "min", "nats", "cross-entropy"))
     loss_metric = "cross_entropy"

@@ -86,6 +86,7 @@ class GroupWord(Task):
     version = 1
     title = "words over a group"
     cites = "merrill2024, siems2025, terzic2025"
+    affine_fails = "a product depends on all its factors at once"
     Settings = GroupWordSettings
     metrics = (
         Metric("sequence_accuracy", "max", label="sequence accuracy", is_fraction=True),

@@ -82,6 +82,7 @@ class MQAR(Task):
     version = 1
     title = "multi-query associative recall"
     cites = "arora2024"
+    affine_fails = "an answer is a product of keys and queries"
     Settings = MQARSettings
     metrics = (
         Metric("accuracy", "max", is_fraction=True),

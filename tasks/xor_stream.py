@@ -54,6 +54,7 @@ class XORStream(Task):
     version = 1
     title = "bit-stream XOR"
     cites = "hasani2022, lechner2020"
+    affine_fails = "parity is not linear"
     Settings = XORStreamSettings
     metrics = (
         Metric("accuracy", "max", is_fraction=True),

@@ -19,6 +19,10 @@ from orthobench.store import Run, Status
 
 JUDGE = "valid"
 """The split whose curves decide."""
+RUNGS = (0.25, 0.5)
+"""The shares of the iterations at which the worse half of the trials stops."""
+FEWEST_TRIALS = 8
+"""The fewest trials of a search: four learning rates, each with two for the recurrent matrix."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +78,14 @@ class Halving:
     winner: TrialCurve | None
 
 
-def halve(trials: Sequence[TrialCurve], rungs: Sequence[float], sign: float) -> Halving:
+def halve(trials: Sequence[TrialCurve], sign: float) -> Halving:
     """Return the state of a search.
 
     Args:
-        rungs: the shares of the iterations at which the worse half stops, in increasing order.
         sign: makes lower values better, as `Metric.sign` does.
     """
     contenders = [sorted(trials, key=lambda trial: trial.number)]
-    for share in (*rungs, 1.0):
+    for share in (*RUNGS, 1.0):
         present = contenders[-1]
         if waiting := [trial for trial in present if not trial.has_reached(share)]:
             return Halving(contenders, share, waiting, None)
@@ -93,10 +96,10 @@ def halve(trials: Sequence[TrialCurve], rungs: Sequence[float], sign: float) -> 
     raise AssertionError("the last share is 1")
 
 
-def full_runs(trials: int, rungs: Sequence[float]) -> float:
+def full_runs(trials: int) -> float:
     """Return how many whole runs a search of this many trials takes, if none ends before its rung."""
     total, before = 0.0, 0.0
-    for share in (*rungs, 1.0):
+    for share in (*RUNGS, 1.0):
         total += trials * (share - before)
         trials, before = math.ceil(trials / 2), share
     return total

@@ -20,7 +20,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from orthobench.analysis.halving import JUDGE, Halving, TrialCurve, full_runs, halve
+from orthobench.analysis.halving import FEWEST_TRIALS, JUDGE, RUNGS, Halving, TrialCurve, full_runs, halve
 from orthobench.errors import UsageError, unknown
 from orthobench.model import ModelSettings
 from orthobench.planning.match import Counter, MatchedSize, check_can_match, nearest_size, target_count
@@ -31,8 +31,6 @@ from orthobench.spec.resolve import RunConfig, resolve
 from orthobench.store import Run, Store
 from orthobench.task import SyntheticSettings, Task, TrainingSettings
 
-FEWEST_TRIALS = 8
-"""The fewest trials: four learning rates at two shares for the recurrent matrix."""
 EVALUATIONS = 20
 """The number of evaluations of a run, so that its end is the median of its last three tests."""
 SEARCH_SEED = 0
@@ -72,7 +70,6 @@ class Protocol:
         seeds: the number of fresh seeds.
         rates: the lowest and the highest learning rate.
         recurrent_shares: the learning rates of the recurrent matrix, as shares of the other one.
-        rungs: the shares of the iterations after which the worse half of the trials stops.
         model: settings of all models.
         training: settings of training.
         own: by model, settings without which it cannot have the parameter count.
@@ -82,7 +79,6 @@ class Protocol:
     seeds: int
     rates: tuple[float, float]
     recurrent_shares: tuple[float, ...]
-    rungs: tuple[float, ...]
     model: Mapping[str, Any]
     training: Mapping[str, Any]
     own: Mapping[str, Mapping[str, Any]]
@@ -220,7 +216,7 @@ class Entry:
         """Return the state of the search in the database."""
         keys = [run.config.spec.key for run in self.trials]
         runs = {run.key: run for run in store.runs(keys=keys)} if store else {}
-        return halve(trial_curves(store, keys, runs), protocol().rungs, self.metric.sign)
+        return halve(trial_curves(store, keys, runs), self.metric.sign)
 
     @property
     def metric(self) -> Any:
@@ -237,7 +233,7 @@ class Entry:
 
     def search_iterations(self) -> int:
         """Return the number of iterations of the search, if no trial ends before its rung."""
-        return round(self.iterations * full_runs(len(self.trials), protocol().rungs))
+        return round(self.iterations * full_runs(len(self.trials)))
 
 
 def trial_curves(store: Store | None, keys: Sequence[str], runs: Mapping[str, Run]) -> list[TrialCurve]:
@@ -349,9 +345,9 @@ class Planner:
             total = training.epochs * (size // training.batch_size)
             total = min(total, training.max_iterations or total)
         every = min(training.evaluate_every or total, total)
-        if every > protocol().rungs[0] * total:
+        if every > RUNGS[0] * total:
             raise UsageError(
-                f"evaluate_every={every} leaves the first {protocol().rungs[0]:.0%} of {total} iterations without an "
+                f"evaluate_every={every} leaves the first {RUNGS[0]:.0%} of {total} iterations without an "
                 "evaluation, after which the worse half of the trials stops: set a smaller one"
             )
         return total

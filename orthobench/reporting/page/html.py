@@ -34,7 +34,7 @@ from orthobench.reporting.page.commentary import Commentary, read_source, render
 from orthobench.reporting.page.contents import Contents, contents_of
 from orthobench.reporting.page.cycles import without_cycle_search
 from orthobench.reporting.page.facts import Facts
-from orthobench.reporting.page.matrix import Matrix, compute_matrix, short_labels
+from orthobench.reporting.page.matrix import FILL, Matrix, compute_matrix, short_labels
 from orthobench.reporting.page.packed import figure_json, packed_figures
 from orthobench.reporting.page.pages import (
     APART,
@@ -184,6 +184,7 @@ def _render(
         .render(
             conditions=conditions,
             matrix=matrix,
+            fill_matrix=FILL,
             trials=trials,
             labels=labels,
             about=about,
