@@ -117,7 +117,12 @@ class VariantData(Variant):
 
     @cached_property
     def scores(self) -> list[float]:
-        """The finished runs' ends, with the worst value for each diverged run and each end that is NaN."""
+        """The finished runs' ends, with the worst value for each diverged run and each end that is NaN.
+
+        Trials of a search that uses no test data have none.
+        """
+        if self.run.is_trial:
+            return []
         worst = self.run.main_metric.worst
         values = [worst if math.isnan(end.value) else end.value for end in self.ends.values()]
         return [*values, *[worst] * self.diverged]

@@ -30,11 +30,6 @@ SEARCHED = "learning_rate"
 DECIDES = "judged_by"
 
 
-def is_trial(run: Run) -> bool:
-    """Return whether a run is a trial of a search, which has no tests."""
-    return run.spec["training"].get(DECIDES) == "validation_only"
-
-
 def how_judged(condition: Condition, variant: VariantData) -> Judged:
     """Return how a variant's number came about."""
     if trial_count(condition, variant):
@@ -61,7 +56,7 @@ def _trial_count(condition: Condition, variant: VariantData) -> int:
     if run.spec["training"].get(DECIDES) != "validation":
         return 0
     fixed = _without_search(run)
-    own = [trial for trial in condition.variants if is_trial(trial.run) and _without_search(trial.run) == fixed]
+    own = [trial for trial in condition.variants if trial.run.is_trial and _without_search(trial.run) == fixed]
     curves = [_curve(number, trial) for number, trial in enumerate(own)]
     started = [curve for curve in curves if curve.has_reached(RUNGS[0])]
     complete = [curve for curve in started if curve.has_reached(1.0)]

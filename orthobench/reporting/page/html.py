@@ -304,7 +304,7 @@ def _blocks(
 def _labels(conditions: Sequence[Condition], matrix: Matrix) -> dict[str, str]:
     """Return a short name of each condition by its key: in the matrix that of its column, which suits fewer names."""
     named = dict(zip((condition.key for condition in conditions), short_labels(conditions), strict=True))
-    columns = {column.condition.key: column.label for column in matrix.columns}
+    columns = {column.condition.key: column.label for column in matrix.columns if not column.is_folded}
     others = {label for key, label in named.items() if key not in columns}
     return named | {key: label for key, label in columns.items() if label not in others}
 

@@ -221,11 +221,13 @@ def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
     order = list(dict.fromkeys(condition.task for condition in chosen))
     chosen.sort(key=lambda condition: (order.index(condition.task), condition.settings.get("sequence_length") or 0))
     alike = [sorted(each, key=lambda condition: -len(condition.variants)) for each in group(chosen, _same_data)]
-    labels = short_labels([first for first, *_ in alike])
-    columns = [
-        MatrixColumn(each, label, _command(each[0], blocks[each[0].key]), blocks[each[0].key])
-        for each, label in zip(alike, labels, strict=True)
-    ]
+    columns = []
+    for is_folded in (False, True):  # apart, because folded columns would lengthen the names of the others
+        own = [each for each in alike if (blocks[each[0].key] == "quick") == is_folded]
+        columns += [
+            MatrixColumn(each, label, _command(each[0], blocks[each[0].key]), blocks[each[0].key])
+            for each, label in zip(own, short_labels([first for first, *_ in own]), strict=True)
+        ]
     columns.sort(key=lambda column: ([*WORDS].index(column.block), -_models_of(column)))
     families = families_of_models()
     separating = _separating_settings(chosen)
@@ -378,7 +380,8 @@ def _models_of(column: MatrixColumn) -> int:
 def _block(condition: Condition) -> Judged:
     """Return the block of a condition's column."""
     found = {how_judged(condition, variant) for variant in _members(condition)}
-    return next((block for block in WORDS if block in found), "own")
+    first: tuple[Judged, ...] = ("tuned", "published", "own", "quick")
+    return next((block for block in first if block in found), "own")
 
 
 def _why_linear_fails(run: Run) -> str:
