@@ -337,14 +337,14 @@ class Planner:
             UsageError: it does not follow from the settings, or the first rung has no evaluation.
         """
         training, size = config.training, getattr(config.task_settings, "train_size", None)
-        if not isinstance(size, int):
-            if training.max_iterations is None:
-                raise UsageError(f"{config.spec.task} does not say how long a run is: set max_iterations")
-            total = training.max_iterations
+        if isinstance(size, int):
+            per_epoch = size // training.batch_size
+            total = min(training.epochs * per_epoch, training.max_iterations or training.epochs * per_epoch)
+        elif training.max_iterations is not None:
+            total = per_epoch = training.max_iterations
         else:
-            total = training.epochs * (size // training.batch_size)
-            total = min(total, training.max_iterations or total)
-        every = min(training.evaluate_every or total, total)
+            raise UsageError(f"{config.spec.task} does not say how long a run is: set max_iterations")
+        every = min(training.evaluate_every or per_epoch, per_epoch)
         if every > RUNGS[0] * total:
             raise UsageError(
                 f"evaluate_every={every} leaves the first {RUNGS[0]:.0%} of {total} iterations without an "
