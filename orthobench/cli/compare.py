@@ -122,8 +122,8 @@ def command(
     For two databases, for example of two commits, compare runs with the same settings, and list the versions and
     environments that differ and the runs that only one database has.
 
-    With --tune, train first: the same search for the learning rates of each model, judged by validation data, and then
-    fresh seeds of the best settings. --task names columns of the protocol, such as adding or S3; see docs/protocol.md.
+    With --tune, train first: the same search for the learning rates of each model, judged by validation data. Then
+    train fresh seeds of the best settings. --task names columns of the protocol, such as adding or S3; see docs/protocol.md.
     The same command goes on where it was interrupted. --dry-run states the budget.
     """
     if protocol or tune:

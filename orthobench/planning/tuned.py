@@ -1,7 +1,7 @@
 """The tuned protocol: the same search for every model, and fresh seeds of the settings that it finds.
 
 `protocol.toml` has its numbers: the learning rates, the schedule, and the sizes of the tasks. A model with a separate
-learning rate for its recurrent matrix is tried at several shares of each rate; the others are tried at as many rates
+learning rate for its recurrent matrix is tried at several shares of each rate. The others are tried at more rates
 between the same limits instead, so all models have the same number of trials. All models train with one optimiser, one
 schedule and one clipping, and none has a paper's settings for the task. Exceptions are optimisers that belong to a
 model's definition, such as the Cayley step of `full_urnn`.
