@@ -123,8 +123,8 @@ def command(
     environments that differ and the runs that only one database has.
 
     With --tune, train first: the same search for the learning rates of each model, judged by validation data. Then
-    train fresh seeds of the best settings. --task names columns of the protocol, such as adding or S3; see docs/protocol.md.
-    The same command goes on where it was interrupted. --dry-run states the budget.
+    train fresh seeds of the best settings. --task names columns of the protocol, such as adding or S3. The same command
+    goes on where it was interrupted, and --dry-run states the budget; see docs/protocol.md.
     """
     if protocol or tune:
         _tuned(

@@ -355,8 +355,8 @@ def test_command_states_the_budget_and_then_prints_the_table(tmp_path, monkeypat
         ),
         (["--tune", "8", "--models", "rnn", "-t", "addin"], "unknown task 'addin'"),
         (
-            ["--tune", "8", "--models", "rnn", "-t", "adding", "-s", "evaluate_every=1000"],
-            "evaluate_every=1000 leaves the first 25% of 2000 iterations without an evaluation",
+            ["--tune", "8", "--models", "rnn", "-t", "adding", "-s", "evaluate_every=2000"],
+            "evaluate_every=2000 leaves the first 25% of 4000 iterations without an evaluation",
         ),
         (
             ["--tune", "8", "--models", "rnn", "-t", "adding", "--match-state", "8", "--match-parameters", "9"],

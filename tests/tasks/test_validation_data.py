@@ -1,4 +1,4 @@
-"""Validation data of generated tasks: a stream of their own, of the lengths of training, with no effect on other data."""
+"""Validation data of generated tasks: a stream of their own, of training lengths, with no effect on other data."""
 
 from __future__ import annotations
 
