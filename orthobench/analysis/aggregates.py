@@ -33,7 +33,7 @@ it. An interval that leaves out the number refutes it at any width."""
 
 
 @dataclass(frozen=True)
-class Target:
+class PublishedTarget:
     """A published number, and how far a measured one may differ from it and still agree.
 
     Attributes:
@@ -108,7 +108,7 @@ class Aggregate:
 
 
 def aggregate(
-    values: Sequence[float], how: Aggregation, metric: Metric | None, target: Target = Target()
+    values: Sequence[float], how: Aggregation, metric: Metric | None, target: PublishedTarget = PublishedTarget()
 ) -> tuple[Aggregate, Agreement] | None:
     """Aggregate values over seeds, and check whether the result agrees with a target; None without a finite value.
 
@@ -155,7 +155,12 @@ def aggregate(
 
 
 def reason(
-    values: Sequence[float], number: Aggregate, agreement: Agreement, how: Aggregation, printed: str, target: Target
+    values: Sequence[float],
+    number: Aggregate,
+    agreement: Agreement,
+    how: Aggregation,
+    printed: str,
+    target: PublishedTarget,
 ) -> str:
     """Explain why a number over seeds agrees with a published one or does not.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from orthobench.bench.implementations import LSTM, ScoRNN, TrainingStep
+from orthobench.bench.implementations import LSTMNetwork, ScoRNNNetwork, TrainingStep
 from orthobench.bench.measure import interleave, summarise
 from orthobench.bench.shapes import Shape
 from orthobench.bench.suite import PEAK, MultiplyAdd, Setup, timing
@@ -38,7 +38,7 @@ class TimedStep:
 
     def __init__(self, shape: Shape) -> None:
         device = torch.device("cpu")
-        network = (LSTM if shape.cell == "lstm" else ScoRNN)(shape, device, "cpu")
+        network = (LSTMNetwork if shape.cell == "lstm" else ScoRNNNetwork)(shape, device, "cpu")
         self.step = TrainingStep(network)
         self.steps: list[dict[str, float]] = []
 
@@ -51,7 +51,7 @@ class TimedStep:
 
     def _run(self) -> None:
         network = self.step.network
-        if isinstance(network, ScoRNN):
+        if isinstance(network, ScoRNNNetwork):
             make = network.recurrent_weight
             with part(COMPUTING_W):
                 weight = make(network.parameter)

@@ -59,7 +59,7 @@ def compare_two(
     Raises:
         UsageError: the options contradict each other, both names mean the same database, or nothing can be compared.
     """
-    from orthobench.analysis.compare_databases import Side, compare_databases
+    from orthobench.analysis.compare_databases import ComparedDatabase, compare_databases
     from orthobench.cli import records
     from orthobench.errors import UsageError
     from orthobench.store.merge import reading
@@ -75,7 +75,7 @@ def compare_two(
         sides = []
         for location in (first, second):
             store = opened.enter_context(reading(location))
-            sides.append(Side(str(location), store, status_in(store, location)))
+            sides.append(ComparedDatabase(str(location), store, status_in(store, location)))
         compared = compare_databases(sides[0], sides[1], filters.conditions(), value, paired)
     names = [side.name for side in sides]
     if json:

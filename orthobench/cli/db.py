@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli import Command, Group
+from orthobench.cli import Command, CommandGroup
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, confirm, print_help
 from orthobench.errors import UsageError, counted
@@ -18,7 +18,7 @@ from orthobench.system.location import Location
 
 app = typer.Typer(
     add_completion=False,
-    cls=Group,
+    cls=CommandGroup,
     callback=print_help,
     invoke_without_command=True,
     rich_markup_mode=None,

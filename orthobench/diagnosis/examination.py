@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from orthobench.diagnosis import kernels, machine, storage
-from orthobench.diagnosis.findings import Diagnosis, Finding, Level
+from orthobench.diagnosis.findings import Diagnosis, DoctorFinding, Level
 from orthobench.errors import OrthobenchError, one_line
 from orthobench.system.location import Place
 
-Check = Callable[[], Iterator[Finding]]
+Check = Callable[[], Iterator[DoctorFinding]]
 
 
 def examine(db: Place | None = None, retest: bool = False) -> Diagnosis:
@@ -32,14 +32,14 @@ def examine(db: Place | None = None, retest: bool = False) -> Diagnosis:
     return Diagnosis(list(_findings(checks)))
 
 
-def _findings(checks: Sequence[tuple[str, Check]]) -> Iterator[Finding]:
+def _findings(checks: Sequence[tuple[str, Check]]) -> Iterator[DoctorFinding]:
     """Yield the findings of all checks; a check that fails is a finding, and the others still run."""
     for section, check in checks:
         try:
             yield from check()
         except OrthobenchError as error:
             problem, _, fix = str(error).rpartition(": ")
-            yield Finding(section, "examination", problem, Level.ACTION, fix)
+            yield DoctorFinding(section, "examination", problem, Level.ACTION, fix)
         except Exception as error:
             fix = "report this error with the output of `orthobench -v doctor`"
-            yield Finding(section, "examination", f"failed: {one_line(error)}", Level.ACTION, fix)
+            yield DoctorFinding(section, "examination", f"failed: {one_line(error)}", Level.ACTION, fix)

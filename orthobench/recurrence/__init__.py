@@ -29,7 +29,7 @@ from orthobench.recurrence.call import Kind as Kind
 from orthobench.recurrence.call import Multiply as Multiply
 from orthobench.recurrence.call import Projection as Projection
 from orthobench.recurrence.call import State as State
-from orthobench.recurrence.projection import Read as Read
+from orthobench.recurrence.projection import OutputRead as OutputRead
 from orthobench.recurrence.projection import project as project
 from orthobench.recurrence.projection import reading as reading
 from orthobench.recurrence.projection import unread as unread

@@ -116,12 +116,12 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     return matrix_products.linear(left.detach().contiguous(), packed, None, left.new_empty(len(left), right.shape[1]))
 
 
-Read = Callable[[Tensor], Tensor]
+OutputRead = Callable[[Tensor], Tensor]
 """A function of features h `[..., n]` that returns y = V h + c, as `torch.nn.functional.linear`."""
 
 
 @contextmanager
-def reading(weight: Tensor, bias: Tensor, in_loop: bool = True) -> Iterator[Read]:
+def reading(weight: Tensor, bias: Tensor, in_loop: bool = True) -> Iterator[OutputRead]:
     """Yield the function that maps features h to y = V h + c, to be called after the block.
 
     If the features are the outputs of all steps of a C recurrence in the block that projects its inputs, its loop has

@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
 from orthobench.store.backup import back_up
 from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
-from orthobench.store.server import ENGINE_ARGUMENTS, Server
+from orthobench.store.server import ENGINE_ARGUMENTS, DatabaseServer
 from orthobench.store.sqlite import connect, damaged, is_read_only, prepare, refuse_network, translated_errors, uri_of
 from orthobench.store.store import Store
 from orthobench.store.tables import VERSION_TABLE
@@ -138,7 +138,7 @@ def reach(
         if engine.dialect.name != "postgresql":
             with explained(engine):
                 return work()
-        server = Server(engine)
+        server = DatabaseServer(engine)
         if stop_waiting is None:
             server.connect()
         else:
@@ -285,7 +285,7 @@ def _upgrade_lock(engine: Engine, file: Path | None) -> AbstractContextManager[o
     if file is None:
         if engine.dialect.name != "postgresql":
             return nullcontext()
-        return Server(engine).migration_lock()
+        return DatabaseServer(engine).migration_lock()
     lock = FileLock(file.with_name(f".{file.name}.lock"))
     try:
         return lock.acquire()

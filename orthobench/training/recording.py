@@ -18,7 +18,7 @@ from orthobench.system import environment
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunStart
 from orthobench.training.state import Checkpoint, backend_names
 from orthobench.training.trainer import Trainer
-from orthobench.weights.files import Kind, WeightsFolder, decode, encode, file_name, sha256
+from orthobench.weights.files import WeightsFolder, WeightsKind, decode, encode, file_name, sha256
 from orthobench.weights.structure import flatten
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class WeightsKeeper:
     def _put(
         self,
         trainer: Trainer,
-        kind: Kind,
+        kind: WeightsKind,
         tensors: Mapping[str, Tensor],
         iteration: int,
         more: Mapping[str, Any] | None = None,

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-Kind = Literal["best", "last", "state"]
+WeightsKind = Literal["best", "last", "state"]
 """The weights at the best test, the weights after the last iteration, and the state for continuing a run."""
-KINDS: tuple[Kind, ...] = get_args(Kind)
+WEIGHTS_KINDS: tuple[WeightsKind, ...] = get_args(WeightsKind)
 """All kinds of kept files: weights to use again, and the state from which a run continues."""
 SUFFIX = ".safetensors"
 FACTS = "orthobench"
@@ -308,7 +308,7 @@ def find(database: Location, key: str, record: Weights) -> tuple[WeightsFolder, 
         UsageError: the record names another file.
     """
     parent, _, name = record.path.real.rpartition("/")
-    is_ours = record.kind in KINDS and name == file_name(key, record.kind) and parent.isprintable()
+    is_ours = record.kind in WEIGHTS_KINDS and name == file_name(key, record.kind) and parent.isprintable()
     if not is_ours or not (not parent or "://" in parent or Path(parent).is_absolute()):
         raise UsageError(f"the record of run {key}'s weights names another file, {record.path}: it is damaged")
     return (WeightsFolder(Location(parent)) if parent else weights_folder(database)), name

@@ -15,16 +15,16 @@ from typer.testing import CliRunner
 
 from orthobench import api
 from orthobench.cli import app
-from orthobench.diagnosis import Finding, Level, kernels, machine, storage
+from orthobench.diagnosis import DoctorFinding, Level, kernels, machine, storage
 from orthobench.recurrence.cpu import call_c, comparison, library
 from orthobench.recurrence.cuda import backend as cuda
 from orthobench.recurrence.cuda import verdicts
-from orthobench.recurrence.cuda.self_test import Measured
+from orthobench.recurrence.cuda.self_test import SelfTestErrors
 
 SECTIONS = ["versions", "devices", "compilers", "caches", "back ends", "self-tests", "data", "database"]
 
 
-def by_subject(findings: Sequence[Finding]) -> dict[str, Finding]:
+def by_subject(findings: Sequence[DoctorFinding]) -> dict[str, DoctorFinding]:
     return {finding.subject: finding for finding in findings}
 
 
@@ -38,7 +38,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def fake_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
     """A function that makes torch say it has a GPU, on which each self-test has the given outcome."""
 
-    def install(outcome: Measured | Exception, capability: tuple[int, int] = (9, 0)) -> None:
+    def install(outcome: SelfTestErrors | Exception, capability: tuple[int, int] = (9, 0)) -> None:
         major, minor = capability
         properties = SimpleNamespace(name="Fake H100", total_memory=80_000_000_000, major=major, minor=minor)
         monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path / "cache"))
@@ -48,7 +48,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., N
         monkeypatch.setattr(verdicts, "driver_version", lambda: "580.65.06")
         monkeypatch.setattr(cuda, "unsupported", lambda call: None)
 
-        def measure(run: Any, call: Any, form: Any) -> Measured:
+        def measure(run: Any, call: Any, form: Any) -> SelfTestErrors:
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
@@ -88,7 +88,7 @@ def test_command_prints_findings_and_json() -> None:
 
 
 def test_command_marks_findings_that_need_action(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing = Finding("compilers", "C compiler", "there is none", Level.ACTION, "install gcc")
+    failing = DoctorFinding("compilers", "C compiler", "there is none", Level.ACTION, "install gcc")
     monkeypatch.setattr(machine, "compilers", lambda: iter([failing]))
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 1
@@ -133,7 +133,7 @@ def test_gpu_invisible_to_torch_needs_action(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_gpu_and_its_kernels_are_reported(fake_gpu: Callable[..., None]) -> None:
-    fake_gpu(Measured({"gradient of W": 2e-7, "outputs": 1e-7}, None))
+    fake_gpu(SelfTestErrors({"gradient of W": 2e-7, "outputs": 1e-7}, None))
     gpu = by_subject(list(machine.devices()))["GPU 0"]
     assert gpu.level is Level.OK
     assert gpu.text.startswith("Fake H100, 80 GB, capability 9.0, driver 580.65.06")
@@ -146,12 +146,12 @@ def test_gpu_and_its_kernels_are_reported(fake_gpu: Callable[..., None]) -> None
 
 
 def test_failed_kernel_needs_action_and_retest_measures_again(fake_gpu: Callable[..., None]) -> None:
-    fake_gpu(Measured({"x": 1.0}, "differs from the reference: x 1.0e+00"))
+    fake_gpu(SelfTestErrors({"x": 1.0}, "differs from the reference: x 1.0e+00"))
     failed = [finding for finding in kernels.self_tests() if finding.subject.startswith("GPU 0")]
     assert {finding.level for finding in failed} == {Level.ACTION}
     assert "differs from the reference" in failed[0].text
     assert "--retest" in failed[0].fix
-    fake_gpu(Measured({"x": 0.0}, None))
+    fake_gpu(SelfTestErrors({"x": 0.0}, None))
     cached = [finding for finding in kernels.self_tests() if finding.subject.startswith("GPU 0")]
     assert {finding.level for finding in cached} == {Level.ACTION}, "the verdict is kept"
     again = [finding for finding in kernels.self_tests(retest=True) if finding.subject.startswith("GPU 0")]
@@ -167,7 +167,7 @@ def test_broken_context_ends_the_gpu_tests(fake_gpu: Callable[..., None], monkey
 
 
 def test_old_gpu_is_a_note(fake_gpu: Callable[..., None]) -> None:
-    fake_gpu(Measured({}, None), capability=(7, 5))
+    fake_gpu(SelfTestErrors({}, None), capability=(7, 5))
     gpu = by_subject(list(machine.devices()))["GPU 0"]
     assert gpu.level is Level.NOTE
     assert "too old" in gpu.text
@@ -176,7 +176,7 @@ def test_old_gpu_is_a_note(fake_gpu: Callable[..., None]) -> None:
 def test_missing_header_and_missing_triton_are_reported(
     fake_gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_gpu(Measured({}, None))
+    fake_gpu(SelfTestErrors({}, None))
     monkeypatch.setattr(machine.sysconfig, "get_path", lambda name: "/nowhere")
     find_spec = machine.importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "triton" else find_spec(name))

@@ -17,7 +17,7 @@ from orthobench.analysis.paper_tables import build_table
 from orthobench.errors import UsageError
 from orthobench.model import ModelSettings
 from orthobench.papers import Experiment, Paper, Printed, find_paper, find_study, papers, studies
-from orthobench.papers.sizes import Size, sizes
+from orthobench.papers.sizes import PrintedSize, sizes
 from orthobench.papers.study import StudyRun
 from orthobench.plugins import Catalog
 from orthobench.settings.assignments import parse_assignments
@@ -75,7 +75,7 @@ def test_every_published_size_is_compared_with_the_models(experiment):
     assert bool(same) == (name(experiment) not in WITHOUT_SIZE)
 
 
-def size_settings(size: Size, Settings: type[ModelSettings]) -> dict[str, Any]:
+def size_settings(size: PrintedSize, Settings: type[ModelSettings]) -> dict[str, Any]:
     """The settings that a row of the sizes names, with their types."""
     assignments = parse_assignments(size.settings.split())
     return Settings.read(assignments).model_dump(include=set(assignments))

@@ -145,12 +145,12 @@ def test_comparison_detects_wrong_gradients_of_a_projection(monkeypatch: pytest.
 def test_comparison_detects_steps_of_an_optimiser_that_round_otherwise(
     number: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = optimiser.Weights.step
+    step = optimiser.SteppedWeights.step
 
     def rounded_otherwise(self: Any, gradients: Any, numbers: Any) -> None:
         step(self, gradients, {**numbers, number: numbers[number] * (1 + 2**-23)})
 
-    monkeypatch.setattr(optimiser.Weights, "step", rounded_otherwise)
+    monkeypatch.setattr(optimiser.SteppedWeights, "step", rounded_otherwise)
     assert not comparison.comparisons()["optimiser"]()
 
 

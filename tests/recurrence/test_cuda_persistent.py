@@ -26,9 +26,9 @@ TOLERANCE = 2e-6
 """Ten times the rounding of these few steps in float32. A wrong term is orders above it."""
 
 
-def of_clusters(size: int, count: int) -> plans.Device:
+def of_clusters(size: int, count: int) -> plans.GPU:
     """A GPU that runs only clusters of this size, and this many of them at the same time."""
-    return plans.Device(90, {size: count}, 232448)
+    return plans.GPU(90, {size: count}, 232448)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Case:
     n: int
     batch: int
     steps: int
-    device: plans.Device
+    device: plans.GPU
     traced: bool = True
 
 
@@ -182,7 +182,7 @@ def test_damaged_kernel_is_compiled_again(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.slow
 @pytest.mark.parametrize(("op", "form"), [("lstm", 0), ("recurrence", 17), ("recurrence", 20), ("lem", 0), ("gru", 0)])
 @pytest.mark.parametrize("device", [PAIRS, ALONE], ids=["cluster2", "alone"])
-def test_threads_have_no_races(op: str, form: int, device: plans.Device) -> None:
+def test_threads_have_no_races(op: str, form: int, device: plans.GPU) -> None:
     """ThreadSanitizer sees every access of a run with a thread for each CUDA thread."""
     operation, _, parameters = parts(Case(op, form, 20, 3, 3, device))
     kernel: Any = kernels.find(operation, "cuda")

@@ -267,7 +267,9 @@ def on_gpu(activation: Activation = TANH) -> Call:
 
 def test_auto_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
-    monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.Measured({"x": 1.0}, "is wrong by 1"))
+    monkeypatch.setattr(
+        self_test, "measure", lambda run, call, form: self_test.SelfTestErrors({"x": 1.0}, "is wrong by 1")
+    )
     with caplog.at_level(logging.WARNING, "orthobench.recurrence"):
         for _ in range(3):
             assert operation.choose(on_gpu()) == "reference"
@@ -278,7 +280,7 @@ def test_auto_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch, caplo
 
 def test_passing_kernels_serve_and_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
-    monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.Measured({"x": 1e-7}, None))
+    monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.SelfTestErrors({"x": 1e-7}, None))
     assert backends.last_self_tests() is None
     assert operation.choose(on_gpu(IDENTITY)) == "cuda"
     record = backends.last_self_tests()

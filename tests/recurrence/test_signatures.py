@@ -46,7 +46,7 @@ def test_signature_has_names_and_types() -> None:
     assert list(signature.parameters) == ["first", "last", "classes", "scale", "logits", "targets", "gradient"]
     assert signature.parameters["scale"].kind is ctypes.c_float
     assert signature.parameters["targets"].dtype is torch.int64
-    assert signatures.signature("vector_length") == signatures.Signature(ctypes.c_int64, {})
+    assert signatures.signature("vector_length") == signatures.CSignature(ctypes.c_int64, {})
 
 
 @pytest.mark.parametrize("name", ["no_such_function", "carve"])
@@ -59,7 +59,7 @@ def test_function_that_python_cannot_call_is_refused(name: str) -> None:
 def test_two_threads_that_ask_for_a_function_get_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     library, is_reading, may_go_on = compiled.Library(call_c.kernels()._name), threading.Event(), threading.Event()
 
-    def slow(name: str) -> signatures.Signature:
+    def slow(name: str) -> signatures.CSignature:
         if threading.current_thread() is first:
             is_reading.set()
             assert may_go_on.wait(60)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.databases import RunDatabase, experiment, paper
 
-from orthobench.analysis.conditions import Comparison, collect
+from orthobench.analysis.conditions import NearestExperiment, collect
 from orthobench.analysis.curves import Curve
 from orthobench.papers import Printed
 from orthobench.reporting.figures.curve_sheets import records_of
@@ -103,7 +103,7 @@ def test_figures_of_ends_show_every_seed_and_the_diverged_ones(database):
     database.run(lstm, 3, test=[0.2, 0.1], status=Status.DIVERGED)
     database.run(experiment("rnn", "last", []), 0, test=[0.2, 0.3])
     (condition,) = collect(database.store)
-    lstms = replace(condition.variants[0], comparison=Comparison(lstm, {}))
+    lstms = replace(condition.variants[0], comparison=NearestExperiment(lstm, {}))
     condition = replace(condition, variants=[lstms, condition.variants[1]])
     drawn = condition_figures(condition, Styles([condition]))
     for name, axis in (("seeds", "x"), ("parameters", "y")):

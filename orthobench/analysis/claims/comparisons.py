@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from orthobench.analysis.claims.curves import AT_BASELINE, DROP, CurveClaim, first_below
-from orthobench.analysis.claims.record import Comparing, Verdict, compare, decide, in_words, listed
+from orthobench.analysis.claims.record import ClaimVerdict, Comparing, compare, decide, in_words, listed
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.paper_tables import TIMES, values
 from orthobench.analysis.statistics import lower, share_of_pairs
@@ -51,7 +51,7 @@ class First(CurveComparison):
     check: Literal["first"] = "first"
     departing: bool = Field(False, description="compare only the first part of the drop, measured down to 0")
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         return _in_order(self, variant, others, "earlier", _earlier, self.departing)
 
 
@@ -60,7 +60,7 @@ class Later(CurveComparison):
 
     check: Literal["later"] = "later"
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         return _in_order(self, variant, others, "later", _later)
 
 
@@ -71,7 +71,7 @@ def _in_order(
     order: str,
     score: Callable[[Sequence[float], Sequence[float]], float],
     departing: bool = False,
-) -> Verdict:
+) -> ClaimVerdict:
     """Compare the iterations at which curves reach the levels of the way down.
 
     Args:
@@ -117,7 +117,7 @@ class Slower(CurveComparison):
 
     check: Literal["slower"] = "slower"
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone = [variant, *others]
         own, *rivals = (list(self.drops(each)) for each in everyone)
 
@@ -146,7 +146,7 @@ class Rougher(CurveComparison):
 
     check: Literal["rougher"] = "rougher"
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone = [variant, *others]
         own, *rivals = (list(self._rises(each)) for each in everyone)
 
@@ -174,7 +174,7 @@ class Best(CurveComparison):
 
     check: Literal["best"] = "best"
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone, sign = [variant, *others], self.sign(variant)
         own, *rivals = (self.results(each) for each in everyone)
         share, each = compare(others, own, rivals, lambda first, other: lower(sign * first, sign * other))
@@ -186,7 +186,7 @@ class Worst(CurveComparison):
 
     check: Literal["worst"] = "worst"
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone, sign = [variant, *others], self.sign(variant)
         own, *rivals = (self.results(each) for each in everyone)
 
@@ -207,7 +207,7 @@ class Similar(CurveComparison):
     check: Literal["similar"] = "similar"
     difference: float = Field(ge=0, description="the largest difference, in the unit of the metric")
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone = [variant, *others]
         own, *rivals = (self.results(each) for each in everyone)
         share, each = compare(others, own, rivals, lambda first, other: abs(first - other) <= self.difference)
@@ -220,7 +220,7 @@ class Ratio(CurveComparison):
     check: Literal["ratio"] = "ratio"
     ratio: float = Field(gt=0, description="of the other's value to the claim's own")
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         own, *rivals = (self.results(each) for each in (variant, *others))
         share, each = compare(
             others, own, rivals, lambda first, other: abs(other / first / self.ratio - 1) <= RATIO_TOLERANCE
@@ -239,7 +239,7 @@ class FailsOnlyHere(CurveComparison):
     check: Literal["fails_only_here"] = "fails_only_here"
     share: float = Field(ge=0, description="the best result that is a failure, as a share of the baseline")
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         sign = self.sign(variant)
         limit, here = self.share * self.baseline(variant), self.results(variant)
         elsewhere = [(self.far_better(other), self.results(other)) for other in others]

@@ -13,7 +13,7 @@ from orthobench.errors import UsageError, unknown
 from orthobench.papers import Artifact, Study
 
 # fmt: off
-Kind = Annotated[
+ClaimKind = Annotated[
     curves.EndsBelow | curves.EndsBetween | curves.SettlesAbove | curves.Starts | curves.Waits | curves.Bypasses
     | curves.DropsWithin | curves.Smooth | curves.Returns | curves.Late | curves.Grows | curves.StaysBelow
     | curves.StaysAbove
@@ -29,12 +29,12 @@ Kind = Annotated[
 # fmt: on
 """All kinds of claims; a new class is added here."""
 
-_ADAPTER: TypeAdapter[Kind] = TypeAdapter(Kind)
-KINDS: dict[str, type[Claim]] = {kind.model_fields["check"].default: kind for kind in get_args(get_args(Kind)[0])}
+_ADAPTER: TypeAdapter[ClaimKind] = TypeAdapter(ClaimKind)
+KINDS: dict[str, type[Claim]] = {kind.model_fields["check"].default: kind for kind in get_args(get_args(ClaimKind)[0])}
 """All kinds of claims by the value of `check` that names them."""
 
 
-def read_claims(artifact: Artifact | Study) -> list[Kind]:
+def read_claims(artifact: Artifact | Study) -> list[ClaimKind]:
     """Return the claims of a table or figure, or of this project about a study.
 
     Raises:
@@ -43,7 +43,7 @@ def read_claims(artifact: Artifact | Study) -> list[Kind]:
     return [_read(table, artifact.name) for table in artifact.claims]
 
 
-def _read(table: Mapping[str, Any], artifact: str) -> Kind:
+def _read(table: Mapping[str, Any], artifact: str) -> ClaimKind:
     try:
         return _ADAPTER.validate_python(table)
     except ValidationError as error:

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.statistics import Share, lowest, share_of_pairs
+from orthobench.analysis.statistics import Seed, Share, lowest, share_of_pairs
 
-Verdict = tuple[Share, str]
-Seed = TypeVar("Seed")
+ClaimVerdict = tuple[Share, str]
 
 
 class Claim(BaseModel):
@@ -59,7 +58,7 @@ class Comparing(ModelClaim):
     others: list[str] = Field([], description="the models to compare with; none: all others")
     than: dict[str, Any] = Field({}, description="settings of the experiments to compare with, if not the claim's own")
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         """Check the claim on each pair of seeds."""
         raise NotImplementedError
 

@@ -16,7 +16,7 @@ from orthobench.recurrence.cpu.call_c import pointer
 _FEW = 1 << 17  # weights, likewise
 
 
-class Weights:
+class SteppedWeights:
     """Weights and the averages of their gradients, which an optimiser steps with the same rounding as torch's."""
 
     def __init__(self, tensors: Sequence[tuple[Tensor, Tensor | None, Tensor | None]]) -> None:

@@ -236,7 +236,7 @@ _PROBE = 'extern "C" __global__ void probe(int *x) { extern __shared__ int y[]; 
 
 
 @functools.cache
-def describe(device: torch.device) -> plans.Device:
+def describe(device: torch.device) -> plans.GPU:
     """Return what plans need to know of a device.
 
     Raises:
@@ -257,7 +257,7 @@ def describe(device: torch.device) -> plans.Device:
                 clusters |= _clusters(digits, shared)
     except RuntimeError as error:
         raise UnavailableError(f"the driver does not run NVRTC's code ({error})") from error
-    return plans.Device(digits, clusters, shared)
+    return plans.GPU(digits, clusters, shared)
 
 
 def _clusters(digits: int, shared: int) -> dict[int, int]:

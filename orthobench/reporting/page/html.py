@@ -34,7 +34,7 @@ from orthobench.reporting.page.commentary import Commentary, read_source, render
 from orthobench.reporting.page.contents import Contents, contents_of
 from orthobench.reporting.page.cycles import without_cycle_search
 from orthobench.reporting.page.facts import Facts
-from orthobench.reporting.page.matrix import Matrix, compute_matrix, short_labels
+from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, short_labels
 from orthobench.reporting.page.packed import figure_json, packed_figures
 from orthobench.reporting.page.pages import (
     APART,
@@ -300,7 +300,7 @@ def _blocks(
     ]
 
 
-def _labels(conditions: Sequence[Condition], matrix: Matrix) -> dict[str, str]:
+def _labels(conditions: Sequence[Condition], matrix: ResultMatrix) -> dict[str, str]:
     """Return a short name of each condition by its key: in the matrix that of its column, which suits fewer names."""
     named = dict(zip((condition.key for condition in conditions), short_labels(conditions), strict=True))
     columns = {column.condition.key: column.label for column in matrix.columns}

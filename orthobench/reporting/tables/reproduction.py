@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.paper_tables import Cell, Row
+from orthobench.analysis.paper_tables import Cell, TableRow
 from orthobench.analysis.printed_curves import PrintedCurve, printed_curves
 from orthobench.errors import counted
 from orthobench.reporting.page.commentary import MARK, TABLE_BEGINS, TABLE_ENDS, authors_part
@@ -180,7 +180,7 @@ def _with_length(label: str, settings: dict[str, object]) -> str:
     return f"{label} (T = {length})" if length else label
 
 
-def _cells(cells: Sequence[tuple[Row, str, Cell]]) -> Sheet:
+def _cells(cells: Sequence[tuple[TableRow, str, Cell]]) -> Sheet:
     rows = [
         [
             row.label,
