@@ -14,7 +14,7 @@ from orthobench.analysis.selection import select_runs
 from orthobench.analysis.variants import group
 from orthobench.errors import UsageError, counted, unknown
 from orthobench.options.arguments import LoggedSplit, listed
-from orthobench.options.check import A_LABEL, checked
+from orthobench.options.checked import A_LABEL, checked
 from orthobench.reporting.figures.figures import against_cost, gradient_norms, learning_curves, orthogonality
 from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.styles import Styles
@@ -22,7 +22,7 @@ from orthobench.reporting.page.pages import full_title
 from orthobench.reporting.tables.paper_table import paper_table
 from orthobench.settings import merged_settings
 from orthobench.settings.assignments import NoMatchError, read_conditions
-from orthobench.sinks.export import ExportedRuns, export
+from orthobench.sinks.export_runs import ExportedRuns, export
 from orthobench.sinks.targets import parse_target
 from orthobench.spec.index import index
 from orthobench.store import Run, Status, Weights, open_store
@@ -33,8 +33,8 @@ from orthobench.store.test_lengths import read_by_length
 from orthobench.system.location import Location, Place
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, lock, remove_checkpoints
 from orthobench.training.settled import status_in
-from orthobench.weights.files import WEIGHTS_KINDS
-from orthobench.weights.files import remove as remove_weights
+from orthobench.weights.weights_files import WEIGHTS_KINDS
+from orthobench.weights.weights_files import remove as remove_weights
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.errors import UsageError
-from orthobench.options.check import checked
+from orthobench.options.checked import checked
 from orthobench.reporting.page.html import build_page, empty_page
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.web.publish import SitePage, check_folder, page_names, write_site

@@ -12,7 +12,7 @@ from orthobench.api.runs import merge
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
 from orthobench.options.arguments import A_COUNT, Preset
-from orthobench.options.check import checked
+from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import RunOptions, SweepOptions
 from orthobench.planning.file import read_file

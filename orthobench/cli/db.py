@@ -45,7 +45,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from orthobench.training.checkpoint import checkpoint_root
     from orthobench.training.settled import current_status
     from orthobench.weights.copy import is_elsewhere
-    from orthobench.weights.files import weights_folder
+    from orthobench.weights.weights_files import weights_folder
 
     content = describe(db)
     root = checkpoint_root(db)
@@ -157,7 +157,7 @@ def backup(
     from orthobench.store import open_store
     from orthobench.store.merge import copy_to_file, reading
     from orthobench.weights.copy import copy_weights, is_elsewhere
-    from orthobench.weights.files import weights_folder
+    from orthobench.weights.weights_files import weights_folder
 
     if weights:
         with reading(db):  # before the copy, because only a database that can be read names its weights
@@ -297,9 +297,9 @@ def export(
     A second export with --to adds nothing twice; see docs/sinks.md. `orthobench ls --help` explains the filters.
     """
     from orthobench.analysis.selection import select_runs
-    from orthobench.sinks.export import export as send
+    from orthobench.sinks.export_runs import export as send
     from orthobench.sinks.targets import parse_target
-    from orthobench.store.export import export as write
+    from orthobench.store.export_tables import export as write
     from orthobench.store.merge import reading
     from orthobench.training.settled import status_in
 

@@ -66,8 +66,8 @@ def command(
 
     settings = parse_assignments([*(set_ or ()), *([] if epochs is None else [f"epochs={epochs}"])])
     from orthobench.api.runs import run
-    from orthobench.cli.display import TerminalDisplay, resumable
     from orthobench.cli.records import describe, print_json
+    from orthobench.cli.session_display import TerminalDisplay, resumable
 
     with resumable(TerminalDisplay(quiet)) as display:
         result = run(

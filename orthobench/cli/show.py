@@ -138,7 +138,7 @@ def _length_lines(measured: ByLength) -> Iterator[str]:
 def _weights_record(db: Location, key: str, row: Weights) -> dict[str, Any]:
     """Return the record of a weights file, with its full path or URL and whether it exists (None for a URL)."""
     from orthobench.errors import UsageError
-    from orthobench.weights.files import exists, find
+    from orthobench.weights.weights_files import exists, find
 
     try:
         folder, name = find(db, key, row)

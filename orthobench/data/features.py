@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.data.speech.files import read
+from orthobench.data.speech.audio_files import read
 from orthobench.data.speech.spectra import BINS, FLOOR, log_magnitude, stft
 from orthobench.errors import UsageError
 from orthobench.options.data_folder import data_folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from orthobench.diagnosis import kernels, machine, storage
+from orthobench.diagnosis import kernel_findings, machine, storage
 from orthobench.diagnosis.findings import Diagnosis, DoctorFinding, Level
 from orthobench.errors import OrthobenchError, one_line
 from orthobench.system.location import Place
@@ -23,9 +23,9 @@ def examine(db: Place | None = None, retest: bool = False) -> Diagnosis:
         ("versions", machine.versions),
         ("devices", machine.devices),
         ("compilers", machine.compilers),
-        ("caches", kernels.caches),
-        ("back ends", kernels.back_ends),
-        ("self-tests", lambda: kernels.self_tests(retest)),
+        ("caches", kernel_findings.caches),
+        ("back ends", kernel_findings.back_ends),
+        ("self-tests", lambda: kernel_findings.self_tests(retest)),
         ("data", storage.data),
         ("database", lambda: storage.database(db)),
     ]

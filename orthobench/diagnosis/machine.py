@@ -19,7 +19,7 @@ from orthobench.data import speech
 from orthobench.diagnosis.findings import DoctorFinding, Level
 from orthobench.errors import installation
 from orthobench.recurrence.cpu import call_c
-from orthobench.recurrence.cuda import verdicts
+from orthobench.recurrence.cuda import self_test_verdicts
 from orthobench.system import environment
 from orthobench.system.location import from_home
 from orthobench.version import __version__
@@ -93,7 +93,7 @@ def devices() -> Iterator[DoctorFinding]:
 
 def _gpus(section: str) -> Iterator[DoctorFinding]:
     if torch.cuda.is_available():
-        driver = verdicts.driver_version()
+        driver = self_test_verdicts.driver_version()
         for number in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(number)
             capability = (properties.major, properties.minor)
@@ -107,7 +107,7 @@ def _gpus(section: str) -> Iterator[DoctorFinding]:
             else:
                 yield DoctorFinding(section, f"GPU {number}", text)
         return
-    if (driver := verdicts.driver_version()) is None:
+    if (driver := self_test_verdicts.driver_version()) is None:
         yield DoctorFinding(section, "GPU", "no NVIDIA GPU: runs train on the CPU")
         return
     if torch.version.cuda is None:

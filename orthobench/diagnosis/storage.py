@@ -15,7 +15,7 @@ from orthobench.store.describe import describe
 from orthobench.store.open import HEAD, DatabaseNotFoundError, open_store
 from orthobench.store.sqlite import is_protected, named_or_default
 from orthobench.system.location import Location, Place
-from orthobench.weights.files import exists, weights_folder
+from orthobench.weights.weights_files import exists, weights_folder
 
 LITTLE_ROOM = 1 << 30
 

@@ -15,8 +15,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from orthobench.errors import unknown
-from orthobench.papers.study import PaperRecord
-from orthobench.papers.study import Study as Study
+from orthobench.papers.paper_study import PaperRecord
+from orthobench.papers.paper_study import Study as Study
 
 PRINTED_TASKS = {
     "mnist": "MNIST",

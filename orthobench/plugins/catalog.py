@@ -328,7 +328,7 @@ def _installed(kind: PluginKind, points: Any) -> Iterator[Plugin]:  # EntryPoint
 
 def _load_layer(layer: NamedLayer) -> Any:
     """Return the model of a layer; a class that is a model already is used as it is."""
-    from orthobench.foreign.model import model_of  # with torch, which the list of plugins does not need
+    from orthobench.foreign.model_of_layer import model_of  # with torch, which the list of plugins does not need
 
     try:
         cls = quietly(layer.load, layer.name.rpartition(":")[0])

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from orthobench.recurrence.operation import resolved as resolved
     from orthobench.recurrence.ops.cornn import cornn as cornn
     from orthobench.recurrence.ops.delta import delta_rule as delta_rule
+    from orthobench.recurrence.ops.delta import normalized as normalized
     from orthobench.recurrence.ops.delta import read_memory as read_memory
-    from orthobench.recurrence.ops.delta import unit as unit
     from orthobench.recurrence.ops.diagonal import diagonal_recurrence as diagonal_recurrence
     from orthobench.recurrence.ops.gru import gru as gru
     from orthobench.recurrence.ops.independent import independent_recurrence as independent_recurrence
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from orthobench.recurrence.ops.plain import lipschitz as lipschitz
     from orthobench.recurrence.ops.plain import recurrence as recurrence
     from orthobench.recurrence.ops.selective import selective_scan as selective_scan
-    from orthobench.recurrence.ops.selective.gate import gated_scan as gated_scan
+    from orthobench.recurrence.ops.selective.gated_scan import gated_scan as gated_scan
     from orthobench.recurrence.ops.slstm import slstm as slstm
     from orthobench.recurrence.ops.slstm import spread_heads as spread_heads
     from orthobench.recurrence.passes.convolution import short_convolution as short_convolution

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Protocol
 
-from orthobench.sinks.record import LoggedPoints, RunRecord
+from orthobench.sinks.run_record import LoggedPoints, RunRecord
 
 
 class Change(StrEnum):

@@ -13,7 +13,7 @@ from mlflow.entities import Metric, Param, Run
 from mlflow.tracking import MlflowClient
 
 from orthobench.sinks.destination import Change
-from orthobench.sinks.record import LoggedPoints, RunRecord, same_number
+from orthobench.sinks.run_record import LoggedPoints, RunRecord, same_number
 from orthobench.store import Status
 
 EXPERIMENT = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "orthobench"

@@ -21,7 +21,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from orthobench.sinks.destination import Change
-from orthobench.sinks.record import LoggedPoints, RunRecord, equal
+from orthobench.sinks.run_record import LoggedPoints, RunRecord, equal
 from orthobench.store import Status
 from orthobench.store.result import as_name
 

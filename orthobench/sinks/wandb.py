@@ -17,7 +17,7 @@ from typing import Any, Literal
 import wandb
 
 from orthobench.sinks.destination import Change
-from orthobench.sinks.record import LoggedPoints, RunRecord
+from orthobench.sinks.run_record import LoggedPoints, RunRecord
 from orthobench.store import Status
 from orthobench.system import files
 

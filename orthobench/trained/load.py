@@ -21,7 +21,7 @@ from orthobench.store import Run, Status, Store, Weights
 from orthobench.system.location import Location, Place
 from orthobench.task import Task
 from orthobench.training.build_model import build_model, build_without_memory
-from orthobench.weights.files import BROKEN, SUFFIX, Content, decode, read
+from orthobench.weights.weights_files import BROKEN, SUFFIX, Content, decode, read
 
 LEAST_ROOM = 1 << 30
 """Bytes that a model may take in any case."""

@@ -17,8 +17,8 @@ from orthobench.system.location import Location, Place
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.optimizers import length_dependence
 from orthobench.training.state import Checkpoint
-from orthobench.weights.files import BROKEN, decode, read
 from orthobench.weights.structure import restore
+from orthobench.weights.weights_files import BROKEN, decode, read
 
 LENGTH = ("epochs", "max_iterations")
 """The settings in which a longer run differs. Without a learning-rate schedule, no iteration depends on them."""

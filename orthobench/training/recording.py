@@ -18,8 +18,8 @@ from orthobench.system import environment
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunStart
 from orthobench.training.state import Checkpoint, backend_names
 from orthobench.training.trainer import Trainer
-from orthobench.weights.files import WeightsFolder, WeightsKind, decode, encode, file_name, sha256
 from orthobench.weights.structure import flatten
+from orthobench.weights.weights_files import WeightsFolder, WeightsKind, decode, encode, file_name, sha256
 
 if TYPE_CHECKING:
     from orthobench.plugins.sources import Sources

@@ -18,12 +18,12 @@ import torch
 from support.configs import with_classes
 
 from orthobench.analysis.claims import read_claims
+from orthobench.analysis.claims.claim import Comparing, ModelClaim
 from orthobench.analysis.claims.comparisons import Worst
-from orthobench.analysis.claims.curves import CurveClaim, Starts
+from orthobench.analysis.claims.curve_shapes import CurveClaim, Starts
 from orthobench.analysis.claims.lengths import HoldsLengths, PredictsHorizon, ReachesFarther, Tracks
 from orthobench.analysis.claims.over_setting import OverSetting
 from orthobench.analysis.claims.reading import ClaimKind
-from orthobench.analysis.claims.record import Comparing, ModelClaim
 from orthobench.analysis.conditions import VariantData, collect
 from orthobench.analysis.paper_tables import TIMES
 from orthobench.model import Model

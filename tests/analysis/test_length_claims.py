@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from support.length_variants import variant, with_horizons
 
+from orthobench.analysis.claims.claim import ClaimVerdict
 from orthobench.analysis.claims.lengths import HoldsLengths, PredictsHorizon, ReachesFarther, Tracks
-from orthobench.analysis.claims.record import ClaimVerdict
 from orthobench.analysis.logged import Vectors
 from orthobench.analysis.test_lengths import last_by_length, length_metric
 

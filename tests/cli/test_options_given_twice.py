@@ -97,7 +97,9 @@ def test_repeated_filters_add_up(orthobench, tiny_options):
 def test_export_goes_to_every_destination(orthobench, tiny_options, monkeypatch):
     sent = []
     monkeypatch.setattr("orthobench.sinks.targets.find_spec", lambda name: object())
-    monkeypatch.setattr("orthobench.sinks.export.export", lambda store, runs, target, _: sent.append(target.kind) or "")
+    monkeypatch.setattr(
+        "orthobench.sinks.export_runs.export", lambda store, runs, target, _: sent.append(target.kind) or ""
+    )
     assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
     kinds = sorted(SINK_KINDS)
     assert orthobench("db", "export", *(word for kind in kinds for word in ("--to", f"{kind}:there"))).code == 0

@@ -15,7 +15,7 @@ from support.speech import SENTENCES, speech, sphere, write_speech, write_timit_
 
 from orthobench.data.features import speech_features
 from orthobench.data.registry import dataset
-from orthobench.data.speech.files import read
+from orthobench.data.speech.audio_files import read
 from orthobench.data.speech.spectra import log_magnitude, stft
 from orthobench.data.timit import CORE_TEST, VALIDATION, speech_folder
 from orthobench.errors import StorageError, UsageError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support import kernels
 
-from orthobench.recurrence.cpu import sources
+from orthobench.recurrence.cpu import c_sources
 from orthobench.recurrence.cpu.library import usable_variants
 
 COMPARISON = """
@@ -48,8 +48,8 @@ def test_other_compilers_accept_every_file(compiler: str) -> None:
         pytest.skip(f"{command[0]} is not installed")
     if "-march=native" in command and platform.machine() != "x86_64":
         pytest.skip("clang knows -march=native on x86")
-    for source in sources.SOURCES:  # one by one: clang takes the next file's types for the last one's
-        check = [*command, "-std=gnu11", f"-I{Path(sources.__file__).parent}", "-fsyntax-only", str(source)]
+    for source in c_sources.SOURCES:  # one by one: clang takes the next file's types for the last one's
+        check = [*command, "-std=gnu11", f"-I{Path(c_sources.__file__).parent}", "-fsyntax-only", str(source)]
         run = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
         assert run.returncode == 0, run.stderr
 

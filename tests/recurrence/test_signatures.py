@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from orthobench.recurrence.cpu import call_c, signatures, sources
+from orthobench.recurrence.cpu import c_sources, call_c, signatures
 from orthobench.recurrence.cpu import library as compiled
 
 in_c = pytest.mark.skipif(bool(call_c.missing()), reason="no C compiler")
@@ -24,7 +24,7 @@ STRUCTS = ["constants", "dense", "units", "slstm", "mlstm", "delta", "selective"
 def test_fields_have_the_offsets_of_the_compiler(struct: str, tmp_path: Path) -> None:
     (file,) = (
         path
-        for path in (*sources.HEADERS, *sources.SOURCES)
+        for path in (*c_sources.HEADERS, *c_sources.SOURCES)
         if re.search(rf"^struct {struct} {{", path.read_text("utf-8"), re.M)
     )
     structure = signatures.structure(struct)
@@ -88,7 +88,7 @@ def test_function_without_a_signature_is_never_found() -> None:
 
 
 def test_file_names_are_unique() -> None:
-    assert len({path.name for path in sources.SOURCES}) == len(sources.SOURCES)
+    assert len({path.name for path in c_sources.SOURCES}) == len(c_sources.SOURCES)
 
 
 @in_c

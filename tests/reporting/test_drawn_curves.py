@@ -19,7 +19,7 @@ from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.packed import figure_json, numbers, packed_figures
+from orthobench.reporting.page.packed_figures import figure_json, numbers, packed_figures
 from orthobench.reporting.page.scope import Scope
 from orthobench.store import MetricRow, open_store
 

@@ -29,8 +29,8 @@ from orthobench.reporting.figures.pgfplots import pgfplots
 from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.styles import PALETTE, Style, Styles
 from orthobench.reporting.page.captions import caption
-from orthobench.reporting.page.packed import figure_json
-from orthobench.reporting.page.runs import points_for, run_details
+from orthobench.reporting.page.packed_figures import figure_json
+from orthobench.reporting.page.run_records import points_for, run_details
 from orthobench.reporting.tables.reproduction import reproduction
 from orthobench.store import Status, TraceRow, open_store
 from orthobench.store.result import UNTIMED

@@ -14,7 +14,7 @@ import torch
 from support.speech import speech, write_speech, write_timit_sample
 
 from orthobench.data.registry import dataset
-from orthobench.data.speech.files import read
+from orthobench.data.speech.audio_files import read
 from orthobench.data.speech.spectra import log_magnitude, stft
 from orthobench.data.timit import speech_folder
 from orthobench.options.data_folder import use_data_folder

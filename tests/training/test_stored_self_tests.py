@@ -12,8 +12,8 @@ from orthobench.cli import app
 from orthobench.options.run_options import RunOptions
 from orthobench.plugins import Catalog
 from orthobench.recurrence import backends, operation
-from orthobench.recurrence.cuda import verdicts
-from orthobench.recurrence.cuda.verdicts import SelfTestVerdict
+from orthobench.recurrence.cuda import self_test_verdicts
+from orthobench.recurrence.cuda.self_test_verdicts import SelfTestVerdict
 from orthobench.spec.resolve import resolve
 from orthobench.store import Status, open_store
 from orthobench.training.lifecycle import train
@@ -33,7 +33,7 @@ def fake_verdict(monkeypatch):
         backends.record_self_test(FORM, verdict)
         return run(call)
 
-    monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE)
+    monkeypatch.setattr(self_test_verdicts, "machine", lambda device: MACHINE)
     monkeypatch.setattr(operation, "run", recorded)
     yield reasons.append
     backends.forget_used()

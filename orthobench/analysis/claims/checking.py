@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from orthobench.analysis.claims.claim import Claim, ClaimVerdict, Comparing, ModelClaim
+from orthobench.analysis.claims.claim_results import ClaimResult
 from orthobench.analysis.claims.over_setting import OverSetting
 from orthobench.analysis.claims.reading import ClaimKind, read_claims
-from orthobench.analysis.claims.record import Claim, ClaimVerdict, Comparing, ModelClaim
-from orthobench.analysis.claims.results import ClaimResult
 from orthobench.analysis.claims.trajectories import PanelClaim
 from orthobench.analysis.conditions import VariantData, collect
 from orthobench.analysis.dynamics import COMPUTATIONS

@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from orthobench.analysis.claims.curves import AT_BASELINE, DROP, CurveClaim, first_below
-from orthobench.analysis.claims.record import ClaimVerdict, Comparing, compare, decide, in_words, listed
+from orthobench.analysis.claims.claim import ClaimVerdict, Comparing, compare, decide, in_words, listed
+from orthobench.analysis.claims.curve_shapes import AT_BASELINE, DROP, CurveClaim, first_below
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.paper_tables import TIMES, values
 from orthobench.analysis.statistics import lower, share_of_pairs

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from orthobench.analysis.claims.record import ClaimVerdict, ModelClaim, in_words
+from orthobench.analysis.claims.claim import ClaimVerdict, ModelClaim, in_words
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import share_of_seeds
 

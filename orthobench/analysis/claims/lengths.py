@@ -9,7 +9,7 @@ from typing import Literal, Self
 import pandas as pd
 from pydantic import Field, model_validator
 
-from orthobench.analysis.claims.record import ClaimVerdict, Comparing, ModelClaim, compare, in_words, listed
+from orthobench.analysis.claims.claim import ClaimVerdict, Comparing, ModelClaim, compare, in_words, listed
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.horizons import Horizon, horizons
 from orthobench.analysis.statistics import lower, share_of_seeds

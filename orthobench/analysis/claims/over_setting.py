@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from orthobench.analysis.claims.curves import CurveClaim
-from orthobench.analysis.claims.record import ClaimVerdict, in_words
+from orthobench.analysis.claims.claim import ClaimVerdict, in_words
+from orthobench.analysis.claims.curve_shapes import CurveClaim
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import share_of_seeds
 

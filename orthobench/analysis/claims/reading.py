@@ -7,21 +7,20 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from orthobench.analysis.claims import comparisons, curves, gradients, lengths, over_setting, trajectories
-from orthobench.analysis.claims.record import Claim
+from orthobench.analysis.claims import comparisons, curve_shapes, gradients, lengths, over_setting, trajectories
+from orthobench.analysis.claims.claim import Claim
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import Artifact, Study
 
 # fmt: off
 ClaimKind = Annotated[
-    curves.EndsBelow | curves.EndsBetween | curves.SettlesAbove | curves.Starts | curves.Waits | curves.Bypasses
-    | curves.DropsWithin | curves.Smooth | curves.Returns | curves.Late | curves.Grows | curves.StaysBelow
-    | curves.StaysAbove
-    | comparisons.First | comparisons.Later | comparisons.Slower | comparisons.Rougher | comparisons.Best
-    | comparisons.Worst | comparisons.Similar | comparisons.Ratio | comparisons.FailsOnlyHere
-    | over_setting.ImprovesWith | over_setting.NearBest
-    | gradients.Remembers | gradients.Forgets | gradients.DecaysTo | gradients.FadesTo | gradients.ForgetsMore
-    | gradients.StandsOut | gradients.NearOne
+    curve_shapes.EndsBelow | curve_shapes.EndsBetween | curve_shapes.SettlesAbove | curve_shapes.Starts
+    | curve_shapes.Waits | curve_shapes.Bypasses | curve_shapes.DropsWithin | curve_shapes.Smooth
+    | curve_shapes.Returns | curve_shapes.Late | curve_shapes.Grows | curve_shapes.StaysBelow
+    | curve_shapes.StaysAbove | comparisons.First | comparisons.Later | comparisons.Slower | comparisons.Rougher
+    | comparisons.Best | comparisons.Worst | comparisons.Similar | comparisons.Ratio | comparisons.FailsOnlyHere
+    | over_setting.ImprovesWith | over_setting.NearBest | gradients.Remembers | gradients.Forgets
+    | gradients.DecaysTo | gradients.FadesTo | gradients.ForgetsMore | gradients.StandsOut | gradients.NearOne
     | lengths.HoldsLengths | lengths.ReachesFarther | lengths.Tracks | lengths.PredictsHorizon
     | trajectories.EndsAtDistance | trajectories.FixedPoints,
     Field(discriminator="check"),

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from orthobench.analysis.claims.record import Claim, ClaimVerdict, in_words
+from orthobench.analysis.claims.claim import Claim, ClaimVerdict, in_words
 from orthobench.analysis.statistics import share_of_seeds
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d
 from scipy.signal import cheby2, lfilter, sosfilt
 
-from orthobench.data.speech.files import RATE, Samples, read
+from orthobench.data.speech.audio_files import RATE, Samples, read
 from orthobench.data.speech.spectra import Features, rebuild, stft
 from orthobench.errors import one_line
 from orthobench.system.cores import cores

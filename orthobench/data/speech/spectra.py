@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from orthobench.data.speech.files import Samples, in_16_bits
+from orthobench.data.speech.audio_files import Samples, in_16_bits
 
 FRAME, HOP = 256, 128
 BINS = FRAME // 2 + 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from orthobench.recurrence.cpu.sources import HEADERS, SOURCES
+from orthobench.recurrence.cpu.c_sources import HEADERS, SOURCES
 
 _NUMBERS: dict[str, Any] = {
     "int": ctypes.c_int,

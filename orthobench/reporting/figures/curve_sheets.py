@@ -12,8 +12,8 @@ import numpy as np
 
 from orthobench.errors import UsageError
 from orthobench.reporting.figures.drawing import GAP, floor_of, is_edge, is_mark, without_floor
+from orthobench.reporting.figures.figure_files import missing_commands, paper_images
 from orthobench.reporting.figures.figure_record import Figure, FigureRecord
-from orthobench.reporting.figures.images import missing_commands, paper_images
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.pages import PaperView
 from orthobench.reporting.tables.paper_table import Sheet

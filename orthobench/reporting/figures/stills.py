@@ -27,7 +27,7 @@ from matplotlib.transforms import Bbox
 from orthobench.reporting.figures.drawing import PUBLISHED_SYMBOL, is_arrow, is_published, with_few_bands
 from orthobench.reporting.figures.figure_record import Figure, FigureRecord
 from orthobench.reporting.figures.styles import GREY
-from orthobench.reporting.page.packed import figure_json
+from orthobench.reporting.page.packed_figures import figure_json
 from orthobench.system.strict_json import dump_json
 
 Drawable = Literal["svg", "png", "pdf"]

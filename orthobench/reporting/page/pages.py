@@ -23,7 +23,7 @@ from orthobench.analysis.paper_tables import UNPUBLISHED, Cell, PaperTable, buil
 from orthobench.analysis.statistics import Median, apart_from_first
 from orthobench.errors import counted
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
-from orthobench.papers.study import StudyRuns
+from orthobench.papers.paper_study import StudyRuns
 from orthobench.reporting.page.studies import StoredStudy
 from orthobench.settings import merged_settings, text
 

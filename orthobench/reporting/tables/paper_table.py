@@ -22,7 +22,7 @@ from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.views import load_views
 from orthobench.reporting.tables.latex import latex_table
 from orthobench.store import Store
-from orthobench.store.export import as_csv
+from orthobench.store.export_tables import as_csv
 from orthobench.system.strict_json import dump_json
 
 

@@ -9,7 +9,7 @@ import pytest
 import soundfile
 from support.speech import speech, sphere
 
-from orthobench.data.speech.files import in_16_bits, read, resample, sample_count
+from orthobench.data.speech.audio_files import in_16_bits, read, resample, sample_count
 from orthobench.errors import UsageError
 
 SHORTEN = "sample_coding -s26 pcm,embedded-shorten-v2.00\n"

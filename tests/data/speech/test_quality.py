@@ -11,7 +11,7 @@ import soundfile
 from scipy import signal
 from support.speech import speech, write_speech
 
-from orthobench.data.speech.files import read
+from orthobench.data.speech.audio_files import read
 from orthobench.data.speech.quality import (
     MEASURES,
     active_speech,

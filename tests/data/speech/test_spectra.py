@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.speech import speech
 
-from orthobench.data.speech.files import in_16_bits
+from orthobench.data.speech.audio_files import in_16_bits
 from orthobench.data.speech.spectra import BINS, FLOOR, frame_count, istft, log_magnitude, rebuild, stft
 
 

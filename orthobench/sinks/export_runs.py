@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orthobench.errors import StorageError, counted, one_line
 from orthobench.sinks.destination import Change
-from orthobench.sinks.record import RunRecord, read_points
+from orthobench.sinks.run_record import RunRecord, read_points
 from orthobench.sinks.targets import Target
 from orthobench.store import Run, Store
 

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from orthobench.recurrence import kernels, reference, workspace
 from orthobench.recurrence.call import TANH, Projection
-from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import cayley, matrix_products, optimiser
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.cpu.agreement import BATCH, FEATURES, STEPS, TOLERANCE, agrees, is_close, operation_agrees
+from orthobench.recurrence.kernel_case import normal
 from orthobench.recurrence.operation import Operation
 from orthobench.recurrence.ops import operations
 from orthobench.recurrence.ops.plain import recurrence

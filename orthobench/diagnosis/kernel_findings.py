@@ -10,10 +10,10 @@ import torch
 from orthobench.diagnosis.findings import DoctorFinding, Level
 from orthobench.diagnosis.storage import folder_finding
 from orthobench.recurrence import BACKENDS
-from orthobench.recurrence.cpu import call_c, comparison, library, native
+from orthobench.recurrence.cpu import c_comparisons, call_c, library, native
 from orthobench.recurrence.cuda import backend as cuda
-from orthobench.recurrence.cuda import self_test, verdicts
-from orthobench.recurrence.cuda.verdicts import SelfTestVerdict
+from orthobench.recurrence.cuda import self_test, self_test_verdicts
+from orthobench.recurrence.cuda.self_test_verdicts import SelfTestVerdict
 from orthobench.system.cache import cache_folder, written_by_others
 
 
@@ -69,7 +69,7 @@ def self_tests(retest: bool = False) -> Iterator[DoctorFinding]:
     """
     section = "self-tests"
     if call_c.missing() is None and retest:
-        for name, agrees in comparison.comparisons().items():
+        for name, agrees in c_comparisons.comparisons().items():
             if agrees():
                 yield DoctorFinding(section, f"C kernels of {name}", "agree with the reference")
             else:
@@ -92,7 +92,7 @@ def _cuda_self_tests(section: str, device: torch.device, retest: bool) -> Iterat
                 continue
             seen.add(form)
             try:
-                verdict = verdicts.judge(call, form, cuda.run, retest)
+                verdict = self_test_verdicts.judge(call, form, cuda.run, retest)
             except RuntimeError as error:  # the context is broken, or memory is full
                 yield DoctorFinding(
                     section, f"{where}: {form}", str(error), Level.ACTION, "run orthobench doctor again"

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from orthobench.analysis.claims.record import ClaimVerdict, ModelClaim, in_words
+from orthobench.analysis.claims.claim import ClaimVerdict, ModelClaim, in_words
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import CurveEnd, share_of_seeds, side
 
