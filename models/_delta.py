@@ -31,6 +31,7 @@ from orthobench.recurrence import (
     Projection,
     delta_rule,
     head_norm,
+    normalized,
     project,
     read_memory,
     short_convolution,

@@ -341,10 +341,12 @@ def share_of_seeds(holds: Iterable[bool]) -> Share:
     return Share(sum(each) / max(1, len(each)), len(each), "seed", len(each))
 
 
-Seed = TypeVar("Seed")
+SeedValue = TypeVar("SeedValue")
 
 
-def share_of_pairs(own: Sequence[Seed], others: Sequence[Seed], score: Callable[[Seed, Seed], float | None]) -> Share:
+def share_of_pairs(
+    own: Sequence[SeedValue], others: Sequence[SeedValue], score: Callable[[SeedValue, SeedValue], float | None]
+) -> Share:
     """Return the mean score of all pairs of seeds, one from each model; 0 without pairs.
 
     Args:

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 MODULES = {
     "operation": ("resolved",),
     "ops.cornn": ("cornn",),
-    "ops.delta": ("delta_rule", "read_memory", "unit"),
+    "ops.delta": ("delta_rule", "read_memory", "normalized"),
     "ops.diagonal": ("diagonal_recurrence",),
     "ops.gru": ("gru",),
     "ops.independent": ("independent_recurrence",),

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.statistics import Seed, Share, lowest, share_of_pairs
+from orthobench.analysis.statistics import SeedValue, Share, lowest, share_of_pairs
 
 ClaimVerdict = tuple[Share, str]
 
@@ -65,9 +65,9 @@ class Comparing(ModelClaim):
 
 def compare(
     others: Sequence[VariantData],
-    own: Sequence[Seed],
-    rivals: Sequence[Sequence[Seed]],
-    score: Callable[[Seed, Seed], float | None],
+    own: Sequence[SeedValue],
+    rivals: Sequence[Sequence[SeedValue]],
+    score: Callable[[SeedValue, SeedValue], float | None],
 ) -> tuple[Share, str]:
     """Return the lowest share of pairs of seeds over the other models, and each model's share in words.
 
@@ -105,8 +105,8 @@ def in_words(numbers: Sequence[float], form: str = ".3g", not_finite: str = "") 
 
 def listed(
     variants: Sequence[VariantData],
-    values: Sequence[Sequence[Seed]],
-    words: Callable[[Sequence[Seed]], str],
+    values: Sequence[Sequence[SeedValue]],
+    words: Callable[[Sequence[SeedValue]], str],
     colon: str = ":",
 ) -> str:
     """Return the values of each variant in words, after its label."""

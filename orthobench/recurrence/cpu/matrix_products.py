@@ -72,11 +72,8 @@ def outer_sums(dz: Tensor, states: Tensor, initial: Tensor | None, inputs: Tenso
     columns, length = threads.ranges(width, torch.get_num_threads() if by_columns else 1), padded(n + m)
     partial_sums = dz.new_empty(len(segments), width, length)
     shift = 0 if initial is None else batch
-    left, right, out = (
-        pointer(dz, strided=True),
-        (pointer(states), pointer(initial), pointer(inputs)),
-        pointer(partial_sums),
-    )
+    left, out = pointer(dz, strided=True), pointer(partial_sums)
+    right = pointer(states), pointer(initial), pointer(inputs)
     assert left is not None
     assert out is not None
 
