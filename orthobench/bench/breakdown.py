@@ -21,8 +21,8 @@ from orthobench.recurrence.timing import (
     PROJECTION,
     READOUT,
     WEIGHT_GRADIENT,
-    part,
     record_times,
+    timed,
 )
 
 COMPUTING_W, OPTIMISER, REST, WHOLE = "computing W", "optimiser", "rest", "whole step"
@@ -53,7 +53,7 @@ class TimedStep:
         network = self.step.network
         if isinstance(network, ScoRNNNetwork):
             make = network.recurrent_weight
-            with part(COMPUTING_W):
+            with timed(COMPUTING_W):
                 weight = make(network.parameter)
             leaf = weight.detach().requires_grad_()
             network.recurrent_weight = lambda parameter: leaf
@@ -61,11 +61,11 @@ class TimedStep:
                 self.step.gradients()
             finally:
                 network.recurrent_weight = make
-            with part(COMPUTING_W):
+            with timed(COMPUTING_W):
                 weight.backward(leaf.grad)
         else:
             self.step.gradients()
-        with part(OPTIMISER):
+        with timed(OPTIMISER):
             self.step.optimizer.step()
 
 

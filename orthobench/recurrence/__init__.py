@@ -86,7 +86,7 @@ MODULES = {
     "ops.oscillators": ("oscillators",),
     "ops.plain": ("gated_recurrence", "lipschitz", "recurrence"),
     "ops.selective": ("selective_scan",),
-    "ops.selective.gate": ("gated_scan",),
+    "ops.selective.gated_scan": ("gated_scan",),
     "ops.slstm": ("slstm", "spread_heads"),
     "passes.convolution": ("short_convolution",),
     "passes.cross_entropy": ("cross_entropy",),
