@@ -374,7 +374,7 @@ def fold(runs: Path) -> None:
     from measure import fold as fold_runs
 
     from orthobench.store import open_store
-    from orthobench.store.merge import merge, reading
+    from orthobench.store.merge import merge, opened_unchanged
 
     for results in unfolded():
         unpacked = FOLDER / "unpacked"
@@ -390,7 +390,7 @@ def fold(runs: Path) -> None:
         if (archive := results / "benchmarks.db.gz").exists():
             benchmarks = unpacked / "benchmarks.db"
             benchmarks.write_bytes(gzip.decompress(archive.read_bytes()))
-            with reading(str(benchmarks)) as source, open_store(str(files.results)) as target:
+            with opened_unchanged(str(benchmarks)) as source, open_store(str(files.results)) as target:
                 merged = merge(source, target)
             print(f"{merged.rows.get('benchmark', 0)} benchmarks folded into {files.results}")
         kept = next_folder(FOLDER / "folded")

@@ -12,10 +12,10 @@ from orthobench.analysis.statistics import (
     FEWEST_SEEDS,
     LEVEL,
     Agreement,
+    agreement_within,
     best_of,
     equivalence,
     median,
-    within,
 )
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation
@@ -137,11 +137,11 @@ def aggregate(
         n, value = len(chosen), sign * min(sign * value for value in chosen)
         if len(values) >= FEWEST_SEEDS:
             low, high = best_of(units, how.seeds or 1, sign, 2 * LEVEL)
-        agreement = within(low, high, 0.0, 1.0)
+        agreement = agreement_within(low, high, 0.0, 1.0)
     elif how.over == "median":
         middle, n, value = median(units, 2 * LEVEL), len(chosen), statistics.median(chosen)
         low, high = (middle.low, middle.high) if middle else (None, None)
-        agreement = within(low, high, 0.0, 1.0)
+        agreement = agreement_within(low, high, 0.0, 1.0)
     else:
         n, value = len(finite), math.fsum(finite) / len(finite)
         result = equivalence(units, 0.0, 1.0, target.error_units, how.seeds)
@@ -154,7 +154,7 @@ def aggregate(
     return Aggregate(n, value, low, high, deviation, words), agreement
 
 
-def reason(
+def agreement_reason(
     values: Sequence[float],
     number: Aggregate,
     agreement: Agreement,

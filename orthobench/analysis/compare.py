@@ -24,7 +24,7 @@ from orthobench.analysis.statistics import (
 from orthobench.analysis.variants import backends, settings_of
 from orthobench.errors import UsageError, counted
 from orthobench.options.arguments import ComparedValue
-from orthobench.settings.assignments import Conditions, describe, parse_conditions
+from orthobench.settings.assignments import Conditions, conditions_text, parse_conditions
 from orthobench.store import Run, Status, Store
 
 
@@ -86,7 +86,7 @@ def _select(
             return SelectedRuns(text, [store.get(text)])
         except UsageError as error:
             raise UsageError(f"{error}; a condition is KEY=VALUE, for example model={text}") from error
-    conditions = parse_conditions([*([describe(shared)] if shared else []), text])
+    conditions = parse_conditions([*([conditions_text(shared)] if shared else []), text])
     runs = find_runs(stored, conditions, status_of)
     if not runs:
         raise UsageError("the database holds no runs yet: train one with `orthobench run`")

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pandas as pd
 
-from orthobench.analysis.aggregates import Aggregate, PublishedTarget, aggregate, chance_level, reason, scaled
+from orthobench.analysis.aggregates import Aggregate, PublishedTarget, aggregate, agreement_reason, chance_level, scaled
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import Agreement, CurveEnd, Median, Summary, median, summarize
 from orthobench.analysis.variants import of_one_machine
@@ -336,7 +336,7 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
     elif printed.value is not None:
         is_end = how.selection in ("last", "curve") and not how.scaled
         ends = variant.ends_of(printed.split, printed.metric) if is_end else {}
-        why = reason(everything, measured, agreement, how, printed.number, target)
+        why = agreement_reason(everything, measured, agreement, how, printed.number, target)
         why += f"; {_within(target, everything, list(ends.values()))}"
     cell = Cell(
         printed,

@@ -261,7 +261,7 @@ def equivalence(
         return Equivalence("undecided", low, high)
     if runs == 1:
         return Equivalence("within the spread" if low <= target <= high else "outside the spread", low, high)
-    return Equivalence(within(low, high, target, margin), low, high)
+    return Equivalence(agreement_within(low, high, target, margin), low, high)
 
 
 def _half_width(values: Sequence[float], error: float, runs: int | None) -> float | None:
@@ -282,7 +282,7 @@ def _half_width(values: Sequence[float], error: float, runs: int | None) -> floa
     return float(stdtrit(freedom, 1 - LEVEL)) * math.sqrt(own + printed)
 
 
-def within(low: float | None, high: float | None, target: float, margin: float) -> Agreement:
+def agreement_within(low: float | None, high: float | None, target: float, margin: float) -> Agreement:
     """Return whether an interval is within a target's margin ("agrees") or outside it ("differs")."""
     if low is None or high is None:
         return "undecided"

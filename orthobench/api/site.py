@@ -16,7 +16,7 @@ from orthobench.reporting.web.serve import Page, PageServer
 from orthobench.settings.assignments import read_conditions
 from orthobench.spec.index import index
 from orthobench.store import Status
-from orthobench.store.merge import reading
+from orthobench.store.merge import opened_unchanged
 from orthobench.store.open import DatabaseNotFoundError, open_read_only
 from orthobench.store.sqlite import named_or_default
 from orthobench.system.location import Location, Place
@@ -54,7 +54,7 @@ def publish(
     keys = index()["variants"]
     pages = []
     for name, location in zip(page_names(locations), locations, strict=True):
-        with reading(location) as store:
+        with opened_unchanged(location) as store:
             scope = Scope(read_conditions(where, **conditions), status_of=status_in(store, location))
             pages.append(SitePage(name, *build_page(store, scope, keys)))
     return write_site(Path(folder), pages)

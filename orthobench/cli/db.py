@@ -38,7 +38,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
 
     from orthobench.cli import records
     from orthobench.store import Store
-    from orthobench.store.describe import describe
+    from orthobench.store.describe import describe_database
     from orthobench.store.open import HEAD, open_engine
     from orthobench.store.result import is_key
     from orthobench.store.sqlite import is_protected, summary
@@ -47,7 +47,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from orthobench.weights.copy import is_elsewhere
     from orthobench.weights.weights_files import weights_folder
 
-    content = describe(db)
+    content = describe_database(db)
     root = checkpoint_root(db)
     with Store(open_engine(db)) as store:
         states = Counter(
@@ -89,10 +89,10 @@ def upgrade(db: Database = DEFAULT_DATABASE) -> None:
     """Upgrade the schema to the newest version. The old file is kept as a backup next to it."""
     from orthobench.store import Store, open_store
     from orthobench.store.damage import refuse
-    from orthobench.store.describe import describe
+    from orthobench.store.describe import describe_database
     from orthobench.store.open import HEAD, backup_of, open_engine
 
-    content = describe(db)
+    content = describe_database(db)
     with Store(open_engine(db)) as store:
         refuse(store.engine)
     open_store(db).close()
@@ -155,12 +155,12 @@ def backup(
 ) -> None:
     """Copy the database to a new SQLite file. The copy is consistent, also while runs are training."""
     from orthobench.store import open_store
-    from orthobench.store.merge import copy_to_file, reading
+    from orthobench.store.merge import copy_to_file, opened_unchanged
     from orthobench.weights.copy import copy_weights, is_elsewhere
     from orthobench.weights.weights_files import weights_folder
 
     if weights:
-        with reading(db):  # before the copy, because only a database that can be read names its weights
+        with opened_unchanged(db):  # before the copy, because only a database that can be read names its weights
             pass
     copy_to_file(db, file)
     typer.echo(f"{db} is copied to {file}")
@@ -170,7 +170,10 @@ def backup(
         typer.echo(_copied_weights(copied, missing))
         return
     count = 0
-    with suppress(UsageError), reading(file) as store:  # a newer version of orthobench may have written the database
+    with (
+        suppress(UsageError),
+        opened_unchanged(file) as store,
+    ):  # a newer version of orthobench may have written the database
         count = sum(not is_elsewhere(record) for record in store.weights())
     if count:
         typer.echo(f"{counted(count, 'file')} of weights left in {weights_folder(db).root}: --weights copies them, too")
@@ -193,7 +196,7 @@ def merge(
     from orthobench.store import open_store
     from orthobench.store.damage import refuse
     from orthobench.store.merge import merge as merge_store
-    from orthobench.store.merge import reading
+    from orthobench.store.merge import opened_unchanged
     from orthobench.store.open import check_writable
     from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, is_locked
     from orthobench.weights.copy import copy_weights
@@ -205,7 +208,7 @@ def merge(
     root = checkpoint_root(db)
     with ExitStack() as opened:
         # Open all sources first, so that a wrong name at the end does not leave a half-merged database.
-        stores = [opened.enter_context(reading(location)) for location in sources]
+        stores = [opened.enter_context(opened_unchanged(location)) for location in sources]
         for source in stores:
             refuse(source.engine)
         store = opened.enter_context(open_store(db, create=True))
@@ -300,13 +303,13 @@ def export(
     from orthobench.sinks.export_runs import export as send
     from orthobench.sinks.targets import parse_target
     from orthobench.store.export_tables import export as write
-    from orthobench.store.merge import reading
+    from orthobench.store.merge import opened_unchanged
     from orthobench.training.settled import status_in
 
     if to and (folder is not None or form != "csv" or vectors):
         raise UsageError("--to names the destination: leave DIR, --format and --vectors out")
     targets, selected = list(dict.fromkeys(map(parse_target, to or ()))), filters.conditions()
-    with reading(db) as store:
+    with opened_unchanged(db) as store:
         status_of = status_in(store, db)
         runs = select_runs(store.runs(), selected, status_of)
         if not runs:

@@ -28,9 +28,9 @@ from orthobench.planning import MAX_SEEDS
 
 def _print_schema(requested: bool) -> None:
     if requested:
-        from orthobench.planning.file import schema
+        from orthobench.planning.file import sweep_schema
 
-        typer.echo(schema())
+        typer.echo(sweep_schema())
         raise typer.Exit
 
 

@@ -11,7 +11,7 @@ from orthobench.data.registry import datasets
 from orthobench.diagnosis.findings import DoctorFinding, Level
 from orthobench.errors import OrthobenchError, counted
 from orthobench.options.data_folder import data_folder
-from orthobench.store.describe import describe
+from orthobench.store.describe import describe_database
 from orthobench.store.open import HEAD, DatabaseNotFoundError, open_store
 from orthobench.store.sqlite import is_protected, named_or_default
 from orthobench.system.location import Location, Place
@@ -40,7 +40,7 @@ def database(db: Place | None) -> Iterator[DoctorFinding]:
     if file is not None:
         yield folder_finding(section, "folder", file.absolute().parent, "name a database in another folder with `db`")
     try:
-        description = describe(location)
+        description = describe_database(location)
     except DatabaseNotFoundError:
         yield DoctorFinding(section, shown, "does not exist yet: the first run creates it")
         return

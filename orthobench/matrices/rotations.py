@@ -90,7 +90,7 @@ def rotate(rows: Tensor, rotations: Rotations, angles: Tensor, phases: Tensor | 
     return applied(_Rotate, _plain, rows, angles, phases, rotations.layers)
 
 
-def product(rotations: Rotations, angles: Tensor) -> Tensor:
+def rotation_product(rotations: Rotations, angles: Tensor) -> Tensor:
     """Return W `[n, n]`, the product of the layers of real units; angles as for `rotate`.
 
     In the FFT style the layers after the first rotate the two halves of the units separately. W is therefore built from

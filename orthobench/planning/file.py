@@ -90,7 +90,7 @@ def read_file(path: Path) -> SweepFile:
         raise UsageError(f"{path}: {_explain(error)}") from error
 
 
-def schema() -> str:
+def sweep_schema() -> str:
     """Return the JSON schema of sweep files, which docs/sweep.schema.json contains."""
     content = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | SweepFile.model_json_schema()
     return json.dumps(content, indent=2)

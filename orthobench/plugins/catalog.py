@@ -32,7 +32,7 @@ from orthobench.plugins.layers import (
     layers_of_file,
     quietly,
 )
-from orthobench.plugins.loading import LOCAL, run_file, serve
+from orthobench.plugins.loading import LOCAL, run_file, serve_modules
 from orthobench.plugins.reads import Reads, note_import
 from orthobench.plugins.sources import Sources, installed_sources, read_plugin_file
 
@@ -377,7 +377,7 @@ def _serve_imports(files: Iterable[Sources]) -> None:
                     f"plugin files {first.path} and {sources.path} import different modules of the name {name}: rename "
                     "one of the two"
                 )
-        serve(sources.folder, sources.imported)
+        serve_modules(sources.folder, sources.imported)
 
 
 def _from_file(sources: Sources) -> Iterator[Plugin]:

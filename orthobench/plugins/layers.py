@@ -33,7 +33,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from orthobench.errors import UsageError, one_line, unknown
-from orthobench.plugins.loading import LOCAL, MemoryLoader, PluginFinder, run_file, serve
+from orthobench.plugins.loading import LOCAL, MemoryLoader, PluginFinder, run_file, serve_modules
 from orthobench.plugins.reads import Reads, note_import
 from orthobench.plugins.sources import Sources, read_plugin_file
 from orthobench.system.location import from_home
@@ -106,11 +106,11 @@ def _run(sources: Sources) -> Any:
     where, _, name = sources.layer.rpartition(":")
     with Reads((sources,)) as reads:
         if where == NOTEBOOK or where.endswith(".py"):
-            serve(sources.folder, sources.imported)
+            serve_modules(sources.folder, sources.imported)
             module = run_file(Path(sources.path), sources.main)
         else:
             served = _SERVED[sources.folder] = {**_SERVED.get(sources.folder, {}), **sources.contents}
-            serve(sources.folder, served)
+            serve_modules(sources.folder, served)
             module = importlib.import_module(where)
     note_import(sources, reads)
     cls = _attribute(module, name, where)
@@ -475,7 +475,7 @@ def layers_of_file(where: str) -> list[str]:
     if not file.is_file():
         raise UsageError(f"there is no file {where} here: give its path, and its class as in {where}:MyCell")
     sources = read_plugin_file(file)
-    serve(sources.folder, sources.imported)
+    serve_modules(sources.folder, sources.imported)
     module = quietly(lambda: run_file(file, sources.main), where)
     torch: Any = sys.modules.get("torch")  # a file with layers imports it
     values = [] if torch is None else list(vars(module).items())

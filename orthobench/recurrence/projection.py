@@ -103,7 +103,7 @@ class _AddToFirst(Function):
         return gradient, gradient[0]
 
 
-def product(left: Tensor, right: Tensor) -> Tensor:
+def matrix_product(left: Tensor, right: Tensor) -> Tensor:
     """Return left right `[p, r]`, for use in hand-written gradients, because it has no derivative itself.
 
     Args:

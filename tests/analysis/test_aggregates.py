@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 from scipy.stats import t
 
-from orthobench.analysis.aggregates import PublishedTarget, chance_level, reason, scaled
+from orthobench.analysis.aggregates import PublishedTarget, agreement_reason, chance_level, scaled
 from orthobench.analysis.aggregates import aggregate as aggregate_and_judge
-from orthobench.analysis.statistics import best_of, within
+from orthobench.analysis.statistics import agreement_within, best_of
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation
 
@@ -117,7 +117,7 @@ def test_number_carries_the_interval_that_decides(seeds, words):
     number, agreement = aggregate_and_judge(values, how, ACCURACY, PublishedTarget(0.979, 0.005))
     half_width = 2.131847 * 0.01 * (math.sqrt(1.2) if seeds == 1 else math.sqrt(0.2))
     assert (number.low, number.high) == (pytest.approx(0.96 - half_width), pytest.approx(0.96 + half_width))
-    why = reason(values, number, agreement, how, "0.979", PublishedTarget(0.979, 0.005))
+    why = agreement_reason(values, number, agreement, how, "0.979", PublishedTarget(0.979, 0.005))
     assert why == words.format(f"{number.low:.4g} to {number.high:.4g}")
     assert str(number) == f"0.96 [{number.low:.4g}, {number.high:.4g}]"
 
@@ -155,8 +155,8 @@ def test_accuracies_scaled_by_chance_level():
 
 
 def test_interval_within_tolerance_agrees():
-    assert [within(0.9, 1.1, target, 0.2) for target in (1.0, 1.2, 1.4)] == ["agrees", "undecided", "differs"]
-    assert within(None, None, 1.0, 0.2) == "undecided"
+    assert [agreement_within(0.9, 1.1, target, 0.2) for target in (1.0, 1.2, 1.4)] == ["agrees", "undecided", "differs"]
+    assert agreement_within(None, None, 1.0, 0.2) == "undecided"
 
 
 def test_aggregation_of_a_cell_overrides_its_table():

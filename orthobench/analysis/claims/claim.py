@@ -63,7 +63,7 @@ class Comparing(ModelClaim):
         raise NotImplementedError
 
 
-def compare(
+def shares_of_seeds(
     others: Sequence[VariantData],
     own: Sequence[SeedValue],
     rivals: Sequence[Sequence[SeedValue]],
@@ -103,7 +103,7 @@ def in_words(numbers: Sequence[float], form: str = ".3g", not_finite: str = "") 
     return low if low == high else f"{low} to {high}"
 
 
-def listed(
+def listed_values(
     variants: Sequence[VariantData],
     values: Sequence[Sequence[SeedValue]],
     words: Callable[[Sequence[SeedValue]], str],

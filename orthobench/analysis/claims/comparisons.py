@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orthobench.analysis.claims.claim import ClaimVerdict, Comparing, compare, decide, in_words, listed
+from orthobench.analysis.claims.claim import ClaimVerdict, Comparing, decide, in_words, listed_values, shares_of_seeds
 from orthobench.analysis.claims.curve_shapes import AT_BASELINE, DROP, CurveClaim, first_below
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.paper_tables import TIMES, values
@@ -82,11 +82,11 @@ def _in_order(
     parts, low = (DEPARTURE, 0.0) if departing else (DROP, _lowest_end(claim, everyone))
     own, *rivals = (claim.falls(each, parts, low) for each in everyone)
     if low > MOVED:
-        share, _ = compare(others, own, rivals, lambda first, other: 0.0)
+        share, _ = shares_of_seeds(others, own, rivals, lambda first, other: 0.0)
         return share, f"no curve drops: the lowest ends at {low:.2g} of the baseline"
-    share, each = compare(others, own, rivals, score)
+    share, each = shares_of_seeds(others, own, rivals, score)
     verb = "leaves the baseline" if departing else "falls"
-    moments = listed(everyone, [own, *rivals], partial(_moments, verb=verb), colon="")
+    moments = listed_values(everyone, [own, *rivals], partial(_moments, verb=verb), colon="")
     return share, f"{moments}: {order} in {each}"
 
 
@@ -126,8 +126,8 @@ class Slower(CurveComparison):
                 return 0.0
             return None if other is None else lower(other, first)
 
-        share, each = compare(others, own, rivals, longer)
-        return share, f"{listed(everyone, [own, *rivals], _durations, colon='')}: longer in {each} that drop"
+        share, each = shares_of_seeds(others, own, rivals, longer)
+        return share, f"{listed_values(everyone, [own, *rivals], _durations, colon='')}: longer in {each} that drop"
 
 
 def _durations(drops: Sequence[float | None]) -> str:
@@ -153,9 +153,9 @@ class Rougher(CurveComparison):
         def rougher(first: float | None, other: float | None) -> float:
             return 0.0 if first is None or other is None else lower(other, first)
 
-        share, each = compare(others, own, rivals, rougher)
+        share, each = shares_of_seeds(others, own, rivals, rougher)
         numbers = [[rises for rises in seeds if rises is not None] for seeds in (own, *rivals)]
-        return share, f"all rises together, in baselines: {listed(everyone, numbers, in_words)}: more in {each}"
+        return share, f"all rises together, in baselines: {listed_values(everyone, numbers, in_words)}: more in {each}"
 
     def _rises(self, variant: VariantData) -> list[float | None]:
         """Return the sum of each run's rises since it first reached the baseline; None for a run without a drop."""
@@ -177,8 +177,8 @@ class Best(CurveComparison):
     def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone, sign = [variant, *others], self.sign(variant)
         own, *rivals = (self.results(each) for each in everyone)
-        share, each = compare(others, own, rivals, lambda first, other: lower(sign * first, sign * other))
-        return share, f"{listed(everyone, [own, *rivals], in_words)}: better in {each}"
+        share, each = shares_of_seeds(others, own, rivals, lambda first, other: lower(sign * first, sign * other))
+        return share, f"{listed_values(everyone, [own, *rivals], in_words)}: better in {each}"
 
 
 class Worst(CurveComparison):
@@ -198,7 +198,7 @@ class Worst(CurveComparison):
             share_of_pairs(own, rival, partial(worse, limit)) for rival, limit in zip(rivals, limits, strict=True)
         ]
         share, each = decide(others, shares)
-        return share, f"{listed(everyone, [own, *rivals], in_words)}: worse in {each}"
+        return share, f"{listed_values(everyone, [own, *rivals], in_words)}: worse in {each}"
 
 
 class Similar(CurveComparison):
@@ -210,8 +210,11 @@ class Similar(CurveComparison):
     def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone = [variant, *others]
         own, *rivals = (self.results(each) for each in everyone)
-        share, each = compare(others, own, rivals, lambda first, other: abs(first - other) <= self.difference)
-        return share, f"{listed(everyone, [own, *rivals], in_words)}: differ by at most {self.difference:g} in {each}"
+        share, each = shares_of_seeds(others, own, rivals, lambda first, other: abs(first - other) <= self.difference)
+        return (
+            share,
+            f"{listed_values(everyone, [own, *rivals], in_words)}: differ by at most {self.difference:g} in {each}",
+        )
 
 
 class Ratio(CurveComparison):
@@ -222,7 +225,7 @@ class Ratio(CurveComparison):
 
     def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         own, *rivals = (self.results(each) for each in (variant, *others))
-        share, each = compare(
+        share, each = shares_of_seeds(
             others, own, rivals, lambda first, other: abs(other / first / self.ratio - 1) <= RATIO_TOLERANCE
         )
         text = "; ".join(

@@ -9,7 +9,14 @@ from typing import Literal, Self
 import pandas as pd
 from pydantic import Field, model_validator
 
-from orthobench.analysis.claims.claim import ClaimVerdict, Comparing, ModelClaim, compare, in_words, listed
+from orthobench.analysis.claims.claim import (
+    ClaimVerdict,
+    Comparing,
+    ModelClaim,
+    in_words,
+    listed_values,
+    shares_of_seeds,
+)
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.horizons import Horizon, horizons
 from orthobench.analysis.statistics import lower, share_of_seeds
@@ -67,8 +74,8 @@ class ReachesFarther(Comparing):
     def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         everyone = [variant, *others]
         own, *rivals = reaches = [[reach(score) for score in _scores(each)] for each in everyone]
-        share, _ = compare(others, own, rivals, lambda first, other: lower(other, first))
-        return share, f"first length with less than half of the score: {listed(everyone, reaches, _range)}"
+        share, _ = shares_of_seeds(others, own, rivals, lambda first, other: lower(other, first))
+        return share, f"first length with less than half of the score: {listed_values(everyone, reaches, _range)}"
 
 
 class Tracks(ModelClaim):

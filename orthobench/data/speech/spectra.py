@@ -62,7 +62,7 @@ def log_magnitude(spectrum: Spectrum) -> Features:
     return features
 
 
-def rebuild(predicted: Features, spectrum: Spectrum) -> tuple[Samples, Samples]:
+def reconstruct(predicted: Features, spectrum: Spectrum) -> tuple[Samples, Samples]:
     """Reconstruct speech from predicted magnitudes and the true phase; return it with its reference, both in 16 bits.
 
     Args:

@@ -156,7 +156,7 @@ def remarks(figure: Figure) -> str:
         if is_mark(trace) and (words := [words for words in trace["text"] if words]):
             names.setdefault("; ".join(_summed(words)), []).append(trace["legendgroup"])
     parts = [f"Off scale: {', '.join(beyond)}."] if beyond else []
-    parts += [f"{listed(named)}: {words}." for words, named in names.items()]
+    parts += [f"{first_names(named)}: {words}." for words, named in names.items()]
     banded = len({trace["legendgroup"] for trace in figure.data if is_edge(trace)})
     if banded > BANDS:
         parts.append(f"Bands of the first {BANDS} of {banded} curves.")
@@ -170,7 +170,7 @@ def _summed(words: Sequence[str]) -> list[str]:
     return [*([f"{sum(int(found[1]) for found in solved)}{solved[0][2]}"] if solved else []), *rest]
 
 
-def listed(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
     """Return at most `NAMED` names, and the number of the others."""
     return ", ".join(names) if len(names) <= NAMED else f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
 

@@ -22,10 +22,10 @@ from orthobench.reporting.page.studies import StoredStudy
 from orthobench.reporting.tables.paper_table import (
     Sheet,
     condition_sheet,
+    interval_text,
     measured_text,
     seeds_of,
     shown_median,
-    spread,
     write,
 )
 from orthobench.reporting.tables.printed_numbers import explanation, numbers_sheet, printed_numbers
@@ -223,9 +223,9 @@ def _curves(condition: Condition) -> Sheet:
         [
             variant.label,
             shown_median(variant.median),
-            spread(variant.end),
-            spread(variant.final),
-            spread(variant.best),
+            interval_text(variant.end),
+            interval_text(variant.final),
+            interval_text(variant.best),
             seeds_of(variant),
             str(variant.against_baseline or ""),
             _hours(variant.runs),
