@@ -66,6 +66,7 @@ KINDS = {
         FileKind("PNG", ".png", _begins_with(b"\x89png")),
         FileKind("PDF", ".pdf", _begins_with(b"%pdf")),
         FileKind("Parquet", ".parquet", _begins_with(b"par1")),
+        FileKind("SQLite", ".sqlite", _begins_with(b"sqlite format 3")),
         FileKind("JSON", ".json", _is_json),
         FileKind("CSV", ".csv", _is_text_named(".csv")),
         FileKind("Markdown", ".md", _is_text_named(".md", ".markdown")),
