@@ -297,7 +297,7 @@ def query(
     elif csv:
         import pandas
 
-        from orthobench.store.export import as_csv
+        from orthobench.store.export_tables import as_csv
 
         typer.echo(as_csv(pandas.DataFrame(list(table.rows), columns=table.columns)), nl=False)
     else:
