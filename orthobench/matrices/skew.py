@@ -210,7 +210,7 @@ def _plain(upper: Tensor, signs: Tensor) -> Tensor:
 
 
 def _is_in_c(*tensors: Tensor) -> bool:
-    """Return whether C computes all but the inverse, in the same numbers as torch's operations and `product`."""
+    """Return whether C computes all but the inverse, in the same numbers as torch's operations and `matrix_product`."""
     fit = all(each.dtype is torch.float32 and each.is_cpu and each.numel() for each in tensors) and are_plain(tensors)
     return fit and not in_torch() and not call_c.missing()
 

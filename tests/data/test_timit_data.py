@@ -164,7 +164,7 @@ def test_features_are_computed_once_and_mapped(tmp_path, data, monkeypatch):
     np.testing.assert_array_equal(frames[:-2].numpy(), np.concatenate(expected))
     assert (frames[-2] == -50).all()
     assert torch.isinf(frames[-1]).all()
-    monkeypatch.setattr("orthobench.data.features.read", None)
+    monkeypatch.setattr("orthobench.data.features.read_audio", None)
     again, _ = speech_features(files)
     assert torch.equal(again, frames)
 

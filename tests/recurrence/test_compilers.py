@@ -18,7 +18,7 @@ from orthobench.recurrence.cpu.library import usable_variants
 COMPARISON = """
 import sys
 import torch
-from orthobench.recurrence.cpu import comparison, native
+from orthobench.recurrence.cpu import c_comparisons, native
 from orthobench.recurrence.cpu.library import Library
 
 library = Library(sys.argv[1])
@@ -30,7 +30,7 @@ if sys.argv[2:] == ["planted"]:  # a bias of one number for five features, with 
     native.pointer = lambda tensor, *others: pointer(tensor, *others, strided=True)
     native.linear(rows, packed, bias, out)
 else:
-    print(*(name for name, agrees in comparison.comparisons().items() if not agrees()))
+    print(*(name for name, agrees in c_comparisons.comparisons().items() if not agrees()))
 """
 
 

@@ -66,7 +66,7 @@ def test_run_from_a_gpu_goes_on_with_a_warning(config, tmp_path, caplog, monkeyp
 def test_changed_torch_instruction_set_or_kernel_code_warns(config, tmp_path, caplog, monkeypatch, name):
     train_in(tmp_path, config, stop_at=6)
     now = kernel_facts() | {name: "other"}
-    monkeypatch.setattr("orthobench.training.resume.kernels", lambda: now)
+    monkeypatch.setattr("orthobench.training.resume.kernel_facts", lambda: now)
     train_in(tmp_path, config)
     (message,) = caplog.messages
     assert f"resumes on other kernels ({name} {kernel_facts()[name]} before, other now)" in message
@@ -75,7 +75,7 @@ def test_changed_torch_instruction_set_or_kernel_code_warns(config, tmp_path, ca
 def test_changed_kernel_code_does_not_concern_the_reference(config, tmp_path, caplog, monkeypatch):
     train_in(tmp_path, config, stop_at=6, backend="reference")
     now = kernel_facts() | {"kernel_code": "other"}
-    monkeypatch.setattr("orthobench.training.resume.kernels", lambda: now)
+    monkeypatch.setattr("orthobench.training.resume.kernel_facts", lambda: now)
     train_in(tmp_path, config)
     assert caplog.messages == []
 

@@ -189,7 +189,7 @@ def quality_of_predictions(
     If a measure fails for a file, or its process dies, it is nan for this file only, and a warning counts such files.
 
     Args:
-        predictions: the argument `predicted` of `rebuild`, for each file.
+        predictions: the argument `predicted` of `reconstruct`, for each file.
         report: called after each file with the number of finished files and the number of all files.
     """
     measurements: list[dict[str, float | str]] = []
