@@ -13,7 +13,7 @@ from orthobench.system.location import Location
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast
     from orthobench.options.run_options import SweepOptions
-    from orthobench.session.tuned import TunedColumn, TunedModel
+    from orthobench.session.tuned_session import TunedColumn, TunedModel
 
 PrintContrast = Callable[["Contrast", "float | None", str], None]
 
@@ -48,10 +48,10 @@ def compare_tuned(
     """
     from orthobench import api
     from orthobench.analysis.compare import adjusted
-    from orthobench.cli.contrasts import record_of
-    from orthobench.cli.display import LEFT_TO_ANOTHER, TerminalDisplay, report_failures, resumable
+    from orthobench.cli.contrasts import contrast_record
     from orthobench.cli.options import check_names
     from orthobench.cli.records import print_json
+    from orthobench.cli.session_display import LEFT_TO_ANOTHER, TerminalDisplay, report_failures, resumable
     from orthobench.settings.assignments import parse_assignments
 
     check_names(None, asked.models, options.plugins)
@@ -71,7 +71,7 @@ def compare_tuned(
         )
     if json:
         print_json(
-            [_record(column, [record_of(each, None, "end") for each in column.contrasts()]) for column in columns]
+            [_record(column, [contrast_record(each, None, "end") for each in column.contrasts()]) for column in columns]
         )
     elif dry_run:
         _print_budget(columns)

@@ -161,7 +161,7 @@ class MatrixRow:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class ResultMatrix:
     """The models with a result on any of the tasks, those that solve the most tasks first.
 
     Attributes:
@@ -198,7 +198,7 @@ class Matrix:
         return sorted({row.family for row in self.rows})
 
 
-def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
+def compute_matrix(conditions: Sequence[Condition]) -> ResultMatrix:
     """Compute the matrix of these conditions.
 
     Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch.
@@ -251,7 +251,7 @@ def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
         family = families.get(model, where)
         rows.append(MatrixRow(f"{model} {value}".strip(), model, family, cells, is_sparse and len(names) > MANY))
     tuned = [number for number, column in enumerate(columns) if column.block == "tuned"]
-    return Matrix(columns, ranked(rows, tuned or _unfolded(columns)), editions.earlier)
+    return ResultMatrix(columns, ranked(rows, tuned or _unfolded(columns)), editions.earlier)
 
 
 def ranked(rows: Sequence[MatrixRow], columns: Sequence[int]) -> list[MatrixRow]:
@@ -470,7 +470,7 @@ def _command(condition: Condition, block: Judged) -> str:
     return shell_command("sweep", condition.task, "--models", "MODEL", "--seeds", str(FEW), *settings)
 
 
-def note_on_tuning(matrix: Matrix) -> str:
+def note_on_tuning(matrix: ResultMatrix) -> str:
     """Say that no model has been tuned yet, and which command does it; "" if one has."""
     return f"{WORDS['tuned']}: no runs yet; `{FILL}` trains them" if matrix.lacks_tuned else ""
 
@@ -484,7 +484,7 @@ CELL, ROW, TOP, BLOCK, LETTER = 44, 22, 150, 20, 6.8
 of a letter."""
 
 
-def picture(matrix: Matrix, dark: bool = False, note: str = "") -> str:
+def picture(matrix: ResultMatrix, dark: bool = False, note: str = "") -> str:
     """Draw the matrix as an SVG picture, for documents in which nothing can be clicked.
 
     Folded rows and columns are left out, and so are rows without a result in the other columns.
@@ -525,7 +525,7 @@ def _heads(columns: Sequence[MatrixColumn], colors: dict[str, Any], left: int) -
         )
 
 
-def _block_heads(matrix: Matrix, colors: dict[str, Any], left: int) -> Iterator[str]:
+def _block_heads(matrix: ResultMatrix, colors: dict[str, Any], left: int) -> Iterator[str]:
     """Yield the headings of the blocks, each above a line over its columns."""
     first = 0
     for words, count in matrix.blocks:

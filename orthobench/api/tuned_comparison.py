@@ -9,13 +9,13 @@ from orthobench.api.runs import merge
 from orthobench.api.sweeps import Models, with_jobs
 from orthobench.display.display import Display
 from orthobench.options.arguments import SOME_TEXTS
-from orthobench.options.check import checked
+from orthobench.options.checked import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import RunOptions
-from orthobench.planning.tuned import Planner, protocol
+from orthobench.planning.tuned_protocol import Planner, protocol
 from orthobench.plugins import Catalog
 from orthobench.session.session import open_session
-from orthobench.session.tuned import TunedColumn, plan_column, train_column
+from orthobench.session.tuned_session import TunedColumn, plan_column, train_column
 from orthobench.settings import text
 from orthobench.system.location import Place
 

@@ -9,7 +9,7 @@ import pytest
 
 from orthobench.errors import UsageError
 from orthobench.planning.match import Counter
-from orthobench.planning.tuned import RATE, RECURRENT_RATE, Column, Planner, protocol
+from orthobench.planning.tuned_protocol import RATE, RECURRENT_RATE, Column, Planner, protocol
 from orthobench.plugins import Catalog
 
 CATALOG = Catalog()

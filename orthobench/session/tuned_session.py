@@ -14,7 +14,7 @@ from orthobench.errors import counted
 from orthobench.executors.job import Ending, Job, Outcome
 from orthobench.planning.objective import Rung
 from orthobench.planning.plan import SweepRun
-from orthobench.planning.tuned import Column, Entry, describe
+from orthobench.planning.tuned_protocol import Column, Entry, describe
 from orthobench.session.session import Session
 from orthobench.store import Run, Status
 
