@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from orthobench.analysis.compare import Contrast, Selection, contrast, values_of
+from orthobench.analysis.compare import Contrast, SelectedRuns, contrast, values_of
 from orthobench.analysis.halving import Halving, TrialCurve
 from orthobench.analysis.statistics import Median, median
 from orthobench.errors import counted
@@ -70,8 +70,8 @@ class TunedModel:
         return median(list(self.values.values()))
 
     @property
-    def selection(self) -> Selection:
-        return Selection(self.word, [run for run in self.runs if run.key in self.values])
+    def selection(self) -> SelectedRuns:
+        return SelectedRuns(self.word, [run for run in self.runs if run.key in self.values])
 
     def record(self) -> dict[str, Any]:
         """Return the row of a table; the validation data that chose the settings are not shown."""
