@@ -166,10 +166,16 @@ class Protocol:
 def protocol() -> Protocol:
     """Return the protocol of `protocol.toml`."""
     record = tomllib.loads(files(__package__).joinpath("protocol.toml").read_text("utf-8"))
-    search = {name: tuple(value) if isinstance(value, list) else value for name, value in record["search"].items()}
-    columns = tuple(Column(**column) for column in record["column"])
+    search = record["search"]
     return Protocol(
-        **search, model=record["model"], training=record["training"], own=record.get("own", {}), columns=columns
+        search["trials"],
+        search["seeds"],
+        (search["rates"][0], search["rates"][1]),
+        tuple(search["recurrent_shares"]),
+        record["model"],
+        record["training"],
+        record["own"],
+        tuple(Column(**column) for column in record["column"]),
     )
 
 

@@ -121,11 +121,10 @@ class TunedColumn:
 
     def contrasts(self) -> list[Contrast]:
         """Compare the first model with each other one; models without results are left out."""
-        first, *others = [model for model in self.models if model.values] or [None]
-        if first is None:
-            return []
+        compared = [model for model in self.models if model.values]
         return [
-            contrast(first.selection, other.selection, (first.values, other.values), None) for other in others if other
+            contrast(compared[0].selection, other.selection, (compared[0].values, other.values), None)
+            for other in compared[1:]
         ]
 
     def records(self) -> list[dict[str, Any]]:

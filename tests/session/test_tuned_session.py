@@ -76,8 +76,12 @@ class Cell(torch.nn.Module):
 """
 
 
-def compare(folder: Path, models: list[str], sizes: dict[str, str] = SIZES, **more: object) -> list[ob.TunedColumn]:
-    options = ob.SweepOptions(plugins=[file for name in ("stuck", "deaf") if (file := folder / f"{name}.py").exists()])
+def compare(
+    folder: Path, models: list[str], sizes: dict[str, str] = SIZES, display: ob.Display | None = None
+) -> list[ob.TunedColumn]:
+    options = ob.SweepOptions(
+        plugins=tuple(file for name in ("stuck", "deaf") if (file := folder / f"{name}.py").exists())
+    )
     return ob.compare_tuned(
         "adding",
         models,
@@ -88,7 +92,7 @@ def compare(folder: Path, models: list[str], sizes: dict[str, str] = SIZES, **mo
         db=str(folder / "r.db"),
         jobs=0,
         options=options,
-        **more,
+        display=display,
     )
 
 

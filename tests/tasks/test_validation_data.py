@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -11,7 +13,7 @@ from orthobench.task import SyntheticSettings
 
 CPU = torch.device("cpu")
 CATALOG = Catalog()
-TASKS = {
+TASKS: dict[str, dict[str, Any]] = {
     "adding": {"sequence_length": 20},
     "copying": {"sequence_length": 5},
     "formal_language": {"shortest": 15, "longest": 20, "test_shortest": 25, "test_longest": 30},

@@ -549,9 +549,9 @@ def _drawn_row(
             round(low + cell.score * (high - low)) for low, high in zip(colors["empty"], colors["full"], strict=True)
         )
         ink = "#ffffff" if cell.is_far or dark else "#000000"
-        shown = f"{100 * cell.score:.0f}" + "↘" * cell.loses + LINEAR * bool(cell.linear) + SEEDS.get(cell.seeds, "")
+        words = f"{100 * cell.score:.0f}" + "↘" * cell.loses + LINEAR * bool(cell.linear) + SEEDS.get(cell.seeds, "")
         yield f'<rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{ROW - 2}" fill="rgb({red},{green},{blue})"/>'
-        yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}">{shown}</text>'
+        yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}">{words}</text>'
 
 
 def _escaped(words: str) -> str:
