@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from orthobench.analysis.aggregates import WIDEST
 from orthobench.analysis.claims import count_claims
 from orthobench.analysis.conditions import SOLVED, Condition
+from orthobench.analysis.inference import MEANINGS
 from orthobench.analysis.paper_tables import TOLERANCE, fill_command
 from orthobench.analysis.searches import SearchData, collect_searches
 from orthobench.errors import UsageError
@@ -45,6 +46,7 @@ from orthobench.reporting.page.pages import (
     group_of,
     headline,
     leaderboard,
+    more_seeds,
     study_claims,
     tasks,
     total_verdicts,
@@ -173,6 +175,7 @@ def _render(
     is_measured = any(view.coverage[0] for view in views)
     printed = printed_numbers(views, conditions, index()["specs"]) if is_measured else []
     labels = _labels(conditions, matrix)
+    boards = {condition.key: leaderboard(condition) for condition in conditions}
     about = _about(conditions)
     by_task = {column.condition.task for column in matrix.columns}
     in_matrix = {condition.key for column in matrix.columns for condition in column.conditions}
@@ -189,7 +192,9 @@ def _render(
             about=about,
             file_names=_file_names(conditions, views, labels),
             tasks=tasks(conditions, trials),
-            leaderboards={condition.key: leaderboard(condition) for condition in conditions},
+            leaderboards=boards,
+            more_seeds={each.key: more_seeds(each, boards[each.key], results) for each in conditions},
+            meanings=MEANINGS,
             headline=headline,
             groups=GROUPS,
             group_of=group_of,

@@ -19,10 +19,11 @@ from orthobench.analysis.claims import (
     undecided,
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
+from orthobench.analysis.inference import Standing, open_seeds, seeds_words, standings_after_first, summary
 from orthobench.analysis.paper_tables import UNPUBLISHED, Cell, PaperTable, build_table, fill_command
-from orthobench.analysis.statistics import Median, apart_from_first
-from orthobench.errors import counted
-from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
+from orthobench.analysis.statistics import Median
+from orthobench.errors import counted, shell_command
+from orthobench.papers import Artifact, Experiment, Paper, Study, find_paper, find_study, papers
 from orthobench.papers.study import StudyRuns
 from orthobench.reporting.page.studies import StoredStudy
 from orthobench.settings import merged_settings, text
@@ -326,13 +327,13 @@ class LeaderboardRow:
     Attributes:
         rank: equal for variants whose shown medians are equal.
         efficient: whether no other variant is both better and smaller, by more than `SAME_SIZE`.
-        is_apart: whether the rank test separates the variant from the first, at 5 % over all rows; None for the first.
+        standing: how the variant stands next to the first, at 5 % over all rows; None for the first.
     """
 
     rank: int
     variant: VariantData
     efficient: bool
-    is_apart: bool | None
+    standing: Standing | None
 
 
 def best_first(condition: Condition) -> Condition:
@@ -352,7 +353,7 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
     sign = condition.metric.sign
     scored = [(sign * variant.median.value, variant) for variant in condition.variants if variant.median]
     scored.sort(key=lambda pair: pair[0])
-    apart = _apart([variant for _, variant in scored])
+    found = [None, *standings_after_first([variant.scores for _, variant in scored])]
     rows: list[LeaderboardRow] = []
     for number, (score, variant) in enumerate(scored):
         size = variant.run.parameter_count
@@ -364,13 +365,8 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
         )
         tied = rows and f"{score:.4g}" == f"{scored[number - 1][0]:.4g}"
         rank = rows[-1].rank if tied else number + 1
-        rows.append(LeaderboardRow(rank, variant, math.isfinite(score) and not beaten, apart[number]))
+        rows.append(LeaderboardRow(rank, variant, math.isfinite(score) and not beaten, found[number]))
     return rows
-
-
-def _apart(ranked: Sequence[VariantData]) -> list[bool | None]:
-    """Return for each variant whether a rank test with Holm's adjustment separates it from the first."""
-    return [None, *apart_from_first([variant.scores for variant in ranked])][: len(ranked)]
 
 
 def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
@@ -388,11 +384,49 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
         return f"{', '.join(names[:-1])} and {names[-1]} tie: {value}"
     if len(rows) == 1:
         return f"{names[0]}: {value}, the only model"
-    near = [row.variant.label for row in rows[1:] if not (row.is_apart and intervals_part(best, row.variant.median))]
-    if not near:
+    found = [row.standing for row in rows if row.standing is not None]
+    if set(found) == {Standing.APART}:
         return f"{names[0]} leads: {value}, {len(rows)} models"
-    others = near[0] if len(near) == 1 else f"{len(near)} of {len(rows) - 1} others"
-    return f"{names[0]} is first: {value}; these seeds do not separate it from {others}"
+    others = summary(found, [row.variant.label for row in rows[1:]])
+    return "; ".join(filter(None, (f"{names[0]} is first: {value}", others, seeds_words(found))))
+
+
+@dataclass(frozen=True)
+class MoreSeeds:
+    """The number of seeds of each model that would decide a ranking, and the command that trains them, if it is one."""
+
+    seeds: int
+    command: str
+
+
+def more_seeds(
+    condition: Condition, rows: Sequence[LeaderboardRow], results: Sequence[StoredStudy]
+) -> MoreSeeds | None:
+    """Return how to decide what too few seeds leave open in a ranking; None if nothing is open.
+
+    The command is that of the study or of the paper's table or figure to which all ranked runs belong.
+    """
+    found = [row.standing for row in rows if row.standing is not None]
+    needed = open_seeds(found)
+    if needed is None:
+        return None
+    keys = {run.key for row in rows for run in row.variant.runs}
+    for result in results:
+        groups = [group for group in result.study.run if group.task == condition.task]
+        if keys <= {run.key for run in result.runs} and all((group.most_seeds or needed) >= needed for group in groups):
+            return MoreSeeds(needed, shell_command("study", result.study.name, "--seeds", needed))
+    return MoreSeeds(needed, _paper_command([row.variant for row in rows], needed))
+
+
+def _paper_command(variants: Sequence[VariantData], seeds: int) -> str:
+    """Return the command for the table or figure with exactly these variants' settings; empty if there is none."""
+    own = [each.comparison.experiment for each in variants if each.comparison and not each.comparison.differences]
+    places = {(experiment.paper, experiment.artifact) for experiment in own}
+    if len(own) < len(variants) or len(places) > 1:
+        return ""
+    ((key, name),) = places
+    (artifact,) = [artifact for artifact in find_paper(key).artifacts() if artifact.name == name]
+    return fill_command(artifact, own, seeds=seeds)
 
 
 def is_past(value: Median, baseline: float, sign: float) -> bool:
@@ -403,15 +437,6 @@ def is_past(value: Median, baseline: float, sign: float) -> bool:
     """
     bounds = (value.value, *(bound for bound in (value.low, value.high) if bound is not None))
     return all(sign * bound < sign * baseline for bound in bounds)
-
-
-def intervals_part(first: Median | None, other: Median | None) -> bool:
-    """Return whether both medians have intervals, and these do not overlap."""
-    if first is None or other is None:
-        return False
-    if first.low is None or first.high is None or other.low is None or other.high is None:
-        return False
-    return first.high < other.low or other.high < first.low
 
 
 def full_title(condition: Condition, among: Sequence[Condition]) -> str:
