@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -304,9 +304,9 @@ def adjusted(comparisons: Sequence[Comparison | None]) -> list[float | None]:
 def standings(comparisons: Sequence[Comparison | None]) -> list[Standing]:
     """Return the state of each comparison with the same sample.
 
-    Samples are "tested apart" if the test of ranks, with Holm's adjustment, separates them. If it does not, although one
-    is worse in every seed, the seeds are too few, and it is "clearly worse". With three seeds of each, one of two equal
-    samples is so in one of ten comparisons; with fewer it says nothing.
+    Samples are "tested apart" if the test of ranks, with Holm's adjustment, separates them. If it does not, although
+    one is worse in every seed, the seeds are too few, and it is "clearly worse". With three seeds of each, one of two
+    equal samples is so in one of ten comparisons; with fewer it says nothing.
     """
     return [_standing(each, p) for each, p in zip(comparisons, adjusted(comparisons), strict=True)]
 
@@ -340,35 +340,35 @@ def _smallest_p(n: int, m: int, paired: bool = False) -> float:
     return min(1.0, 2 / outcomes) if outcomes <= DRAWS else 2 / (DRAWS + 1)
 
 
-def summary(found: Sequence[Standing], labels: Sequence[str]) -> str:
-    """Describe how many samples are in which state, such as "37 of 39 others are clearly worse in every seed".
+def summary(found: Mapping[str, Standing]) -> str:
+    """Describe the states of samples by name, such as "of 39 others, 37 are clearly worse in every seed and 2 overlap".
 
-    Args:
-        labels: the names of the samples; a single one is named.
+    A single sample is named. Without samples the text is empty.
     """
-    one = {
-        Standing.APART: "is tested apart",
-        Standing.CLEAR: "is clearly worse in every seed",
-        Standing.OVERLAPS: "overlaps",
-        Standing.FEW: "cannot be compared with so few seeds",
-    }
-    several = {
-        Standing.APART: "are tested apart",
-        Standing.CLEAR: "are clearly worse in every seed",
-        Standing.OVERLAPS: "overlap",
-        Standing.FEW: "cannot be compared with so few seeds",
-    }
+    counts = Counter(found.values())
     if len(found) == 1:
-        return f"{labels[0]} {one[found[0]]}"
-    counts = Counter(found)
-    parts = [f"{count} {(one if count == 1 else several)[state]}" for state in Standing if (count := counts[state])]
-    return f"of {len(found)} others, {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}"
+        ((name, state),) = found.items()
+        return f"{name} {_ONE[state]}"
+    if len(counts) < 2:
+        return "".join(f"all {count} others {_SEVERAL[state]}" for state, count in counts.items())
+    *parts, last = (
+        f"{counts[state]} {(_ONE if counts[state] == 1 else _SEVERAL)[state]}" for state in Standing if counts[state]
+    )
+    return f"of {len(found)} others, {', '.join(parts)} and {last}"
 
 
-def seeds_words(found: Sequence[Standing]) -> str:
-    """Say how many seeds would decide what too few seeds leave open; empty if nothing is, or no number would do."""
-    needed = open_seeds(found)
-    return "" if needed is None else f"{needed} seeds of each model would test {'it' if len(found) == 1 else 'them'}"
+_ONE = {
+    Standing.APART: "is tested apart",
+    Standing.CLEAR: "is clearly worse in every seed",
+    Standing.OVERLAPS: "overlaps",
+    Standing.FEW: "cannot be compared with so few seeds",
+}
+_SEVERAL = {
+    Standing.APART: "are tested apart",
+    Standing.CLEAR: "are clearly worse in every seed",
+    Standing.OVERLAPS: "overlap",
+    Standing.FEW: "cannot be compared with so few seeds",
+}
 
 
 def open_seeds(found: Sequence[Standing]) -> int | None:

@@ -15,6 +15,7 @@ from orthobench.analysis.inference import (
     deciding_seeds,
     is_worse,
     measure_loss,
+    open_seeds,
     standings,
     standings_after_first,
     summary,
@@ -165,8 +166,23 @@ def test_three_equal_models_are_seldom_clear():
 
 
 def test_summary_counts_the_states():
-    one, several = [Standing.CLEAR], [Standing.CLEAR] * 3 + [Standing.OVERLAPS] + [Standing.FEW] * 2
-    assert summary(one, ["rnn"]) == "rnn is clearly worse in every seed"
-    assert summary(several, ["rnn"] * 6) == (
+    several = [Standing.CLEAR] * 3 + [Standing.OVERLAPS] + [Standing.FEW] * 2
+    assert summary({"rnn": Standing.CLEAR}) == "rnn is clearly worse in every seed"
+    assert summary({"rnn": Standing.OVERLAPS, "lstm": Standing.OVERLAPS}) == "all 2 others overlap"
+    assert summary({str(number): state for number, state in enumerate(several)}) == (
         "of 6 others, 3 are clearly worse in every seed, 1 overlaps and 2 cannot be compared with so few seeds"
     )
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ("clearly worse", 4),
+        ("few seeds, overlaps", 5),
+        ("overlaps", None),
+        ("tested apart, overlaps", None),
+        ("tested apart, clearly worse", 5),
+    ],
+)
+def test_more_seeds_are_named_only_if_they_can_decide(states, expected):
+    assert open_seeds(list(map(Standing, states.split(", ")))) == expected

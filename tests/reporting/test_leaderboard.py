@@ -42,7 +42,7 @@ def test_leaderboard_uses_ends_and_not_lucky_tests(database):
     ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
     assert ranks == [(1, "lstm"), (2, "rnn")]
     assert words == (
-        "lstm is first: mse 0.1; rnn cannot be compared with so few seeds; 4 seeds of each model would test it"
+        "lstm is first: mse 0.1; rnn cannot be compared with so few seeds; with 4 seeds of each model a test can decide"
     )
 
 
@@ -56,7 +56,8 @@ def test_model_that_does_not_beat_the_baseline_does_not_lead(database):
 def test_equal_models_tie(database):
     ranks, words, _ = board(database, rnn=[[0.5, 0.1]], lstm=[[0.5, 0.1]], gru=[[0.5, 0.15]])
     assert ranks == [(1, "rnn"), (1, "lstm"), (3, "gru")]
-    assert words == "rnn and lstm tie: mse 0.1"
+    more = "gru cannot be compared with so few seeds; with 5 seeds of each model a test can decide"
+    assert words == f"rnn and lstm tie: mse 0.1; {more}"
 
 
 def test_model_leads_if_the_seeds_prove_it(database):
@@ -78,11 +79,11 @@ def test_model_that_is_worse_in_every_seed_is_so_called_before_a_test_can_say_it
     )
     assert [row.standing for row in rows] == [None, "overlaps", "clearly worse", "clearly worse"]
     first = "rnn is first: mse 0.02; of 3 others, 2 are clearly worse in every seed and 1 overlaps"
-    assert words == f"{first}; 5 seeds of each model would test them"
+    assert words == f"{first}; with 5 seeds of each model a test can decide"
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     tags = re.findall(r'<span class="tag" title="[^"]*">(overlaps|clearly worse|tested apart)</span>', page)
     assert tags == ["overlaps", "clearly worse", "clearly worse"]
-    assert "5 seeds of each model would test what is clear in every seed: give the commands" in page
+    assert "With 5 seeds of each model a test can decide: give the commands" in page
 
 
 def test_diverged_runs_rank_worst(database):

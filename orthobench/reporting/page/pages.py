@@ -19,7 +19,7 @@ from orthobench.analysis.claims import (
     undecided,
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
-from orthobench.analysis.inference import Standing, open_seeds, seeds_words, standings_after_first, summary
+from orthobench.analysis.inference import Standing, open_seeds, standings_after_first, summary
 from orthobench.analysis.paper_tables import UNPUBLISHED, Cell, PaperTable, build_table, fill_command
 from orthobench.analysis.statistics import Median
 from orthobench.errors import counted, shell_command
@@ -375,20 +375,29 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
         return "no run has finished here yet" if not rows else "every run diverged"
     best = rows[0].variant.median
     baseline, sign = condition.baseline, condition.metric.sign
-    if best and baseline is not None and not is_past(best, baseline, sign):
+    if best and baseline is not None and not _beats_baseline(condition, best):
         beaten = "beats" if not sign * best.value < sign * baseline else "is distinguishable from"
         return f"no model {beaten} the baseline of {baseline:.4g}; the best is {rows[0].variant.label} at {best}"
     names = [row.variant.label for row in rows if row.rank == 1]
     value = f"{condition.metric.name} {best}"
-    if len(names) > 1:
-        return f"{', '.join(names[:-1])} and {names[-1]} tie: {value}"
     if len(rows) == 1:
         return f"{names[0]}: {value}, the only model"
-    found = [row.standing for row in rows if row.standing is not None]
-    if set(found) == {Standing.APART}:
+    found = {row.variant.label: row.standing for row in rows if row.standing is not None and row.rank > 1}
+    if set(found.values()) == {Standing.APART} and len(names) == 1:
         return f"{names[0]} leads: {value}, {len(rows)} models"
-    others = summary(found, [row.variant.label for row in rows[1:]])
-    return "; ".join(filter(None, (f"{names[0]} is first: {value}", others, seeds_words(found))))
+    first = f"{', '.join(names[:-1])} and {names[-1]} tie" if len(names) > 1 else f"{names[0]} is first"
+    needed = open_seeds(_standings(rows))
+    more = f"with {needed} seeds of each model a test can decide" if needed else ""
+    return "; ".join(filter(None, (f"{first}: {value}", summary(found), more)))
+
+
+def _standings(rows: Sequence[LeaderboardRow]) -> list[Standing]:
+    return [row.standing for row in rows if row.standing is not None]
+
+
+def _beats_baseline(condition: Condition, best: Median) -> bool:
+    """Return whether a median is better than the condition's baseline with its whole interval; true without one."""
+    return condition.baseline is None or is_past(best, condition.baseline, condition.metric.sign)
 
 
 @dataclass(frozen=True)
@@ -406,14 +415,17 @@ def more_seeds(
 
     The command is that of the study or of the paper's table or figure to which all ranked runs belong.
     """
-    found = [row.standing for row in rows if row.standing is not None]
-    needed = open_seeds(found)
-    if needed is None:
+    needed = open_seeds(_standings(rows))
+    best = rows[0].variant.median if rows else None
+    if needed is None or best is None or not _beats_baseline(condition, best):
         return None
     keys = {run.key for row in rows for run in row.variant.runs}
     for result in results:
-        groups = [group for group in result.study.run if group.task == condition.task]
-        if keys <= {run.key for run in result.runs} and all((group.most_seeds or needed) >= needed for group in groups):
+        figures = {
+            figure for figure, part in result.conditions if keys & {run.key for v in part.variants for run in v.runs}
+        }
+        most = [group.most_seeds or needed for group in result.study.run if group.figure in figures]
+        if keys <= {run.key for run in result.runs} and min(most, default=0) >= needed:
             return MoreSeeds(needed, shell_command("study", result.study.name, "--seeds", needed))
     return MoreSeeds(needed, _paper_command([row.variant for row in rows], needed))
 
