@@ -111,30 +111,36 @@ def _fits_and_keeps(result: StoredStudy | None) -> list[str]:
         f"On at least one task, the state is kept up to the longest test by {_families(keeping)}. "
         f"On at least one task, it is lost beyond the lengths of training by {_families(losing)}.",
         fenced(f"orthobench study {STUDY} --seeds 3\northobench report --html --db results.db"),
+        RANKS,
         *_ranking(result),
     ]
 
 
+RANKS = (
+    "Models are ranked by the ends of their tests. One is *tested apart* from the best by the permutation test of "
+    "ranks, at 5 % over all models. It is *clearly worse* if it is worse in every seed, but there are too few for this "
+    "test ([rankings](comparison.md#rankings))."
+)
+
+
 def _ranking(result: StoredStudy) -> list[str]:
-    """Say for each part of a study how the models stand next to the best one, and how many seeds would decide."""
-    lines, open_ones = [], {}
+    """Say for each part of a study how the models stand next to the best one, and which command decides."""
+    lines: list[str] = []
+    parts: dict[str, list[str]] = {}
     for figure, condition in result.conditions:
         rows = leaderboard(condition)
+        if not rows:
+            continue
         lines.append(f"- {escape(figure)}: {escape(headline(condition, rows))}.")
         more = more_seeds(condition, rows, [result])
         if more is not None and more.command:
-            open_ones[more.command] = more.seeds
-    return [
-        "Models are ranked by the ends of their tests. One is *tested apart* from the best by the permutation test of "
-        "ranks, at 5 % over all models. It is *clearly worse* if it is worse in every seed, but there are too few for "
-        "this test.",
-        "\n".join(lines),
-        *(
-            part
-            for command, seeds in open_ones.items()
-            for part in (f"With {seeds} seeds of each model a test can decide:", fenced(command))
-        ),
-    ]
+            parts.setdefault(more.command, []).append(escape(figure))
+    commands = (
+        part
+        for command, figures in parts.items()
+        for part in (f"This trains the seeds for {', '.join(figures)}:", fenced(command))
+    )
+    return ["\n".join(lines), *commands] if lines else []
 
 
 def _families(models: set[str]) -> str:
