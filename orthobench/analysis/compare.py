@@ -25,12 +25,12 @@ from orthobench.analysis.statistics import CurveEnd, Median, curve_end, median
 from orthobench.analysis.variants import backends, settings_of
 from orthobench.errors import UsageError
 from orthobench.options.arguments import ComparedValue
-from orthobench.settings.assignments import Conditions, describe, parse_conditions
+from orthobench.settings.assignments import Conditions, conditions_text, parse_conditions
 from orthobench.store import Run, Status, Store
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectedRuns:
     """Runs, and the text that selects them."""
 
     text: str
@@ -56,8 +56,8 @@ class Contrast:
         deciding: the number of seeds of each that would decide what too few seeds leave open; None if nothing is open.
     """
 
-    first: Selection
-    second: Selection
+    first: SelectedRuns
+    second: SelectedRuns
     settings: Differences
     environment: Differences
     metric: str
@@ -104,7 +104,7 @@ def _select(
     shared: Conditions,
     status_of: Callable[[Run], str],
     stored: Callable[..., list[Run]],
-) -> Selection:
+) -> SelectedRuns:
     """Return the run whose key begins with the text, or the runs that meet its conditions (`analysis.selection`).
 
     Args:
@@ -117,14 +117,14 @@ def _select(
     """
     if "=" not in text:
         try:
-            return Selection(text, [store.get(text)])
+            return SelectedRuns(text, [store.get(text)])
         except UsageError as error:
             raise UsageError(f"{error}; a condition is KEY=VALUE, for example model={text}") from error
-    conditions = parse_conditions([*([describe(shared)] if shared else []), text])
+    conditions = parse_conditions([*([conditions_text(shared)] if shared else []), text])
     runs = find_runs(stored, conditions, status_of)
     if not runs:
         raise UsageError("the database holds no runs yet: train one with `orthobench run`")
-    return Selection(text, runs)
+    return SelectedRuns(text, runs)
 
 
 def check_count(selections: Sequence[str]) -> None:
@@ -217,7 +217,10 @@ def ends_of_tests(store: Store, runs: Sequence[Run]) -> dict[int, CurveEnd]:
 
 
 def contrast(
-    first: Selection, second: Selection, values: tuple[Mapping[str, float], Mapping[str, float]], pairing: bool | None
+    first: SelectedRuns,
+    second: SelectedRuns,
+    values: tuple[Mapping[str, float], Mapping[str, float]],
+    pairing: bool | None,
 ) -> Contrast:
     """Compare two selections by their runs' metric.
 
@@ -249,7 +252,7 @@ def contrast(
     )
 
 
-def _cautions(first: Selection, second: Selection) -> list[str]:
+def _cautions(first: SelectedRuns, second: SelectedRuns) -> list[str]:
     """Describe what weakens the comparison."""
     conditions = {run.condition for run in (*first.runs, *second.runs)}
     cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: the numbers are of different tasks"]
@@ -261,12 +264,12 @@ def _cautions(first: Selection, second: Selection) -> list[str]:
     return cautions
 
 
-def _by_seed(selection: Selection, values: Mapping[str, float]) -> dict[int, list[float]]:
+def _by_seed(selection: SelectedRuns, values: Mapping[str, float]) -> dict[int, list[float]]:
     runs = by_key((run for run in selection.runs if run.key in values), lambda run: run.seed)
     return {seed: [values[run.key] for run in own] for seed, own in runs.items()}
 
 
-def _counts(selection: Selection) -> dict[str, int]:
+def _counts(selection: SelectedRuns) -> dict[str, int]:
     return dict(Counter(str(run.status) for run in selection.runs))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from orthobench.analysis.compare import (
     Contrast,
     Differences,
-    Selection,
+    SelectedRuns,
     contrast,
     differences,
     values_of,
@@ -28,7 +28,7 @@ VERSIONS = ("task_version", "model_version")
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedDatabase:
     """A database of the comparison.
 
     Attributes:
@@ -81,7 +81,11 @@ class DatabaseComparison:
 
 
 def compare_databases(
-    first: Side, second: Side, conditions: Conditions, which: ComparedValue = "end", paired: bool | None = None
+    first: ComparedDatabase,
+    second: ComparedDatabase,
+    conditions: Conditions,
+    which: ComparedValue = "end",
+    paired: bool | None = None,
 ) -> DatabaseComparison:
     """Compare the runs of two databases that have the same task, model and settings.
 
@@ -102,7 +106,7 @@ def compare_databases(
     values = (values_of(first.store, selected[0], which), values_of(second.store, selected[1], which))
     common = [identity for identity in groups[0] if identity in groups[1]]
     pairs = [(groups[0][identity], groups[1][identity]) for identity in common]
-    selections = ((Selection(first.name, left), Selection(second.name, right)) for left, right in pairs)
+    selections = ((SelectedRuns(first.name, left), SelectedRuns(second.name, right)) for left, right in pairs)
     tested = with_standings([contrast(*both, values, paired) for both in selections], paired)
     matches = [
         Match(labels[identity], _by_seed(left, right).common, _identical(left, right, values), each)
@@ -116,7 +120,7 @@ Identity = tuple[str, str, tuple[tuple[str, str], ...]]
 """Task, model and settings without versions."""
 
 
-def _select(side: Side, conditions: Conditions) -> list[Run]:
+def _select(side: ComparedDatabase, conditions: Conditions) -> list[Run]:
     try:
         return select_runs(side.store.runs(), conditions, side.status_of)
     except NoMatchError:

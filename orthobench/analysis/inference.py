@@ -340,7 +340,7 @@ def _smallest_p(n: int, m: int, paired: bool = False) -> float:
     return min(1.0, 2 / outcomes) if outcomes <= DRAWS else 2 / (DRAWS + 1)
 
 
-def summary(found: Mapping[str, Standing]) -> str:
+def standings_summary(found: Mapping[str, Standing]) -> str:
     """Describe the states of samples by name, such as "of 39 others, 37 are clearly worse in every seed and 2 overlap".
 
     A single sample is named. Without samples the text is empty.

@@ -68,7 +68,7 @@ class Command(TyperCommand):
         return rest
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands that checks its own options in the same way."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -136,7 +136,7 @@ class Modules(Mapping[str, Any]):
         return load(name)
 
 
-class Commands(Group):
+class Commands(CommandGroup):
     """The list of commands in groups, in the order of their use."""
 
     def __init__(self, **attributes: Any) -> None:

@@ -84,11 +84,11 @@ def command(
     from orthobench import api
     from orthobench.analysis.selection import possible_values
     from orthobench.cli import outcomes, records
-    from orthobench.cli.display import TerminalDisplay, resumable
+    from orthobench.cli.session_display import TerminalDisplay, resumable
     from orthobench.errors import UsageError, counted
     from orthobench.gate.baseline import check_folder, measured_file, read_baseline, write_text
     from orthobench.gate.update import UpdateRefusedError
-    from orthobench.gate.verdict import record_of, summary
+    from orthobench.gate.verdict import findings_record, findings_summary
     from orthobench.settings.assignments import narrow
     from orthobench.system.kinds import refuse_other_kinds
 
@@ -128,15 +128,15 @@ def command(
     if update and has_values:
         typer.echo("compared with the previous baseline:", err=True)
     if json:
-        records.print_json(record_of(findings))
+        records.print_json(findings_record(findings))
     elif has_values or not update:
         records.console().print(outcomes.table(rows))
-        typer.echo(summary(findings))
+        typer.echo(findings_summary(findings))
     if junit is not None:
         cases = [(f"orthobench.check.{each.run}", each.metric, row) for each, row in zip(findings, rows, strict=True)]
         write_text(junit, outcomes.junit("orthobench check", cases))
     if markdown is not None:
-        write_text(markdown, outcomes.markdown(f"orthobench check: {summary(findings)}", rows, NOTE))
+        write_text(markdown, outcomes.markdown(f"orthobench check: {findings_summary(findings)}", rows, NOTE))
     if not update:
         raise typer.Exit(result.exit_code)
     try:

@@ -78,7 +78,7 @@ def command(
     with open_store(db) as store:
         compared = contrasts(store, selections, shared, status_in(store, db), value, paired)
     if json:
-        records.print_json([outcomes.record_of(each, value) for each in compared])
+        records.print_json([outcomes.contrast_record(each, value) for each in compared])
         return
     out = records.console()
     for each in compared:

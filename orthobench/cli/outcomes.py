@@ -152,7 +152,7 @@ def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None
     writer.writerows(rows)
 
 
-def record_of(contrast: Contrast, value: str) -> dict[str, Any]:
+def contrast_record(contrast: Contrast, value: str) -> dict[str, Any]:
     """Return a contrast as JSON values."""
     result = contrast.result
     record: dict[str, Any] = {

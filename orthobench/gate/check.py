@@ -134,7 +134,7 @@ def check_baseline(
             findings += verdict.judge(run, content.origin(run), seed_results[run.name], fail_on_speed)
     if history is not None:
         with open_store(history, create=True) as store:
-            store.add_benchmark(CHECK, verdict.record_of(findings), facts)
+            store.add_benchmark(CHECK, verdict.findings_record(findings), facts)
     return CheckResult(baseline, findings, selected, configs, seed_results, facts)
 
 

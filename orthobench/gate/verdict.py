@@ -58,7 +58,7 @@ def exit_code(findings: Sequence[Finding]) -> int:
     return 1 if Verdict.WORSE in failures else 3 if failures or all_skipped else 0
 
 
-def summary(findings: Sequence[Finding]) -> str:
+def findings_summary(findings: Sequence[Finding]) -> str:
     """Return the outcome of the check and the counts of its verdicts."""
     counting = [finding.verdict for finding in findings if finding.counts]
     counts = ", ".join(f"{counting.count(verdict)} {verdict}" for verdict in Verdict if verdict in counting)
@@ -66,11 +66,11 @@ def summary(findings: Sequence[Finding]) -> str:
     return f"{outcome}: {counts or 'nothing was checked'}"
 
 
-def record_of(findings: Sequence[Finding]) -> dict[str, Any]:
+def findings_record(findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the findings, their summary and the exit code as JSON values."""
     return {
         "exit_code": exit_code(findings),
-        "summary": summary(findings),
+        "summary": findings_summary(findings),
         "findings": [asdict(finding) | {"passes": finding.passes} for finding in findings],
     }
 

@@ -12,7 +12,7 @@ from reporting.test_constant_predictor import BLIND
 from support.configs import with_classes
 
 from orthobench.analysis.compare import contrasts
-from orthobench.analysis.compare_databases import Side, compare_databases
+from orthobench.analysis.compare_databases import ComparedDatabase, compare_databases
 from orthobench.analysis.inference import verdict
 from orthobench.gate.margins import measured_margin
 from orthobench.options.run_options import RunOptions
@@ -54,7 +54,7 @@ def compared(databases: Mapping[str, Path], other: str, seeds: int):
     """Return the comparison of the intact model with another one, over this number of seeds."""
     chosen = ",".join(str(seed) for start in (0, 10) for seed in range(start, start + seeds))
     with open_store(str(databases[INTACT])) as first, open_store(str(databases[other])) as second:
-        sides = Side("intact", first), Side(other, second)
+        sides = ComparedDatabase("intact", first), ComparedDatabase(other, second)
         (match,) = compare_databases(*sides, parse_conditions(["model=gru", f"seed={chosen}"])).matches
     return match.contrast
 

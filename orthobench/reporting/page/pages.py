@@ -19,12 +19,12 @@ from orthobench.analysis.claims import (
     undecided,
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
-from orthobench.analysis.inference import Standing, open_seeds, standings_after_first, summary
+from orthobench.analysis.inference import Standing, open_seeds, standings_after_first, standings_summary
 from orthobench.analysis.paper_tables import UNPUBLISHED, Cell, PaperTable, build_table, fill_command
 from orthobench.analysis.statistics import Median
 from orthobench.errors import counted, shell_command
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_paper, find_study, papers
-from orthobench.papers.study import StudyRuns
+from orthobench.papers.paper_study import StudyRuns
 from orthobench.reporting.page.studies import StoredStudy
 from orthobench.settings import merged_settings, text
 
@@ -150,7 +150,7 @@ class PaperView:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredNumber:
     """A measured number with its place in a paper."""
 
     paper: Paper
@@ -160,11 +160,11 @@ class Measured:
     cell: Cell
 
 
-def distinct_numbers(views: Sequence[PaperView]) -> list[Measured]:
+def distinct_numbers(views: Sequence[PaperView]) -> list[MeasuredNumber]:
     """Return the measured numbers of all tables; one that a later paper prints again for the same runs counts once."""
     first: dict[Any, str] = {}
     return [
-        Measured(view.paper, part, row.label, column, cell)
+        MeasuredNumber(view.paper, part, row.label, column, cell)
         for view in views
         for part in view.artifacts
         for row in (part.table.rows if part.table else [])
@@ -388,7 +388,7 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
     first = f"{', '.join(names[:-1])} and {names[-1]} tie" if len(names) > 1 else f"{names[0]} is first"
     needed = open_seeds(_standings(rows))
     more = f"with {needed} seeds of each model a test can decide" if needed else ""
-    return "; ".join(filter(None, (f"{first}: {value}", summary(found), more)))
+    return "; ".join(filter(None, (f"{first}: {value}", standings_summary(found), more)))
 
 
 def _standings(rows: Sequence[LeaderboardRow]) -> list[Standing]:
