@@ -44,8 +44,9 @@ def errors(operation: Any, problem: Problem, dtype: torch.dtype, traced: bool = 
     parameters, names, arguments = problem
     arguments = [each.to(DEVICE) for each in arguments]
     expected = comparison.evaluate(reference.run, operation, parameters, names, arguments, torch.float64, traced)
-    run = kernels.find(operation, "cuda").run
-    actual = comparison.evaluate(run, operation, parameters, names, arguments, dtype, traced)
+    kernel = kernels.find(operation, "cuda")
+    assert kernel is not None
+    actual = comparison.evaluate(kernel.run, operation, parameters, names, arguments, dtype, traced)
     assert actual.keys() == expected.keys()
     return {name: comparison.distance(actual[name], value) for name, value in expected.items()}
 
