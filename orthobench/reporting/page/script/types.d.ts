@@ -132,7 +132,7 @@ interface Window {
   Plotly?: PlotlyLibrary;
 }
 
-// The blocks of the page, as `orthobench/reporting/page/runs.py`, `packed.py` and `search_data.py` write them
+// The blocks of the page, as `run_records.py`, `packed_figures.py` and `search_data.py` write them
 
 interface Condition {
   key: string;
