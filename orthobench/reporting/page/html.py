@@ -260,6 +260,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orthobench", "reporting/page"),
         autoescape=True,
+        # Strict, because a misspelt name would leave a gap on the page that nobody notices.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -430,6 +431,7 @@ def cited(text: str) -> Markup:
 def _script(names: tuple[str, ...]) -> str:
     """Return scripts joined into one, in a scope of their own."""
     parts = "\n".join(_resource(f"script/{name}.js") for name in names)
+    # Joined, because the content security policy lists a hash for each script.
     return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
 
 
