@@ -50,10 +50,13 @@ class Store(Reader):
 
     def _write(self, work: Callable[[Session], T]) -> T:
         if not self._may_write:
+            # Before the first write alone, because a trigger of a stranger's file would change
+            # what we write, and the check is a query.
             refuse_triggers(self.engine)
             self._may_write = True
 
         def transaction() -> T:
+            # Not expired, because callers read the records after the commit.
             with Session(self._writer, expire_on_commit=False) as session, session.begin():
                 return work(session)
 
