@@ -85,7 +85,14 @@ def git(folder: Path, *arguments: str) -> str | None:
     try:
         # A diff may contain files in any encoding.
         done = subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, errors="replace", check=True, timeout=20
+            # With a limit, because git may wait for a lock or a slow network folder, and a run should start anyway.
+            ["git", *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=True,
+            timeout=20,
         )
     except (OSError, subprocess.SubprocessError):
         return None
