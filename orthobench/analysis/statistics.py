@@ -83,6 +83,7 @@ def side(ends: Sequence[CurveEnd], limit: float, sign: float = 1.0) -> Side:
         sign: makes lower values better, as `Metric.sign` does: 1 if the goal is "min", -1 if it is "max".
     """
     reached = [sign * end.value <= sign * limit for end in ends]
+    # Negated, because a test that is NaN counts as worse.
     beyond = [not sign * test <= sign * limit for end in ends for test in end.tests]
     return Side(sum(reached), len(ends), sum(beyond) / len(beyond) if beyond else math.nan)
 
@@ -118,6 +119,7 @@ def summarize(values: Sequence[float], bounds: tuple[float, float] = (-math.inf,
     n = len(finite)
     if n == 0:
         return None
+    # An exact sum, because the order in which the runs come must not matter.
     mean = math.fsum(finite) / n
     if n == 1:
         return Summary(1, mean)
@@ -419,6 +421,7 @@ def compare_paired(first: Sequence[float], second: Sequence[float]) -> Compariso
     differences = np.array([0.0 if left == right else left - right for left, right in pairs])
     signed_ranks = np.sign(differences) * rankdata(abs(differences))
     exact = 2**n <= DRAWS
+    # With a fixed seed, because the same runs should give the same p each time.
     tested = permutation_test(
         (signed_ranks,), np.mean, permutation_type="samples", n_resamples=DRAWS, batch=_batch(n), vectorized=True, rng=0
     )
