@@ -210,6 +210,7 @@ def judge(call: Call, form: Form, run: Run, again: bool = False) -> Verdict:
     if not again and (verdict := cache.verdict(name, device)):
         return verdict
     with cache.lock():
+        # Once more, because another process may have tested the kernels while this one waited for the lock.
         if not again and (verdict := cache.verdict(name, device)):
             return verdict
         attempts = 0 if again else int(cache.read().get(name, {}).get("attempts", 0))
