@@ -94,6 +94,7 @@ class _Channel(threading.Thread):
     """The thread of one destination; after its first failure it warns once and then does nothing."""
 
     def __init__(self, store: Store, target: Target) -> None:
+        # A daemon, because a server that does not answer must not keep the process from ending.
         super().__init__(name=f"orthobench {target.kind}", daemon=True)
         self.store, self.target = store, target
         self.messages: queue.SimpleQueue[tuple[str, Sign] | None] = queue.SimpleQueue()
@@ -115,6 +116,7 @@ class _Channel(threading.Thread):
 
     def warn(self, reason: str) -> None:
         """Tell the user once that this destination receives nothing more, and how to send the rest."""
+        # Locked, because the end of the session may give its own warning at the same time.
         with self._lock:
             if self.has_failed:
                 return
@@ -150,6 +152,8 @@ class _Channel(threading.Thread):
         else:
             points = added = read_points(self.store, run)
             if self._destination is None:
+                # Opened in this thread and not before, because it may wait for a server
+                # or fail, which must not reach the run.
                 self._destination = self.target.open()
             opened = self._open[key] = _OpenRun(self._destination.open(record, points))
         opened.points |= added

@@ -53,6 +53,7 @@ class TensorBoard:
         writer = TensorBoardRun(folder, Change.REPLACED if earlier else Change.ADDED, record, False)
         writer.add(points)
         for file in earlier:
+            # Only now, because an export that fails should leave the earlier file.
             file.unlink(missing_ok=True)
         return writer
 
@@ -122,6 +123,7 @@ def _own_files(folder: Path) -> list[Path]:
 
 def _read(folder: Path) -> tuple[Points | None, dict[str, Any] | None]:
     """Return the points of a run's folder, None if one occurs twice, and the run's last record."""
+    # 0 keeps all, because the reader otherwise takes a sample of them.
     events = EventAccumulator(str(folder), size_guidance={TENSORS: 0})
     events.Reload()
     points: Points = {}

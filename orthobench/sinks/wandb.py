@@ -45,6 +45,7 @@ class WeightsAndBiases:
         # replacement.
         while any(time.strftime("-run-%Y%m%d_%H%M%S-") in folder.name for folder in earlier):
             time.sleep(0.05)
+        # Set aside and not removed yet, because the export may still fail.
         moved = [folder.rename(folder.with_name(REPLACED + folder.name)) for folder in earlier]
         run: Any = wandb.init(
             project=PROJECT,
@@ -100,6 +101,7 @@ def _settings() -> wandb.Settings:
     return wandb.Settings(
         silent=True,
         console="off",
+        # Runs in addition to open ones, because a sweep trains several at once.
         reinit="create_new",
         symlink=False,
         disable_git=True,
