@@ -267,6 +267,7 @@ def upgrade(engine: Engine, file: Path | None) -> None:
     Raises:
         StorageError: the disk has no room for the copy or the new tables.
     """
+    # A lock in addition to the transaction, because the journal's mode is changed outside of it.
     with _upgrade_lock(engine, file):
         if file is not None:
             with translated_errors(file, f"database {file} cannot be used"), connect(file) as plain:

@@ -271,6 +271,7 @@ class Reader:
         """
         row = StoredMetric
         query = select(row.run_id, Series.split, Series.name, row.epoch, row.iteration, row.value, row.kind)
+        # An outer join, because a value whose series is lost should be noticed instead of missing.
         query = query.join_from(row, Series, isouter=True).where(row.run_id.in_(run_ids))
         if since:
             query = query.where(row.iteration >= since)

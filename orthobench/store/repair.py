@@ -236,6 +236,7 @@ def _is_readable(connection: Connection, column: Column[Any], row: int) -> bool:
 
 def _is_orphan(connection: Connection, parent: type[Run | Environment | Series], number: Any) -> bool:
     """Return whether the table `parent` has no row with this number."""
+    # Without a type, because that of the column would refuse a number that is broken.
     known = select(func.count()).select_from(parent).where(parent.id == bindparam("id", type_=NullType()))
     return not connection.execute(known, {"id": number}).scalar()
 
