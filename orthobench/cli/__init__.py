@@ -91,6 +91,7 @@ def check_arguments(command: Any, ctx: Any, args: list[str]) -> None:
     """
     if ctx.resilient_parsing:  # shell completion
         return
+    # Parsed here as well, because the context only keeps the last value of an option.
     values, _, parameters = command.make_parser(ctx).parse_args(args=list(args))
     for parameter, count in Counter(parameters).items():
         name = "/".join(max(names, key=len) for names in (parameter.opts, parameter.secondary_opts) if names)
@@ -231,6 +232,7 @@ def _run_command() -> None:
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except BrokenPipeError:
+        # Redirected, because Python flushes the output once more at its end, and would report the same error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except BaseException as error:  # a layer may exit or raise anything, and Python would print its text as it is
@@ -298,4 +300,5 @@ def _print_traceback(verbose: bool) -> None:
     if verbose:
         import traceback
 
+        # Cleaned, because the errors in a traceback can contain the URL of the database.
         typer.echo(without_passwords(traceback.format_exc()), err=True)
