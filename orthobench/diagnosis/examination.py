@@ -38,6 +38,7 @@ def _findings(checks: Sequence[tuple[str, Check]]) -> Iterator[Finding]:
         try:
             yield from check()
         except OrthobenchError as error:
+            # Split at the last colon, because orthobench's errors end with the fix.
             problem, _, fix = str(error).rpartition(": ")
             yield Finding(section, "examination", problem, Level.ACTION, fix)
         except Exception as error:
