@@ -73,6 +73,8 @@ def is_worse(before: Sequence[float], now: Sequence[float], direction: Goal, all
         return True
     sign = 1 if direction == "min" else -1
     limits = [sign * value + allowed_loss for value in before]
+    # Exact, because SciPy otherwise takes a normal approximation for tied values,
+    # and these samples are too small for it.
     ranks = mannwhitneyu([sign * value for value in now], limits, alternative="greater", method="exact")
     return bool(ranks.pvalue <= ALPHA)
 
@@ -139,6 +141,7 @@ def measured_margin(values: Sequence[float], n_now: int, direction: Goal) -> flo
     if deviation == 0:
         return 0.0
     by_power = _margin_by_power(deviation, len(values), n_now)
+    # A fixed seed, because the same values must always give the same margin.
     draws = np.random.default_rng(0).choice(values, (RESAMPLES, n_now))
     return max(by_power, float(np.quantile(_upper_bounds(values, draws, direction), CERTAIN)))
 
