@@ -224,6 +224,7 @@ def judge(call: Call, form: Form, run: Run, again: bool = False) -> Verdict:
         try:
             outcome = self_test.measure(run, call, form)
         except torch.OutOfMemoryError:
+            # No verdict, because a full memory says nothing about the kernels.
             cache.write(name, None)
             raise
         except Exception as error:  # of the compiler, the launch or the device
