@@ -109,6 +109,7 @@ class _Channel(threading.Thread):
         try:
             while (message := self.messages.get()) is not None:
                 self._serve(*message)
+            # A list, because the end of a run removes it.
             for key in list(self._open):
                 self._end(key)
         except Exception as error:
@@ -175,6 +176,7 @@ class _Channel(threading.Thread):
         opened = self._open.pop(key)
         points = read_points(self.store, self._stored_run(key))
         if not equal(opened.points, points) and self._destination is not None:
+            # Whatever happens, because the run is written again below.
             with suppress(Exception):
                 opened.writer.end(record)
             opened.writer = self._destination.open(record, points)

@@ -86,6 +86,7 @@ class TensorBoardRun:
 
     def add(self, points: Points) -> None:
         writer = self._open()
+        # With its zone, because timestamp() takes a time without one as local, and the database's are in UTC.
         started = self.record.started_at.replace(tzinfo=UTC).timestamp()
         now = time.time() if self.record.is_running else started
         for (name, iteration), value in points.items():

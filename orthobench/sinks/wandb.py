@@ -52,6 +52,7 @@ class WeightsAndBiases:
             id=record.key,
             name=record.key,
             group=str(record.facts["variant"]),
+            # Cut, because Weights & Biases refuses longer ones.
             tags=[tag[:64] for tag in record.tags],
             config=dict(record.settings) | {f"orthobench.{name}": value for name, value in record.facts.items()},
             mode=self.mode,
