@@ -28,9 +28,9 @@ from orthobench.planning import MAX_SEEDS
 
 def _print_schema(requested: bool) -> None:
     if requested:
-        from orthobench.planning.file import schema
+        from orthobench.planning.file import sweep_schema
 
-        typer.echo(schema())
+        typer.echo(sweep_schema())
         raise typer.Exit
 
 
@@ -99,9 +99,9 @@ def command(
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
     from orthobench import api
     from orthobench.analysis.variants import variants
-    from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
     from orthobench.cli.records import print_json, print_summary, runs_of
     from orthobench.cli.serve import live_page
+    from orthobench.cli.session_display import TerminalDisplay, report_sweep, resumable
 
     with (
         resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display,

@@ -30,7 +30,7 @@ class SelfTest(Protocol):
 
 
 # Of each thread, because a program may train two runs at once, and each records its own back ends.
-class _Record(threading.local):
+class _ThreadRecord(threading.local):
     """The record of this thread's calls."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class _Record(threading.local):
         self.self_tests: dict[str, SelfTest] = {}
 
 
-_record = _Record()
+_record = _ThreadRecord()
 
 
 class BackendError(ValueError):
