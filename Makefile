@@ -12,7 +12,7 @@ NODE_MODULES := node_modules/.package-lock.json
 # The tests of the repository itself: documents, packaging, workflows, and the check of prose.
 REPOSITORY := tests/repository
 
-.PHONY: demo docs install kernels layers readme quick test test-all test-instructions mutants faults reproduce-quick reproduce measure \
+.PHONY: demo docs install kernels layers drawings readme quick test test-all test-instructions mutants faults reproduce-quick reproduce measure \
     measure-stop measure-status gpu gpu-prepare gpu-fold report check lint \
     lint-page bench clean
 
@@ -47,6 +47,10 @@ docs: $(INSTALLED)
 # The layers of orthobench.nn, orthobench/nn/cells.py, from the classes of the models.
 layers: $(INSTALLED)
 	$(BIN)/python checks/layers.py
+
+# The drawings of ARCHITECTURE.md: docs/rooms.svg from its table, and docs/run.svg.
+drawings: $(INSTALLED)
+	$(BIN)/python -m checks.drawings
 
 # The picture of the matrix and the table of papers in README.md, from results.db.
 readme: $(INSTALLED)

@@ -89,7 +89,8 @@ def _record(compared: DatabaseComparison, names: Sequence[str], value: str) -> d
     from orthobench.cli.outcomes import contrast_record
 
     matches = [
-        {"runs_of": match.label, "seeds": match.seeds, "identical": match.identical} | contrast_record(match.contrast, value)
+        {"runs_of": match.label, "seeds": match.seeds, "identical": match.identical}
+        | contrast_record(match.contrast, value)
         for match in compared.matches
     ]
     alone = [

@@ -261,6 +261,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orthobench", "reporting/page"),
         autoescape=True,
+        # Strict, because a misspelt name would leave a gap on the page that nobody notices.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
