@@ -285,6 +285,7 @@ def differences(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str
     """Return the values in either selection that are not the same in all runs, by name."""
     differing = {}
     for name in dict.fromkeys(name for run in (*first, *second) for name in run):
+        # By their text, because a setting can be a list, which has no hash.
         left, right = ({str(run.get(name)): run.get(name) for run in side} for side in (first, second))
         if len(left | right) > 1:
             differing[name] = [*left.values()], [*right.values()]

@@ -128,6 +128,7 @@ def _select(side: ComparedDatabase, conditions: Conditions) -> list[Run]:
 
 
 def _identity(run: Run) -> Identity:
+    # As text, because a setting can be a list, which has no hash.
     settings = {name: text(value) for name, value in _without_versions(settings_of(run)).items()}
     return run.task, run.model, tuple(sorted(settings.items()))
 

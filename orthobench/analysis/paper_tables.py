@@ -314,6 +314,7 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
         timed = of_one_machine(variant.finished)
         if not timed:
             return Cell(printed, experiment, None, "not measured", command, UNTIMED, aggregation=how)
+        # A new cache, because the old one holds the curves of all runs.
         variant = replace(variant, runs=timed, cache={})
     chance = _chance(how, printed, variant)
 

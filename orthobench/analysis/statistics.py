@@ -82,6 +82,7 @@ def side(ends: Sequence[CurveEnd], limit: float, sign: float = 1.0) -> Side:
         sign: makes lower values better, as `Metric.sign` does: 1 if the goal is "min", -1 if it is "max".
     """
     reached = [sign * end.value <= sign * limit for end in ends]
+    # Negated, because a test that is NaN counts as worse.
     beyond = [not sign * test <= sign * limit for end in ends for test in end.tests]
     return Side(sum(reached), len(ends), sum(beyond) / len(beyond) if beyond else math.nan)
 
@@ -117,6 +118,7 @@ def summarize(values: Sequence[float], bounds: tuple[float, float] = (-math.inf,
     n = len(finite)
     if n == 0:
         return None
+    # An exact sum, because the order in which the runs come must not matter.
     mean = math.fsum(finite) / n
     if n == 1:
         return Summary(1, mean)

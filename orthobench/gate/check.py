@@ -98,6 +98,8 @@ def check_baseline(
         check_writable(Location.of(history))
     content = read_baseline(baseline)
     selected = content.select(only)
+    # One run at a time in this process, because each run's speed is divided by that
+    # of a product that is timed next to it.
     options = replace(options, jobs=0, keep_weights="none")
     catalog = Catalog(options.plugins)
     checked = [_with_seeds(run, seeds, first_seed) for run in selected]

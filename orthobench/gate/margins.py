@@ -92,6 +92,7 @@ def measured_margin(values: Sequence[float], n_now: int, direction: Goal) -> flo
     if deviation == 0:
         return 0.0
     by_power = _margin_by_power(deviation, len(values), n_now)
+    # A fixed seed, because the same values must always give the same margin.
     draws = np.random.default_rng(0).choice(values, (RESAMPLES, n_now))
     return max(by_power, float(np.quantile(_upper_bounds(values, draws, direction), CERTAIN)))
 

@@ -146,6 +146,7 @@ def provenance(file: Path, reason: str, facts: Mapping[str, Any], names: list[st
     folder = file.resolve().parent
     commit = environment.git(folder, "rev-parse", "HEAD") or ""
     own = environment.git(folder, "ls-files", "--full-name", "--", file.name, measured_file(file).name) or ""
+    # literal, because a file name may contain the characters of a pattern.
     others = [":/", *(f":(top,exclude,literal){name}" for name in own.splitlines())]
     changed = bool(commit and environment.git(folder, "status", "--porcelain", "--untracked-files=no", "--", *others))
     return Update(
