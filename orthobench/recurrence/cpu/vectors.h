@@ -275,12 +275,13 @@ INLINE vf unit_scale(const float *x, int64_t size, float epsilon) {
     return inverse;
 }
 
-/* x or `high`, whichever is less; NaN stays. The instructions return their second operand if one is NaN. */
+/* x or `high`, whichever is less; NaN stays. */
 INLINE vf at_most(vf x, float high) {
 #if defined(__AVX512F__)
+    /* x comes second, because the instruction returns the second number if one is NaN. */
     return (vf)_mm512_min_ps((__m512)splat(high), (__m512)x);
 #elif VL == 8
-    return (vf)_mm256_min_ps((__m256)splat(high), (__m256)x);
+    return (vf)_mm256_min_ps((__m256)splat(high), (__m256)x); /* likewise */
 #else
     return select_lanes(x > high, splat(high), x);
 #endif
@@ -289,9 +290,10 @@ INLINE vf at_most(vf x, float high) {
 /* x or `low`, whichever is more; NaN stays. */
 INLINE vf at_least(vf x, float low) {
 #if defined(__AVX512F__)
+    /* x comes second, because the instruction returns the second number if one is NaN. */
     return (vf)_mm512_max_ps((__m512)splat(low), (__m512)x);
 #elif VL == 8
-    return (vf)_mm256_max_ps((__m256)splat(low), (__m256)x);
+    return (vf)_mm256_max_ps((__m256)splat(low), (__m256)x); /* likewise */
 #else
     return select_lanes(x < low, splat(low), x);
 #endif
