@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orthobench.api.runs import merge
+from orthobench.arrays.named import Data
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
 from orthobench.options.arguments import A_COUNT, Preset
@@ -40,7 +41,7 @@ A string uses the notation of the command line: `{"hidden_size": "128..512:x2"}`
 
 @checked()
 def sweep(
-    task: str,
+    task: str | Data,
     models: Models,
     *,
     seeds: int | Sequence[int] = 1,
@@ -60,6 +61,7 @@ def sweep(
     A run that fails does not stop the others; see `SweepResult.failed`.
 
     Args:
+        task: the name of a task, or own data, as in `run`.
         models: one model or several; layers of other programs by name or as classes, as in `run`.
         seeds: a number of seeds (0, 1, 2, ...), or the seeds.
         grid: values to combine; see `Grid`.
@@ -121,7 +123,7 @@ def sweep_file(
 
 @checked()
 def tune(
-    task: str,
+    task: str | Data,
     models: Models,
     grid: Grid,
     *,
@@ -142,6 +144,7 @@ def tune(
     The same call resumes a search. All trials have seed 0.
 
     Args:
+        task: the name of a task, or own data, as in `run`.
         grid: the space, as in `sweep`, or with ranges of numbers: `{"learning_rate": "1e-4..1e-2:log"}`.
         trials: number of trials in total.
         prune: stop trials early if they are worse than the median.
@@ -164,7 +167,8 @@ def tune(
     given = merge(settings, overrides)
     fixed = {name: value if isinstance(value, str) else text(value) for name, value in given.items()}
     target = None if match_parameters is None else target_count(match_parameters, searched) or match_parameters
-    tunings = [Tuning(Search(catalog, task, model, fixed, preset, space, prune, target), trials) for model in searched]
+    name = catalog.named_task(task)
+    tunings = [Tuning(Search(catalog, name, model, fixed, preset, space, prune, target), trials) for model in searched]
     with open_session(db, options, display, dry_run, (tuning.first_draws() for tuning in tunings)) as session:
         if not dry_run:
             return [train_trials(session, tuning) for tuning in tunings]
@@ -218,7 +222,7 @@ def seed_list(seeds: int | Sequence[int]) -> Sequence[int]:
 
 def _grid_runs(
     options: SweepOptions,
-    task: str,
+    task: str | Data,
     models: Sequence[str | type],
     overrides: Mapping[str, Any],
     axes: Sequence[Axis],
@@ -232,7 +236,9 @@ def _grid_runs(
         UsageError: a name or value is invalid, or a model cannot have that many parameters.
     """
     catalog = Catalog(options.plugins)
-    runs = resolve_grid(catalog, task, list(map(catalog.named, models)), overrides, axes, seeds, preset)
+    runs = resolve_grid(
+        catalog, catalog.named_task(task), list(map(catalog.named, models)), overrides, axes, seeds, preset
+    )
     if note := optimizers(runs):
         log.warning(note)
     if parameters is None:

@@ -306,6 +306,6 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
     if task is not None:
         if task in catalog.names("model") and set(models) & set(catalog.names("task")):
             raise UsageError(f"'{task}' is a model and '{models[0]}' a task: write the task first, {models[0]} {task}")
-        catalog.find("task", task)
+        catalog.find("task", catalog.named_task(task))
     for model in models:
         catalog.find("model", catalog.named(model))

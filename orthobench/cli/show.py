@@ -229,6 +229,7 @@ def _is_here(plugin: dict[str, Any]) -> bool:
 
 def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:
     """Return a command that repeats the run even if the defaults change."""
+    from orthobench.arrays.named import word_of
     from orthobench.errors import shell_command
     from orthobench.papers import experiments
     from orthobench.settings import merged_settings, text
@@ -239,7 +240,7 @@ def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:
         settings = _neutral(spec) | settings
     words = [word for name, value in settings.items() for word in ("-s", f"{name}={text(value)}")]
     words += [word for file in plugin_files for word in ("--plugin", file)]
-    return shell_command("run", spec["task"], spec["model"], "--seed", spec["seed"], *words)
+    return shell_command("run", word_of(spec["task"], settings), spec["model"], "--seed", spec["seed"], *words)
 
 
 def _neutral(spec: dict[str, Any]) -> dict[str, Any]:

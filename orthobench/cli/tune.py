@@ -112,7 +112,7 @@ def _best_command(result: TuningResult, options: SweepOptions, db: Location) -> 
     if result.best is None:
         return ""
     search = result.tuning.search
-    words = ["sweep", search.task, "--models", search.catalog.word(search.model)]
+    words = ["sweep", search.catalog.task_word(search.task), "--models", search.catalog.word(search.model)]
     settings = search.overrides | result.best.settings
     words += [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     words += ["--preset", search.preset] if search.preset != "paper" else []
