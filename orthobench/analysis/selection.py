@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, get_args
 
 from orthobench.analysis.variants import settings_of
-from orthobench.arrays.named import task_words
+from orthobench.arrays.words import task_words
 from orthobench.errors import UsageError
 from orthobench.options.arguments import Preset
 from orthobench.plugins import Catalog, PluginKind

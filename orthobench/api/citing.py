@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from orthobench.arrays.named import is_own_data
+from orthobench.arrays.words import is_own_data
 from orthobench.data.registry import datasets
 from orthobench.errors import UsageError, unknown
 from orthobench.options.check import checked

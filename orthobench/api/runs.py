@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orthobench.arrays.named import Data
+from orthobench.arrays.memory import Data
 from orthobench.display.display import Display
 from orthobench.display.progress import default_display
 from orthobench.errors import UsageError

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from orthobench.api.runs import merge
-from orthobench.arrays.named import Data
+from orthobench.arrays.memory import Data
 from orthobench.display.display import Display
 from orthobench.errors import UsageError
-from orthobench.options.arguments import A_COUNT, Preset
+from orthobench.options.arguments import Preset
 from orthobench.options.check import checked
 from orthobench.options.data_folder import use_data_folder
 from orthobench.options.run_options import RunOptions, SweepOptions
-from orthobench.planning.file import read_file
+from orthobench.planning.file import SweepFile, read_file
 from orthobench.planning.grid import Axis, read_grid
 from orthobench.planning.match import MatchedRuns, MatchedSize, target_count, with_equal_parameters
 from orthobench.planning.plan import SweepRun, optimizers, resolve_grid
@@ -86,11 +86,11 @@ def sweep(
     return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes)
 
 
-@checked(seeds=A_COUNT)
+@checked()
 def sweep_file(
     path: Path,
     *,
-    seeds: int | None = None,
+    seeds: int | Sequence[int] | None = None,
     db: Place | None = None,
     jobs: int | None = None,
     options: RunOptions | None = None,
@@ -100,21 +100,21 @@ def sweep_file(
     """Train the runs of a sweep file, each once.
 
     Args:
-        seeds: a number of seeds, overriding the file.
+        seeds: a number of seeds, or the seeds, overriding the file.
 
     Raises:
         UsageError: the file is invalid, or as for `sweep`.
         StorageError: the database cannot be written.
         Stopped: the user pressed Ctrl-C; the same call resumes the runs.
     """
-    options, file = with_jobs(options, jobs), read_file(path)
+    options, file = with_jobs(options, jobs), read_file(path, SweepFile)
     grid_runs = _grid_runs(
         options,
         file.task,
         file.models,
         file.overrides(),
         file.axes(),
-        range(file.seeds if seeds is None else seeds),
+        file.seed_list() if seeds is None else seed_list(seeds),
         file.preset,
         file.match_parameters,
     )

@@ -12,10 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from orthobench.arrays.words import Kind
 from orthobench.errors import UsageError, counted
 
-Kind = Literal["classification", "regression", "forecast"]
-KINDS: tuple[Kind, ...] = ("classification", "regression", "forecast")
 Layout = Literal["batch_first", "time_first"]
 Targets = Literal["sequence", "step"]
 Array = NDArray[Any]

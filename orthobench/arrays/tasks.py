@@ -34,7 +34,8 @@ from pydantic import Field, create_model, model_validator
 from torch import Tensor, nn
 
 from orthobench.arrays.files import checksum, read
-from orthobench.arrays.sequences import Array, Kind, Layout, Sequences, Targets, arrange
+from orthobench.arrays.sequences import Array, Layout, Sequences, Targets, arrange
+from orthobench.arrays.words import Kind
 from orthobench.data.checksums import with_checksum
 from orthobench.errors import UsageError, counted
 from orthobench.metric import Metric

@@ -229,7 +229,7 @@ def _is_here(plugin: dict[str, Any]) -> bool:
 
 def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:
     """Return a command that repeats the run even if the defaults change."""
-    from orthobench.arrays.named import word_of
+    from orthobench.arrays.words import word_of
     from orthobench.errors import shell_command
     from orthobench.papers import experiments
     from orthobench.settings import merged_settings, text

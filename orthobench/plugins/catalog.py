@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from orthobench.arrays.named import Named, find_data, is_own_data, stored_data
+from orthobench.arrays.words import is_own_data
 from orthobench.errors import UsageError, unknown
 from orthobench.plugins.layers import NOTEBOOK, Layer, carried_layer, classes_of, find_layer, layers_of_file, quietly
 from orthobench.plugins.loading import LOCAL, run_file, serve
@@ -150,9 +150,11 @@ class Catalog:
         word = task if isinstance(task, str) else task.task_word()
         if not is_own_data(word) or ("task", word) in self._plugins:
             return word
+        from orthobench.arrays.named import find_data  # with numpy, which the list of plugins does not need
+
         return self._add_data(find_data(word))
 
-    def _add_data(self, data: Named) -> str:
+    def _add_data(self, data: Any) -> str:
         self._plugins["task", data.name] = Plugin("task", data.name, data.path or "own data", data.load)
         return data.name
 
@@ -216,6 +218,8 @@ class Catalog:
         if kind == "model" and ":" in name and (kind, name) not in self._plugins:
             self._recall(name)
         if kind == "task" and is_own_data(name) and (kind, name) not in self._plugins:
+            from orthobench.arrays.named import stored_data  # as above
+
             self._add_data(stored_data(name))
         for other, _ in self.broken:
             if (other.kind, other.name) == (kind, name):

@@ -13,7 +13,7 @@ from typing import Any
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.test_lengths import fits
 from orthobench.analysis.variants import group
-from orthobench.arrays.named import word_of
+from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
 from orthobench.plugins.layers import is_layer
 from orthobench.settings import text
