@@ -28,7 +28,7 @@ from orthobench.data.checksums import files_md5
 from orthobench.data.ptb import read_text
 from orthobench.data.speech import require_audio
 from orthobench.data.visible_files import visible_files
-from orthobench.errors import UsageError, needs_extra, unknown
+from orthobench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,7 +152,7 @@ def _parquet(path: Path) -> Raw:
     try:
         return table(pd.read_parquet(path, engine="pyarrow"))
     except ImportError as error:
-        raise needs_extra("Parquet", "pyarrow", "parquet") from error
+        raise UsageError("Parquet needs pyarrow: `pip install pyarrow`, or write CSV instead") from error
     except (ValueError, TypeError, OSError) as error:  # pyarrow's errors derive from these
         raise UsageError(
             f"it is not readable Parquet ({' '.join(str(error).split())[:100]}): write it again"
