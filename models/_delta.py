@@ -31,10 +31,10 @@ from orthobench.recurrence import (
     Projection,
     delta_rule,
     head_norm,
+    normalized,
     project,
     read_memory,
     short_convolution,
-    unit,
 )
 
 from ._heads import HeadsSettings
@@ -169,7 +169,7 @@ class DeltaModel(Model):
             q = short_convolution(recent[-1:, :, :skipped], weight[:, :skipped], recent[:-1, :, :skipped])
         if not reads:
             inputs = inputs[-1:]
-            y = read_memory(unit(q[0].unflatten(-1, (settings.heads, -1)), _UNIT_EPSILON), memory)[None]
+            y = read_memory(normalized(q[0].unflatten(-1, (settings.heads, -1)), _UNIT_EPSILON), memory)[None]
         return self.read(y, inputs), (torch.cat((memory, *last), dim=-1),)
 
     def coefficients(self, inputs: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ class PTB(Task):
         symbols = len(corpus.alphabet)
         self.signature = Signature(input_size=symbols, output_size=symbols, readout="all")
         self.train, self.validation, self.test = (
-            Text(torch.from_numpy(part).to(device), symbols, settings.unroll_length) for part in corpus.parts
+            SymbolText(torch.from_numpy(part).to(device), symbols, settings.unroll_length) for part in corpus.parts
         )
 
     @classmethod
@@ -116,7 +116,7 @@ class PTB(Task):
         return {"bpc": float(-(shares * np.log2(shares)).sum()), "accuracy": float(shares.max())}
 
 
-class Text:
+class SymbolText:
     """A text as symbol numbers `[N]`, one byte each if that suffices; all but the last are inputs of a prediction.
 
     A stream reads it in columns; example k by itself is the piece of `unroll_length` steps from k `unroll_length`.

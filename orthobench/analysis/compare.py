@@ -24,12 +24,12 @@ from orthobench.analysis.statistics import (
 from orthobench.analysis.variants import backends, settings_of
 from orthobench.errors import UsageError, counted
 from orthobench.options.arguments import ComparedValue
-from orthobench.settings.assignments import Conditions, describe, parse_conditions
+from orthobench.settings.assignments import Conditions, conditions_text, parse_conditions
 from orthobench.store import Run, Status, Store
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectedRuns:
     """Runs, and the text that selects them."""
 
     text: str
@@ -52,8 +52,8 @@ class Contrast:
         paired: whether the values are paired by seed.
     """
 
-    first: Selection
-    second: Selection
+    first: SelectedRuns
+    second: SelectedRuns
     settings: Differences
     environment: Differences
     metric: str
@@ -70,7 +70,7 @@ def _select(
     shared: Conditions,
     status_of: Callable[[Run], str],
     stored: Callable[..., list[Run]],
-) -> Selection:
+) -> SelectedRuns:
     """Return the run whose key begins with the text, or the runs that meet its conditions (`analysis.selection`).
 
     Args:
@@ -83,14 +83,14 @@ def _select(
     """
     if "=" not in text:
         try:
-            return Selection(text, [store.get(text)])
+            return SelectedRuns(text, [store.get(text)])
         except UsageError as error:
             raise UsageError(f"{error}; a condition is KEY=VALUE, for example model={text}") from error
-    conditions = parse_conditions([*([describe(shared)] if shared else []), text])
+    conditions = parse_conditions([*([conditions_text(shared)] if shared else []), text])
     runs = find_runs(stored, conditions, status_of)
     if not runs:
         raise UsageError("the database holds no runs yet: train one with `orthobench run`")
-    return Selection(text, runs)
+    return SelectedRuns(text, runs)
 
 
 def check_count(selections: Sequence[str]) -> None:
@@ -169,7 +169,10 @@ def ends_of_tests(store: Store, runs: Sequence[Run]) -> dict[int, CurveEnd]:
 
 
 def contrast(
-    first: Selection, second: Selection, values: tuple[Mapping[str, float], Mapping[str, float]], pairing: bool | None
+    first: SelectedRuns,
+    second: SelectedRuns,
+    values: tuple[Mapping[str, float], Mapping[str, float]],
+    pairing: bool | None,
 ) -> Contrast:
     """Compare two selections by their runs' metric.
 
@@ -205,7 +208,7 @@ def contrast(
 
 
 def _common_seeds(
-    first: Selection, second: Selection, sides: Sequence[Mapping[int, list[float]]], pairing: bool | None
+    first: SelectedRuns, second: SelectedRuns, sides: Sequence[Mapping[int, list[float]]], pairing: bool | None
 ) -> list[int]:
     """Return the seeds by which to pair the selections; without any, they are not paired.
 
@@ -228,7 +231,7 @@ def _common_seeds(
     return common if pairing or len(common) >= ENOUGH_PAIRS else []
 
 
-def _cautions(first: Selection, second: Selection) -> list[str]:
+def _cautions(first: SelectedRuns, second: SelectedRuns) -> list[str]:
     """Describe what weakens the comparison."""
     conditions = {run.condition for run in (*first.runs, *second.runs)}
     cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: the numbers are of different tasks"]
@@ -240,7 +243,7 @@ def _cautions(first: Selection, second: Selection) -> list[str]:
     return cautions
 
 
-def _by_seed(selection: Selection, values: Mapping[str, float]) -> dict[int, list[float]]:
+def _by_seed(selection: SelectedRuns, values: Mapping[str, float]) -> dict[int, list[float]]:
     by_seed: dict[int, list[float]] = {}
     for run in selection.runs:
         if run.key in values:
@@ -252,7 +255,7 @@ def _all(side: Mapping[int, list[float]]) -> list[float]:
     return [value for values in side.values() for value in values]
 
 
-def _counts(selection: Selection) -> dict[str, int]:
+def _counts(selection: SelectedRuns) -> dict[str, int]:
     return dict(Counter(str(run.status) for run in selection.runs))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from orthobench.analysis.compare import (
     Contrast,
     Differences,
-    Selection,
+    SelectedRuns,
     adjusted,
     contrast,
     differences,
@@ -28,7 +28,7 @@ VERSIONS = ("task_version", "model_version")
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedDatabase:
     """A database of the comparison.
 
     Attributes:
@@ -85,7 +85,11 @@ class DatabaseComparison:
 
 
 def compare_databases(
-    first: Side, second: Side, conditions: Conditions, which: ComparedValue = "end", paired: bool | None = None
+    first: ComparedDatabase,
+    second: ComparedDatabase,
+    conditions: Conditions,
+    which: ComparedValue = "end",
+    paired: bool | None = None,
 ) -> DatabaseComparison:
     """Compare the runs of two databases that have the same task, model and settings.
 
@@ -112,7 +116,7 @@ def compare_databases(
         seeds = sorted({run.seed for run in left} & {run.seed for run in right})
         keys = {run.key for run in left} & {run.key for run in right}
         same = sum(_same(values[0].get(key), values[1].get(key)) for key in keys)
-        sides = (Selection(first.name, left), Selection(second.name, right))
+        sides = (SelectedRuns(first.name, left), SelectedRuns(second.name, right))
         matches.append(Match(labels[identity], seeds, same, contrast(*sides, values, paired)))
     alone = tuple(_alone(groups[at], groups[1 - at], labels) for at in (0, 1))
     return DatabaseComparison(matches, (alone[0], alone[1]))
@@ -122,7 +126,7 @@ Identity = tuple[str, str, tuple[tuple[str, str], ...]]
 """Task, model and settings without versions."""
 
 
-def _select(side: Side, conditions: Conditions) -> list[Run]:
+def _select(side: ComparedDatabase, conditions: Conditions) -> list[Run]:
     try:
         return select_runs(side.store.runs(), conditions, side.status_of)
     except NoMatchError:

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orthobench.store import Run
-from orthobench.store.columns import MetricColumns, TraceColumns
+from orthobench.store.columns import Integers, MetricColumns, TraceColumns
 
-Integers = NDArray[np.int64]
 Values = NDArray[np.float64]
-Series = tuple[str, str]
+SeriesName = tuple[str, str]
 """The split and the name of a metric."""
 
 
@@ -103,12 +102,12 @@ class Vectors:
         return slice(int(start), int(end))
 
 
-def metrics_by_variant(columns: MetricColumns, runs: Sequence[Run]) -> dict[str, dict[Series, Logged]]:
+def metrics_by_variant(columns: MetricColumns, runs: Sequence[Run]) -> dict[str, dict[SeriesName, Logged]]:
     """Return the values of each metric of each variant, by the variant's key."""
     keys, numbers = _variants(columns.run_of, runs)
     order = np.lexsort((columns.run_of, columns.name_of, columns.split_of, numbers))
     columns, numbers = columns.ordered(order), numbers[order]
-    logged: dict[str, dict[Series, Logged]] = {key: {} for key in keys}
+    logged: dict[str, dict[SeriesName, Logged]] = {key: {} for key in keys}
     for first, end in _stretches(numbers, columns.split_of, columns.name_of):
         bounds = columns.bounds[first : end + 1]
         rows = slice(bounds[0], bounds[-1])

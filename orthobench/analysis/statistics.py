@@ -261,7 +261,7 @@ def equivalence(
         return Equivalence("undecided", low, high)
     if runs == 1:
         return Equivalence("within the spread" if low <= target <= high else "outside the spread", low, high)
-    return Equivalence(within(low, high, target, margin), low, high)
+    return Equivalence(agreement_within(low, high, target, margin), low, high)
 
 
 def _half_width(values: Sequence[float], error: float, runs: int | None) -> float | None:
@@ -282,7 +282,7 @@ def _half_width(values: Sequence[float], error: float, runs: int | None) -> floa
     return float(stdtrit(freedom, 1 - LEVEL)) * math.sqrt(own + printed)
 
 
-def within(low: float | None, high: float | None, target: float, margin: float) -> Agreement:
+def agreement_within(low: float | None, high: float | None, target: float, margin: float) -> Agreement:
     """Return whether an interval is within a target's margin ("agrees") or outside it ("differs")."""
     if low is None or high is None:
         return "undecided"
@@ -341,10 +341,12 @@ def share_of_seeds(holds: Iterable[bool]) -> Share:
     return Share(sum(each) / max(1, len(each)), len(each), "seed", len(each))
 
 
-Seed = TypeVar("Seed")
+SeedValue = TypeVar("SeedValue")
 
 
-def share_of_pairs(own: Sequence[Seed], others: Sequence[Seed], score: Callable[[Seed, Seed], float | None]) -> Share:
+def share_of_pairs(
+    own: Sequence[SeedValue], others: Sequence[SeedValue], score: Callable[[SeedValue, SeedValue], float | None]
+) -> Share:
     """Return the mean score of all pairs of seeds, one from each model; 0 without pairs.
 
     Args:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orthobench.arrays.files import read
-from orthobench.arrays.sequences import kind_of
+from orthobench.arrays.arrange import kind_of
+from orthobench.arrays.own_files import read_own_data
 from orthobench.arrays.words import ANY, Kind
 from orthobench.errors import UsageError
 from orthobench.settings import whole_path
@@ -24,7 +24,7 @@ class Named:
 
     def load(self) -> Any:
         """Return the class of the task."""
-        from orthobench.arrays.tasks import task_of  # with torch, which the names do not need
+        from orthobench.arrays.own_tasks import task_of  # with torch, which the names do not need
 
         return task_of(self.kind, self.name.partition(":")[2], self.path)
 
@@ -43,7 +43,7 @@ def find_data(word: str) -> Named:
     if kind != ANY:
         return Named(f"{kind}:{name}", kind, whole_path(str(path)) if path.exists() else "")  # type: ignore[arg-type]
     try:
-        found = "classification" if path.is_dir() else kind_of(read(path))
+        found = "classification" if path.is_dir() else kind_of(read_own_data(path))
     except UsageError as error:
         raise UsageError(f"{word}: {error}") from error
     return Named(f"{found}:{name}", found, whole_path(str(path)))

@@ -54,7 +54,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Summary:
+class TimeSummary:
     """Median seconds of a step over n samples, and their range as a share of it."""
 
     seconds: float
@@ -97,11 +97,11 @@ def interleave(
     return samples
 
 
-def summarise(samples: Sequence[Sample]) -> Summary:
+def summarise(samples: Sequence[Sample]) -> TimeSummary:
     """Summarise the samples that other processes hardly disturbed, or all samples if these are too few."""
     quiet = _quiet([(sample.seconds, sample.foreign) for sample in samples])
     median = statistics.median(quiet)
-    return Summary(median, len(quiet), (max(quiet) - min(quiet)) / median if median else 0.0)
+    return TimeSummary(median, len(quiet), (max(quiet) - min(quiet)) / median if median else 0.0)
 
 
 def ratio(samples: Sequence[Sample], others: Sequence[Sample]) -> float:

@@ -79,7 +79,7 @@ def command(
     from orthobench import api
     from orthobench.analysis.selection import possible_values
     from orthobench.cli import records
-    from orthobench.cli.display import TerminalDisplay, resumable
+    from orthobench.cli.session_display import TerminalDisplay, resumable
     from orthobench.errors import UsageError, counted
     from orthobench.gate import render
     from orthobench.gate.baseline import check_folder, measured_file, read_baseline, write_text

@@ -61,7 +61,7 @@ def command(
         return
     from orthobench.analysis.compare import adjusted, check_count, contrasts
     from orthobench.cli import records
-    from orthobench.cli.contrasts import record_of
+    from orthobench.cli.contrasts import contrast_record
     from orthobench.errors import UsageError
     from orthobench.store import open_store
     from orthobench.training.settled import status_in
@@ -74,7 +74,7 @@ def command(
         compared = contrasts(store, selections, shared, status_in(store, db), value, paired)
     p_values = adjusted(compared)
     if json:
-        records.print_json([record_of(each, p, value) for each, p in zip(compared, p_values, strict=True)])
+        records.print_json([contrast_record(each, p, value) for each, p in zip(compared, p_values, strict=True)])
         return
     for each, p in zip(compared, p_values, strict=True):
         _print(each, p if len(compared) > 1 else None, value)

@@ -59,10 +59,10 @@ def compare_two(
     Raises:
         UsageError: the options contradict each other, both names mean the same database, or nothing can be compared.
     """
-    from orthobench.analysis.compare_databases import Side, compare_databases
+    from orthobench.analysis.compare_databases import ComparedDatabase, compare_databases
     from orthobench.cli import records
     from orthobench.errors import UsageError
-    from orthobench.store.merge import reading
+    from orthobench.store.merge import opened_unchanged
     from orthobench.system.location import Location
     from orthobench.training.settled import status_in
 
@@ -74,8 +74,8 @@ def compare_two(
     with ExitStack() as opened:
         sides = []
         for location in (first, second):
-            store = opened.enter_context(reading(location))
-            sides.append(Side(str(location), store, status_in(store, location)))
+            store = opened.enter_context(opened_unchanged(location))
+            sides.append(ComparedDatabase(str(location), store, status_in(store, location)))
         compared = compare_databases(sides[0], sides[1], filters.conditions(), value, paired)
     names = [side.name for side in sides]
     if json:
@@ -89,11 +89,11 @@ def compare_two(
 
 
 def _record(compared: DatabaseComparison, names: Sequence[str], value: str) -> dict[str, Any]:
-    from orthobench.cli.contrasts import record_of
+    from orthobench.cli.contrasts import contrast_record
 
     matches = [
         {"runs_of": match.label, "seeds": match.seeds, "identical": match.identical}
-        | record_of(match.contrast, p, value)
+        | contrast_record(match.contrast, p, value)
         for match, p in zip(compared.matches, compared.adjusted(), strict=True)
     ]
     alone = [

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast
 
 
-def record_of(contrast: Contrast, p: float | None, value: str) -> dict[str, Any]:
+def contrast_record(contrast: Contrast, p: float | None, value: str) -> dict[str, Any]:
     """Return a comparison as JSON values."""
     result = contrast.result
     record: dict[str, Any] = {

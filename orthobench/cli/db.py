@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli import Command, Group
+from orthobench.cli import Command, CommandGroup
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, confirm, print_help
 from orthobench.errors import UsageError, counted
@@ -18,7 +18,7 @@ from orthobench.system.location import Location
 
 app = typer.Typer(
     add_completion=False,
-    cls=Group,
+    cls=CommandGroup,
     callback=print_help,
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -38,16 +38,16 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
 
     from orthobench.cli import records
     from orthobench.store import Store
-    from orthobench.store.describe import describe
+    from orthobench.store.describe import describe_database
     from orthobench.store.open import HEAD, open_engine
     from orthobench.store.result import is_key
     from orthobench.store.sqlite import is_protected, summary
     from orthobench.training.checkpoint import checkpoint_root
     from orthobench.training.settled import current_status
     from orthobench.weights.copy import is_elsewhere
-    from orthobench.weights.files import weights_folder
+    from orthobench.weights.weights_files import weights_folder
 
-    content = describe(db)
+    content = describe_database(db)
     root = checkpoint_root(db)
     with Store(open_engine(db)) as store:
         states = Counter(
@@ -89,10 +89,10 @@ def upgrade(db: Database = DEFAULT_DATABASE) -> None:
     """Upgrade the schema to the newest version. The old file is kept as a backup next to it."""
     from orthobench.store import Store, open_store
     from orthobench.store.damage import refuse
-    from orthobench.store.describe import describe
+    from orthobench.store.describe import describe_database
     from orthobench.store.open import HEAD, backup_of, open_engine
 
-    content = describe(db)
+    content = describe_database(db)
     with Store(open_engine(db)) as store:
         refuse(store.engine)
     open_store(db).close()
@@ -155,12 +155,12 @@ def backup(
 ) -> None:
     """Copy the database to a new SQLite file. The copy is consistent, also while runs are training."""
     from orthobench.store import open_store
-    from orthobench.store.merge import copy_to_file, reading
+    from orthobench.store.merge import copy_to_file, opened_unchanged
     from orthobench.weights.copy import copy_weights, is_elsewhere
-    from orthobench.weights.files import weights_folder
+    from orthobench.weights.weights_files import weights_folder
 
     if weights:
-        with reading(db):  # before the copy, because only a database that can be read names its weights
+        with opened_unchanged(db):  # before the copy, because only a database that can be read names its weights
             pass
     copy_to_file(db, file)
     typer.echo(f"{db} is copied to {file}")
@@ -170,7 +170,10 @@ def backup(
         typer.echo(_copied_weights(copied, missing))
         return
     count = 0
-    with suppress(UsageError), reading(file) as store:  # a newer version of orthobench may have written the database
+    with (
+        suppress(UsageError),
+        opened_unchanged(file) as store,
+    ):  # a newer version of orthobench may have written the database
         count = sum(not is_elsewhere(record) for record in store.weights())
     if count:
         typer.echo(f"{counted(count, 'file')} of weights left in {weights_folder(db).root}: --weights copies them, too")
@@ -193,7 +196,7 @@ def merge(
     from orthobench.store import open_store
     from orthobench.store.damage import refuse
     from orthobench.store.merge import merge as merge_store
-    from orthobench.store.merge import reading
+    from orthobench.store.merge import opened_unchanged
     from orthobench.store.open import check_writable
     from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, is_locked
     from orthobench.weights.copy import copy_weights
@@ -205,7 +208,7 @@ def merge(
     root = checkpoint_root(db)
     with ExitStack() as opened:
         # Open all sources first, so that a wrong name at the end does not leave a half-merged database.
-        stores = [opened.enter_context(reading(location)) for location in sources]
+        stores = [opened.enter_context(opened_unchanged(location)) for location in sources]
         for source in stores:
             refuse(source.engine)
         store = opened.enter_context(open_store(db, create=True))
@@ -272,10 +275,45 @@ def drop_weights(
 
 
 @app.command(cls=Command)
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One query, in quotes.")],
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    json: Json = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Print the answer to a query in SQL.
+
+    The views runs_flat and metrics_flat spare most joins, and traces_flat has the vectors, one entry a row. The
+    documentation's page "Query the database" describes all tables, with examples. A query changes nothing.
+    """
+    from orthobench.cli import records
+    from orthobench.store.query import query as answer
+
+    if csv and json:
+        raise UsageError("--csv and --json are two formats: choose one")
+    table = answer(db, sql)
+    if json:
+        records.print_json([dict(zip(table.columns, row, strict=True)) for row in table.rows])
+    elif csv:
+        import pandas
+
+        from orthobench.store.export_tables import as_csv
+
+        typer.echo(as_csv(pandas.DataFrame(list(table.rows), columns=table.columns)), nl=False)
+    else:
+        records.print_columns(
+            table.columns, [["" if value is None else str(value) for value in row] for row in table.rows]
+        )
+
+
+@app.command(cls=Command)
 @filtered()
 def export(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="Folder for the files runs.*, segments.*, metrics.*.")
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]", help="Folder for the files runs.*, segments.*, metrics.*; with sqlite: tables.sqlite."
+        ),
     ] = None,
     form: Annotated[RunsFormat, typer.Option("--format", help="Format of the files.")] = "csv",
     to: Annotated[
@@ -297,16 +335,16 @@ def export(
     A second export with --to adds nothing twice; see docs/sinks.md. `orthobench ls --help` explains the filters.
     """
     from orthobench.analysis.selection import select_runs
-    from orthobench.sinks.export import export as send
+    from orthobench.sinks.export_runs import export as send
     from orthobench.sinks.targets import parse_target
-    from orthobench.store.export import export as write
-    from orthobench.store.merge import reading
+    from orthobench.store.export_tables import export as write
+    from orthobench.store.merge import opened_unchanged
     from orthobench.training.settled import status_in
 
     if to and (folder is not None or form != "csv" or vectors):
         raise UsageError("--to names the destination: leave DIR, --format and --vectors out")
     targets, selected = list(dict.fromkeys(map(parse_target, to or ()))), filters.conditions()
-    with reading(db) as store:
+    with opened_unchanged(db) as store:
         status_of = status_in(store, db)
         runs = select_runs(store.runs(), selected, status_of)
         if not runs:

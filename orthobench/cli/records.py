@@ -31,7 +31,7 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 200)
 
 
-def listed(store: Store, runs: Sequence[Run], status_of: Callable[[Run], str]) -> list[dict[str, Any]]:
+def run_rows(store: Store, runs: Sequence[Run], status_of: Callable[[Run], str]) -> list[dict[str, Any]]:
     """Return the rows of `ls`: with the kinds of weights, and the settings in which runs of a task and model differ."""
     from orthobench.analysis.variants import differing_settings
 
@@ -52,7 +52,7 @@ def runs_of(result: SweepResult, db: Location, dry_run: bool) -> list[dict[str, 
     if dry_run:
         return result.plan.records()
     with open_store(db) as store:
-        return listed(store, result.runs, status_in(store, db))
+        return run_rows(store, result.runs, status_in(store, db))
 
 
 def cell(value: Any) -> str:
@@ -233,7 +233,7 @@ def _beats(variant: Variant, baseline: float, score: float) -> bool:
     return max(score, score if end is None else end) < sign * baseline
 
 
-def describe(run: Run) -> str:
+def result_line(run: Run) -> str:
     """Describe the result of a run in one line."""
     final, best, baseline = (cell(value) for value in (run.final_value, run.best_value, run.baselines[run.metric]))
     text = f"run {run.key} {run.status}: {run.metric} {final}, best {best}, baseline {baseline}"

@@ -93,8 +93,8 @@ def command(
     check_names(task, [model], options.plugins)
     settings = given if epochs is None else {**given, "epochs": str(epochs)}
     from orthobench.api.runs import run
-    from orthobench.cli.display import TerminalDisplay, resumable
-    from orthobench.cli.records import describe, print_json
+    from orthobench.cli.records import print_json, result_line
+    from orthobench.cli.session_display import TerminalDisplay, resumable
 
     with resumable(TerminalDisplay(quiet)) as display:
         result = run(
@@ -110,10 +110,10 @@ def command(
             display=display,
         )
         if not json:
-            typer.echo(describe(result))
+            typer.echo(result_line(result))
             return
-        from orthobench.cli.show import record_of
+        from orthobench.cli.show import run_record
         from orthobench.store import open_store
 
         with open_store(db) as store:
-            print_json(record_of(store, db, store.get(result.key)))
+            print_json(run_record(store, db, store.get(result.key)))

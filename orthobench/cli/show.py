@@ -47,7 +47,7 @@ def command(
                 typer.echo(file, err=json)
             if not json:
                 return
-        record = record_of(store, db, stored)
+        record = run_record(store, db, stored)
         segments = store.segments([stored.id])
         measured = read_by_length(store.traces([stored.id]))
     if json:
@@ -85,7 +85,7 @@ def command(
             console.print(f"    {text}", soft_wrap=True)
 
 
-def record_of(store: Store, db: Location, run: Run) -> dict[str, Any]:
+def run_record(store: Store, db: Location, run: Run) -> dict[str, Any]:
     """Return all that the database stores about a run, as JSON values."""
     from orthobench.store.result import UNTIMED
     from orthobench.store.test_lengths import read_by_length
@@ -138,10 +138,10 @@ def _length_lines(measured: ByLength) -> Iterator[str]:
 def _weights_record(db: Location, key: str, row: Weights) -> dict[str, Any]:
     """Return the record of a weights file, with its full path or URL and whether it exists (None for a URL)."""
     from orthobench.errors import UsageError
-    from orthobench.weights.files import exists, find
+    from orthobench.weights.weights_files import exists, find_weights
 
     try:
-        folder, name = find(db, key, row)
+        folder, name = find_weights(db, key, row)
         file = folder.root / name
     except UsageError:
         file = row.path

@@ -30,9 +30,9 @@ from orthobench.planning.seeds import more_seeds, parse_seeds
 
 def _print_schema(requested: bool) -> None:
     if requested:
-        from orthobench.planning.file import schema
+        from orthobench.planning.file import sweep_schema
 
-        typer.echo(schema())
+        typer.echo(sweep_schema())
         raise typer.Exit
 
 
@@ -144,8 +144,8 @@ def command(
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
     from orthobench import api
     from orthobench.analysis.variants import variants
-    from orthobench.cli.display import TerminalDisplay, report_sweep, resumable
     from orthobench.cli.records import print_json, print_summary, runs_of
+    from orthobench.cli.session_display import TerminalDisplay, report_sweep, resumable
 
     with (
         resumable(TerminalDisplay(quiet, plan=not json and (dry_run or not quiet))) as display,

@@ -107,7 +107,7 @@ def command(
     check_names(task, names, options.plugins)
 
     from orthobench import api
-    from orthobench.cli.display import TerminalDisplay, print_trials, report_failures, resumable
+    from orthobench.cli.session_display import TerminalDisplay, print_trials, report_failures, resumable
 
     class TuneDisplay(TerminalDisplay):
         def on_search_end(self, result: TuningResult) -> None:

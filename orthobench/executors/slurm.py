@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from orthobench.errors import UsageError, needs_extra
 from orthobench.executors.cluster import check_shared
 from orthobench.executors.slurm_settings import read_settings
-from orthobench.executors.slurm_task import Group
+from orthobench.executors.slurm_task import RunGroup
 from orthobench.system.location import Location
 from orthobench.training.checkpoint import checkpoint_root
 
@@ -173,7 +173,7 @@ class SlurmCluster:
 
         for start in range(0, len(groups), size):
             calls = [
-                Group(
+                RunGroup(
                     tuple(map(on_node, group)),
                     self.threads,
                     self.options.gpu_share,

@@ -20,7 +20,7 @@ from orthobench.training.events import EventSink
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs that one SLURM task trains.
 
     Attributes:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.model import Model, State
-from orthobench.nn.packed import run_cell
+from orthobench.nn.packed_sequences import run_cell
 
 
 class _Run(nn.Module):

@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 from orthobench.errors import UsageError, one_line, unknown
 from orthobench.model import Model, Signature, State
 from orthobench.nn.compiled import register, run_opaque
-from orthobench.nn.packed import run_cell
+from orthobench.nn.packed_sequences import run_cell
 from orthobench.recurrence.backends import outside_autocast
 
 LayerState = Tensor | tuple[Tensor, ...]

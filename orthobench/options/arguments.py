@@ -37,7 +37,7 @@ ImageFormat = Literal["svg", "png", "pdf", "pgfplots"]
 ReportFormat = Literal["html", TableFormat, ImageFormat, "reproduction"]
 ExportFormat = Literal["safetensors", "onnx", "pt2"]
 """The formats of a trained model: its weights, or its program."""
-RunsFormat = Literal["csv", "json", "parquet"]
+RunsFormat = Literal["csv", "json", "parquet", "sqlite"]
 """The formats in which `orthobench db export` writes runs."""
 
 LARGEST_SEED = 2**32 - 1
@@ -49,7 +49,7 @@ _NONE = ("none", "null")
 
 Validator = Callable[[Any], Any]
 """Returns a value in the type of its option; raises ValueError for a wrong one."""
-Kind = tuple[Validator, str] | Any
+ArgumentKind = tuple[Validator, str] | Any
 """A validator, and what to give, for the line of an error; or a `Literal`, whose words are the values."""
 
 
@@ -257,7 +257,7 @@ A_FOLDER = (path, "a folder")
 A_PLACE = (named_location, "a folder or a URL")
 
 
-def read(name: str, value: Any, kind: Kind) -> Any:
+def read(name: str, value: Any, kind: ArgumentKind) -> Any:
     """Return the validated value of an argument.
 
     Raises:

@@ -27,11 +27,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from orthobench.errors import UsageError, unknown
 from orthobench.options.arguments import LARGEST_SEED, Preset
 from orthobench.planning import MAX_SEEDS
-from orthobench.planning.grid import Axis, read_grid
+from orthobench.planning.grid import GridAxis, read_grid
 from orthobench.planning.seeds import parse_seeds
-from orthobench.settings import read_toml, text
+from orthobench.settings import Scalar, read_toml, text
 
-Scalar = str | bool | int | float
 Name = Annotated[str, Field(min_length=1)]
 Points = Annotated[list[Scalar | Annotated[list[Scalar], Field(min_length=1)]], Field(min_length=1)]
 
@@ -108,7 +107,7 @@ class SweepFile(GridFile):
         """Return the seeds."""
         return parse_seeds(str(self.seeds))
 
-    def axes(self) -> list[Axis]:
+    def axes(self) -> list[GridAxis]:
         """Return the axes of the grid.
 
         Raises:
@@ -143,7 +142,7 @@ def read_file(path: Path, kind: type[File]) -> File:
         raise UsageError(f"{path}: {_explain(error)}") from error
 
 
-def schema() -> str:
+def sweep_schema() -> str:
     """Return the JSON schema of sweep files, which docs/sweep.schema.json contains."""
     content = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | SweepFile.model_json_schema()
     return json.dumps(content, indent=2)

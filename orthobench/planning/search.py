@@ -24,7 +24,7 @@ from orthobench.metric import Metric
 from orthobench.model import Model
 from orthobench.options.arguments import Preset
 from orthobench.planning.match import Counter, check_can_match, with_equal_parameters
-from orthobench.planning.objective import Median, best_so_far, objective_values, was_pruned
+from orthobench.planning.objective import MedianRule, best_so_far, objective_values, was_pruned
 from orthobench.planning.plan import SweepRun
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 DRAWS = 20
 """The number of draws from the sampler before all points are enumerated."""
 
-State = Literal["finished", "diverged", "pruned", "failed", "interrupted", "missing"]
+TrialStatus = Literal["finished", "diverged", "pruned", "failed", "interrupted", "missing"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Trial:
     number: int
     settings: dict[str, str]
     config: RunConfig
-    state: State = "missing"
+    state: TrialStatus = "missing"
     run: Run | None = None
     split: str = "test"
     bests: list[float] = field(default_factory=list)
@@ -199,17 +199,19 @@ class Search:
             trials.append(trial)
         return trials
 
-    def _state(self, run: Run) -> State:
+    def _state(self, run: Run) -> TrialStatus:
         if self.prune and was_pruned(run):
             return "pruned"
-        return "interrupted" if run.status == Status.RUNNING else cast(State, run.status)
+        return "interrupted" if run.status == Status.RUNNING else cast(TrialStatus, run.status)
 
-    def rule(self, trial: Trial, trials: Sequence[Trial], round_size: int) -> Median | None:
+    def rule(self, trial: Trial, trials: Sequence[Trial], round_size: int) -> MedianRule | None:
         """Return the rule that prunes a trial, from the finished trials of earlier rounds; None without pruning."""
         if not self.prune:
             return None
         earlier = trials[: round_start(trial.number, round_size)]
-        return Median(tuple(_whole_curve(other) for other in earlier if other.state == "finished"), self.metric.goal)
+        return MedianRule(
+            tuple(_whole_curve(other) for other in earlier if other.state == "finished"), self.metric.goal
+        )
 
     def draw(self, trials: Sequence[Trial], round_size: int) -> Trial | None:
         """Draw the next trial; return None if every point is already a trial.

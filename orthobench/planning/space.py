@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orthobench.errors import UsageError
-from orthobench.planning.grid import NUMBER, Axis, parse_axis
+from orthobench.planning.grid import NUMBER, GridAxis, parse_axis
 from orthobench.settings.assignments import parse_assignments
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ MAX_POINTS = 10_000
 class Choices:
     """The points of a grid axis. The value of a point is text: `v`, or `v,w` for settings that change together."""
 
-    axis: Axis
+    axis: GridAxis
 
     @property
     def names(self) -> tuple[str, ...]:

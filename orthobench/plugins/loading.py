@@ -59,7 +59,7 @@ def spec_in_memory(name: str, path: Path, content: bytes) -> ModuleSpec:
     return spec
 
 
-def serve(folder: Path, contents: Mapping[str, bytes]) -> None:
+def serve_modules(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Make the modules of a folder, given by relative path, importable; already imported copies are forgotten."""
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)

@@ -28,7 +28,7 @@ class SelfTest(Protocol):
         """Return the facts for which the verdict is valid, as JSON values."""
 
 
-class _Record(threading.local):
+class _ThreadRecord(threading.local):
     """The record of this thread's calls."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class _Record(threading.local):
         self.self_tests: dict[str, SelfTest] = {}
 
 
-_record = _Record()
+_record = _ThreadRecord()
 
 
 class BackendError(ValueError):

@@ -31,7 +31,7 @@ from orthobench.training.graph import check_graph
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
 from orthobench.training.settled import settled_run
-from orthobench.weights.files import remove, weights_folder
+from orthobench.weights.weights_files import remove, weights_folder
 
 if TYPE_CHECKING:
     from orthobench.training.trainer import Trainer

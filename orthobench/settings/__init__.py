@@ -23,6 +23,8 @@ SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
 CHECKSUM = "_md5"
 """The suffix of a checksum: next to a setting `NAME` that names a file or folder there is `NAME_md5`."""
 
+Scalar = str | bool | int | float
+"""A setting's value, or one value of a list, as a file or a destination has it."""
 _INTEGER = TypeAdapter(int)
 
 

@@ -13,7 +13,7 @@ from typing import Literal, Self
 
 from orthobench.errors import one_line
 from orthobench.sinks.destination import Destination, RunWriter
-from orthobench.sinks.record import Points, RunRecord, equal, read_points
+from orthobench.sinks.run_record import LoggedPoints, RunRecord, equal, read_points
 from orthobench.sinks.targets import Target
 from orthobench.store import Run, Status, Store
 from orthobench.training.events import Evaluation, EventSink, RunEnd
@@ -86,7 +86,7 @@ class _OpenRun:
     """A run that is open at a destination, with the points that the destination has."""
 
     writer: RunWriter
-    points: Points = field(default_factory=dict)
+    points: LoggedPoints = field(default_factory=dict)
     iteration: int = 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, func, inspect, select, table
 
 from orthobench.store.damage import check_tables, problems_of
-from orthobench.store.open import HEAD, open_engine, reach, schema, without_runs
+from orthobench.store.open import HEAD, open_engine, reach_database, schema_revision, without_runs
 from orthobench.store.sqlite import log_of
 from orthobench.store.tables import VERSION_TABLE, Environment, Run
 from orthobench.system.location import Location
@@ -30,7 +30,7 @@ class Description:
     problems: list[str]
 
 
-def describe(location: Location) -> Description:
+def describe_database(location: Location) -> Description:
     """Return the description of a database.
 
     Raises:
@@ -39,7 +39,7 @@ def describe(location: Location) -> Description:
     engine, file = open_engine(location), location.file
 
     def read() -> Description:
-        version = schema(engine, location)
+        version = schema_revision(engine, location)
         if version is None:
             raise without_runs(location)
         if version == HEAD:
@@ -57,7 +57,7 @@ def describe(location: Location) -> Description:
             )
 
     try:
-        return reach(engine, location, read)
+        return reach_database(engine, location, read)
     finally:
         engine.dispose()
 

@@ -23,7 +23,7 @@ from sqlalchemy import Column, Connection, Engine, RowMapping, Table, UniqueCons
 from orthobench.errors import DamagedError, UsageError, shell_command
 from orthobench.store.backup import already_there, back_up, row_counts
 from orthobench.store.damage import check_tables, integrity_problems
-from orthobench.store.open import HEAD, open_engine, open_store, reach, schema
+from orthobench.store.open import HEAD, open_engine, open_store, reach_database, schema_revision
 from orthobench.store.result import Status, as_name
 from orthobench.store.sqlite import connect
 from orthobench.store.store import Store
@@ -47,7 +47,7 @@ class Merged:
 
 
 @contextmanager
-def reading(place: Place) -> Iterator[Store]:
+def opened_unchanged(place: Place) -> Iterator[Store]:
     """Open a database without changing it: a file with an older schema is copied, and the copy is upgraded.
 
     Raises:
@@ -56,7 +56,7 @@ def reading(place: Place) -> Iterator[Store]:
     location = Location.of(place)
     engine, file = open_engine(location), location.file
     try:
-        version = reach(engine, location, lambda: schema(engine, location))
+        version = reach_database(engine, location, lambda: schema_revision(engine, location))
     finally:
         engine.dispose()
     if version is None or version >= HEAD:
@@ -119,7 +119,7 @@ def _check_tables(location: Location) -> None:
     """
     engine = open_engine(location)
     try:
-        if reach(engine, location, lambda: schema(engine, location)) == HEAD:
+        if reach_database(engine, location, lambda: schema_revision(engine, location)) == HEAD:
             check_tables(engine, location)
     finally:
         engine.dispose()

@@ -28,7 +28,7 @@ from sqlalchemy.orm import (
 from orthobench.errors import DamagedError, UsageError
 from orthobench.store.damage import MOST_FAULTS, UNEXPECTED, Fault, explain, explained, faults_in
 from orthobench.store.result import MetricValue, Trace
-from orthobench.store.server import Server
+from orthobench.store.server import DatabaseServer
 from orthobench.store.sqlite import damaged, fold, log_size, repair_of, summary
 from orthobench.store.tables import (
     Base,
@@ -54,9 +54,9 @@ class Reader:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.server: Server | None = None
+        self.server: DatabaseServer | None = None
         if engine.dialect.name == "postgresql":
-            self.server = Server(engine)
+            self.server = DatabaseServer(engine)
         self._warned: set[Fault] = set()  # broken rows that the user has been warned of
 
     @property

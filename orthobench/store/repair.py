@@ -35,7 +35,7 @@ from orthobench.store.damage import (
     number_column,
     row_problem,
 )
-from orthobench.store.open import HEAD, open_engine, open_store, reach, schema
+from orthobench.store.open import HEAD, open_engine, open_store, reach_database, schema_revision
 from orthobench.store.result import is_key
 from orthobench.store.sqlite import damaged
 from orthobench.store.tables import Base, Environment, Run, Series, StoredMetric, utc_now
@@ -129,7 +129,7 @@ def _check(location: Location, file: Path | None, dry_run: bool) -> None:
     """
     engine = open_engine(location)
     try:
-        version = reach(engine, location, lambda: schema(engine, location))
+        version = reach_database(engine, location, lambda: schema_revision(engine, location))
     finally:
         engine.dispose()
     if file is not None and (problems := integrity_problems(file)):

@@ -34,7 +34,7 @@ T = TypeVar("T")
 log = logging.getLogger("orthobench")
 
 
-class Server:
+class DatabaseServer:
     """A PostgreSQL server's engine, with retries and locks."""
 
     def __init__(self, engine: Engine) -> None:

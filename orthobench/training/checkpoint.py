@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from orthobench.options.run_options import RunOptions
 from orthobench.system.remote_folder import RemoteFolder
 from orthobench.training.locks import GUARD, GUARD_TIMEOUT, QUESTION_TIMEOUT, hold_shared, take_turn
-from orthobench.weights.files import WeightsFolder, weights_folder
+from orthobench.weights.weights_files import WeightsFolder, weights_folder
 
 _logger = logging.getLogger(__name__)
 

@@ -120,7 +120,7 @@ class _Ready:
             raise TypeError("an average has another shape than its parameter")
         if not all(map(plain_tensors.are_plain, tensors)):
             raise TypeError("a parameter or an average is not plain")
-        self.weights = optimiser.Weights(tensors)
+        self.weights = optimiser.SteppedWeights(tensors)
         self.steps = [state.get("step") for state in self.states]
         # The memory of the counters that are tensors, because a tensor's own sum would take longer.
         self.counters = [each.numpy() if isinstance(each, Tensor) else None for each in self.steps]

@@ -20,7 +20,7 @@ from orthobench.task import Batches, Task, seeded_generator
 from orthobench.training.build_model import build_model, check_size
 from orthobench.training.graph import CudaRecorder, StepGraph, graph_problem
 from orthobench.training.optimizers import build_optimizer, learning_rate, set_capturable, set_learning_rate
-from orthobench.training.state import FORMAT, Checkpoint, TrainingState, kernels
+from orthobench.training.state import FORMAT, Checkpoint, TrainingState, kernel_facts
 from orthobench.training.timer import PhaseTimer, events_of
 
 
@@ -178,7 +178,7 @@ class Trainer:
             random_cuda=torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
             key=self.config.spec.key,
             segments=state.segments,
-            kernels=kernels() | {"backends": sorted(self.backends())},
+            kernels=kernel_facts() | {"backends": sorted(self.backends())},
             format=FORMAT,
         )
 

@@ -18,12 +18,12 @@ import torch
 from support.configs import with_classes
 
 from orthobench.analysis.claims import read_claims
+from orthobench.analysis.claims.claim import Comparing, ModelClaim
 from orthobench.analysis.claims.comparisons import Worst
-from orthobench.analysis.claims.curves import CurveClaim, Starts
+from orthobench.analysis.claims.curve_shapes import CurveClaim, Starts
 from orthobench.analysis.claims.lengths import HoldsLengths, PredictsHorizon, ReachesFarther, Tracks
 from orthobench.analysis.claims.over_setting import OverSetting
-from orthobench.analysis.claims.reading import Kind
-from orthobench.analysis.claims.record import Comparing, ModelClaim
+from orthobench.analysis.claims.reading import ClaimKind
 from orthobench.analysis.conditions import VariantData, collect
 from orthobench.analysis.paper_tables import TIMES
 from orthobench.model import Model
@@ -185,7 +185,7 @@ def find_task(paper: Paper, artifact: Artifact) -> str:
     return "copying" if tasks == {"copying"} else "adding"
 
 
-def claims_of(artifact: Artifact, small: bool) -> list[Kind]:
+def claims_of(artifact: Artifact, small: bool) -> list[ClaimKind]:
     """Return the claims of an artifact, or of its small version; those that it has from the artifact are left out."""
     tables = artifact.claims if not small else artifact.small.claims if artifact.small else []
     return read_claims(artifact.model_copy(update={"claims": tables}))

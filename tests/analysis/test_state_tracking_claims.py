@@ -13,7 +13,7 @@ import pytest
 
 import orthobench as ob
 from orthobench.analysis.claims import read_claims
-from orthobench.analysis.claims.record import Comparing, ModelClaim
+from orthobench.analysis.claims.claim import Comparing, ModelClaim
 from orthobench.analysis.conditions import VariantData, collect
 from orthobench.papers import find_paper
 from orthobench.store import open_store

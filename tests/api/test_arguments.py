@@ -16,7 +16,7 @@ import orthobench as ob
 from orthobench.api.results import Results
 from orthobench.api.runs import SWEEP_ARGUMENTS
 from orthobench.errors import UsageError
-from orthobench.options.check import ARGUMENTS
+from orthobench.options.checked import ARGUMENTS
 from orthobench.options.run_options import OPTIONS
 from orthobench.spec.index import index
 from orthobench.store import open_store

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
 import wave
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,9 +13,9 @@ import pytest
 import torch
 
 import orthobench as ob
-from orthobench.arrays.files import read, table
+from orthobench.arrays.arrange import arrange
 from orthobench.arrays.named import find_data
-from orthobench.arrays.sequences import arrange
+from orthobench.arrays.own_files import from_table, read_own_data
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec.resolve import resolve
@@ -191,7 +193,7 @@ def test_a_random_walk_is_forecast_by_its_last_value(tmp_path):
     ],
 )
 def test_tables_give_sequences(frame, x, y):
-    raw = table(pd.DataFrame(frame))
+    raw = from_table(pd.DataFrame(frame))
     found = arrange(raw, "forecast" if y is None else "classification")
     parts = np.split(found.steps, found.lengths.cumsum()[:-1])
     expected = [x] if np.ndim(x[0][0]) == 0 else x
@@ -209,7 +211,9 @@ def test_csv_parquet_and_arrays_give_the_same_sequences(tmp_path):
     frame.to_csv(tmp_path / "d.tsv", index=False, sep="\t")
     frame.to_parquet(tmp_path / "d.parquet")
     np.savez(tmp_path / "d.npz", x=X, y=LABELS)
-    found = [arrange(read(tmp_path / f"d.{end}"), "classification") for end in ("npz", "csv", "tsv", "parquet")]
+    found = [
+        arrange(read_own_data(tmp_path / f"d.{end}"), "classification") for end in ("npz", "csv", "tsv", "parquet")
+    ]
     for each in found:
         assert np.allclose(each.steps, found[0].steps, atol=1e-6)
         assert np.array_equal(each.targets, LABELS)
@@ -218,7 +222,7 @@ def test_csv_parquet_and_arrays_give_the_same_sequences(tmp_path):
 
 def test_a_csv_without_a_heading_is_a_series(tmp_path):
     np.savetxt(tmp_path / "s.csv", SERIES, delimiter=",")
-    found = arrange(read(tmp_path / "s.csv"), "forecast")
+    found = arrange(read_own_data(tmp_path / "s.csv"), "forecast")
     assert np.allclose(found.steps, SERIES, atol=1e-5)
 
 
@@ -404,6 +408,17 @@ def test_bad_data_in_memory_is_refused(arguments, message):
     with pytest.raises(UsageError) as error:
         ob.Data(**arguments)
     assert message in str(error.value)
+
+
+def test_the_example_of_the_documents_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    guide = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", guide, re.S)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert names["run"].status == "finished"
+    assert names["run"].task == "classification:shifts.npz"
 
 
 def test_runs_sweeps_and_evaluations_of_own_data(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from orthobench.diagnosis import machine
 from orthobench.executors.slurm_settings import read_settings
 from orthobench.options import arguments
 from orthobench.options.arguments import read
-from orthobench.options.check import ARGUMENTS
+from orthobench.options.checked import ARGUMENTS
 from orthobench.options.data_folder import data_folder, use_data_folder
 from orthobench.options.run_options import OPTIONS, RunOptions
 from orthobench.plugins.layers import find_layer

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from orthobench.cli import app
 from orthobench.errors import UsageError
-from orthobench.sinks.targets import KINDS
+from orthobench.sinks.targets import SINK_KINDS
 
 ROOT: Any = get_command(app)
 
@@ -97,8 +97,10 @@ def test_repeated_filters_add_up(orthobench, tiny_options):
 def test_export_goes_to_every_destination(orthobench, tiny_options, monkeypatch):
     sent = []
     monkeypatch.setattr("orthobench.sinks.targets.find_spec", lambda name: object())
-    monkeypatch.setattr("orthobench.sinks.export.export", lambda store, runs, target, _: sent.append(target.kind) or "")
+    monkeypatch.setattr(
+        "orthobench.sinks.export_runs.export", lambda store, runs, target, _: sent.append(target.kind) or ""
+    )
     assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
-    kinds = sorted(KINDS)
+    kinds = sorted(SINK_KINDS)
     assert orthobench("db", "export", *(word for kind in kinds for word in ("--to", f"{kind}:there"))).code == 0
     assert sent == kinds

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.errors import UsageError
-from orthobench.foreign.model import Foreign, model_of
+from orthobench.foreign.model_of_layer import Foreign, model_of
 from orthobench.model import Signature
 from orthobench.models.gru import GRU
 from orthobench.models.lstm import LSTM

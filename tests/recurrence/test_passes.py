@@ -27,7 +27,7 @@ from orthobench.recurrence import (
     use_backend,
 )
 from orthobench.recurrence.cpu import call_c
-from orthobench.recurrence.projection import product
+from orthobench.recurrence.projection import matrix_product
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -55,7 +55,7 @@ WRONG: dict[str, Callable[[], Tensor]] = {
     "project, fewer columns": lambda: project(u, normal(5, 2)),
     "project, bias": lambda: project(u, normal(5, 3), normal(3)),
     "project, type of the bias": lambda: project(u, normal(5, 3), normal(5).double()),
-    "product": lambda: product(normal(3, 4), normal(5, 2)),
+    "product": lambda: matrix_product(normal(3, 4), normal(5, 2)),
     "reading, columns": lambda: mapped(u, normal(4, 3), normal(7, 5), normal(7)),
     "reading, bias": lambda: mapped(u, normal(4, 3).requires_grad_(), normal(7, 4), normal(6)),
     "layer_norm, longer": lambda: layer_norm(u, normal(4), normal(4)),

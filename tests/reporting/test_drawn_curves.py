@@ -19,7 +19,7 @@ from orthobench.reporting.figures.figures import learning_curves
 from orthobench.reporting.figures.stills import compose, same_everywhere
 from orthobench.reporting.figures.styles import Styles
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.packed import figure_json, numbers, packed_figures
+from orthobench.reporting.page.packed_figures import figure_json, numbers_of, packed_figures
 from orthobench.reporting.page.scope import Scope
 from orthobench.store import MetricRow, open_store
 
@@ -91,7 +91,7 @@ def lines_of(traces) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
         if model and "lines" in trace["mode"]:
             is_edge = trace["line"]["width"] == 0
             name = ("lowest seed" if trace.get("fill") else "highest seed") if is_edge else "median"
-            result[model, name] = numbers(trace["x"]), numbers(trace["y"])
+            result[model, name] = numbers_of(trace["x"]), numbers_of(trace["y"])
     return result
 
 

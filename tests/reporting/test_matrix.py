@@ -12,7 +12,7 @@ from support.databases import RunDatabase, experiment
 
 from orthobench.analysis.conditions import collect
 from orthobench.reporting.page.html import write_html
-from orthobench.reporting.page.matrix import Matrix, compute_matrix, picture, short_labels
+from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, picture, short_labels
 from orthobench.reporting.page.scope import Scope
 from orthobench.store import Run, Status, TraceRow, open_store
 
@@ -26,7 +26,7 @@ def database(tmp_path):
         yield RunDatabase(store)
 
 
-def matrix_of(database: RunDatabase) -> Matrix:
+def matrix_of(database: RunDatabase) -> ResultMatrix:
     return compute_matrix(collect(database.store))
 
 

@@ -13,14 +13,14 @@ from support.claims import has_held
 from support.databases import experiment
 
 from orthobench.analysis.claims import ClaimResult, check_panels, check_runs, count_claims, undecided
-from orthobench.analysis.claims.curves import EndsBelow
+from orthobench.analysis.claims.curve_shapes import EndsBelow
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.statistics import Share
 from orthobench.papers import Artifact, find_paper, find_study
 from orthobench.reporting.page import html
 from orthobench.reporting.page.pages import distinguishing_settings, view_paper
 from orthobench.reporting.page.studies import StoredStudy, find_result
-from orthobench.reporting.page.verdicts import square
+from orthobench.reporting.page.verdict_sheet import square
 from orthobench.store import Benchmark, TraceRow, open_store
 
 

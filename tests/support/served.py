@@ -10,7 +10,7 @@ from pathlib import Path
 from support.pages import add_run
 
 import orthobench as ob
-from orthobench.reporting.web.serve import Server
+from orthobench.reporting.web.serve import PageServer
 from orthobench.store import open_store
 
 SETTINGS = {"sequence_length": "10", "hidden_size": "8"}
@@ -25,7 +25,7 @@ def write_database(folder: Path, **record: str) -> str:
 
 
 @contextmanager
-def served(database: str) -> Iterator[Server]:
+def served(database: str) -> Iterator[PageServer]:
     """Serve the page until the block ends."""
     with ob.serve(database, port=0) as opened:
         thread = threading.Thread(target=opened.serve_forever, kwargs={"poll_interval": 0.05})

@@ -13,7 +13,7 @@ from orthobench.store import open_store
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
-from orthobench.weights.files import decode
+from orthobench.weights.weights_files import decode
 
 CPU = torch.device("cpu")
 KEEPING = ob.RunOptions(device="cpu", keep_weights="both")

@@ -189,7 +189,7 @@ show("double:", lambda: nn.LSTM(3, 33, device="cuda", dtype=torch.float64)(on_gp
 torch.set_default_dtype(torch.float64)
 show("default:", lambda: layer(on_gpu(4, 2, 3, dtype=torch.float32)))
 torch.set_default_dtype(torch.float32)
-nvrtc.describe = lambda device: plans.Device(90, {1: 14, 2: 7, 4: 2, 8: 0, 16: 0}, 232448)  # a slice of a GPU
+nvrtc.describe = lambda device: plans.GPU(90, {1: 14, 2: 7, 4: 2, 8: 0, 16: 0}, 232448)  # a slice of a GPU
 from orthobench.recurrence.cuda import persistent
 for cache in (persistent.plan, persistent.pair_of):
     cache.cache_clear()

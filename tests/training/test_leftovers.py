@@ -13,7 +13,7 @@ import orthobench as ob
 from orthobench.store import Status, open_store
 from orthobench.system.location import Location
 from orthobench.training.checkpoint import CheckpointFolder, checkpoint_root
-from orthobench.weights.files import WeightsFolder, weights_folder
+from orthobench.weights.weights_files import WeightsFolder, weights_folder
 
 KILLED = """
 import os, sys

@@ -202,8 +202,8 @@ def _two_groups(name: str, in_torch: bool, dtype: torch.dtype = torch.float32) -
 @pytest.mark.parametrize("name", IN_C)
 def test_steps_in_c_have_the_numbers_of_torch(name, monkeypatch):
     calls = []
-    step = optimiser.Weights.step
-    monkeypatch.setattr(optimiser.Weights, "step", lambda *arguments: calls.append(step(*arguments)))
+    step = optimiser.SteppedWeights.step
+    monkeypatch.setattr(optimiser.SteppedWeights, "step", lambda *arguments: calls.append(step(*arguments)))
     expected, actual = _two_groups(name, in_torch=True), _two_groups(name, in_torch=False)
     assert len(calls) > 30
     assert all(map(torch.equal, actual, expected))
@@ -217,7 +217,7 @@ def test_many_weights_are_stepped_by_several_threads(monkeypatch):
         for few in (1, 1 << 20):
             monkeypatch.setattr(optimiser, "_FEW", few)
             weight, gradient = torch.full((1001,), 3e-39), torch.linspace(-1e-37, 1e-37, 1001)
-            optimiser.Weights([(weight, None, None)] * 2).step([gradient] * 2, {"scale": 0.01})
+            optimiser.SteppedWeights([(weight, None, None)] * 2).step([gradient] * 2, {"scale": 0.01})
             results.append(weight)
         torch.set_flush_denormal(False)
         assert torch.equal(*results)
@@ -225,7 +225,7 @@ def test_many_weights_are_stepped_by_several_threads(monkeypatch):
 
 
 def test_steps_in_float64_and_of_tensors_with_other_strides_stay_in_torch(monkeypatch):
-    monkeypatch.setattr(optimiser.Weights, "step", None)
+    monkeypatch.setattr(optimiser.SteppedWeights, "step", None)
     _two_groups("rmsprop_tf1", in_torch=False, dtype=torch.float64)
     parameter = torch.nn.Parameter(torch.randn(4, 3).T)
     optimizer = build_optimizer("sgd", [parameter], 1.0)

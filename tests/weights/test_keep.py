@@ -16,7 +16,7 @@ from orthobench.errors import StorageError, UsageError
 from orthobench.store import WeightsRow
 from orthobench.system.location import Location
 from orthobench.training.events import EventSink
-from orthobench.weights.files import decode
+from orthobench.weights.weights_files import decode
 
 
 def run(folder: Path, tiny, **options):

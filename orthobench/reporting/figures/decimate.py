@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orthobench.reporting.figures.figure_record import Record
+from orthobench.reporting.figures.figure_record import FigureRecord
 
 WHOLE = 1_500
 """Number of points up to which all are considered; beyond it, the extremes of each column of pixels represent them."""
@@ -21,7 +21,7 @@ COLUMN, ERROR = 2.0, 2.0
 Indices = NDArray[np.intp]
 
 
-def is_line(trace: Record) -> bool:
+def is_line(trace: FigureRecord) -> bool:
     """Return whether a trace is a curve or the edge of its band."""
     return trace["type"] == "scatter" and trace.get("mode") in ("lines", "lines+markers")
 

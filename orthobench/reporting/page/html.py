@@ -27,15 +27,15 @@ from orthobench.reporting.figures.figures import SCORES, Drawn, condition_figure
 from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.paper_figures import panel_figures, printed_panels
 from orthobench.reporting.figures.styles import PALETTE, Styles
-from orthobench.reporting.page import sparks, verdicts
-from orthobench.reporting.page.blocks import block, json_block, plotly_script, policy
+from orthobench.reporting.page import sparks, verdict_sheet
 from orthobench.reporting.page.captions import capitalized
 from orthobench.reporting.page.commentary import Commentary, read_source, render
+from orthobench.reporting.page.compressed_blocks import block, json_block, plotly_script, policy
 from orthobench.reporting.page.contents import Contents, contents_of
 from orthobench.reporting.page.cycles import without_cycle_search
 from orthobench.reporting.page.facts import Facts
-from orthobench.reporting.page.matrix import Matrix, compute_matrix, short_labels
-from orthobench.reporting.page.packed import figure_json, packed_figures
+from orthobench.reporting.page.matrix import ResultMatrix, compute_matrix, short_labels
+from orthobench.reporting.page.packed_figures import figure_json, packed_figures
 from orthobench.reporting.page.pages import (
     APART,
     GROUPS,
@@ -50,7 +50,7 @@ from orthobench.reporting.page.pages import (
     total_verdicts,
 )
 from orthobench.reporting.page.regressions import GatedNumber, draw_gate, gated_numbers, regressions
-from orthobench.reporting.page.runs import points_for, run_details, run_index, sweep_records
+from orthobench.reporting.page.run_records import points_for, run_details, run_index, sweep_records
 from orthobench.reporting.page.scope import Scope
 from orthobench.reporting.page.search_data import search_record
 from orthobench.reporting.page.studies import StoredStudy, draw, figures_of, find_result
@@ -215,14 +215,14 @@ def _render(
             count_claims=count_claims,
             figures_of=figures_of,
             printed_panels=printed_panels,
-            failed=verdicts.failed_claims(views, conditions),
-            confirmed=verdicts.held_claims(views),
-            seed_decided=verdicts.seed_decided_claims(views),
-            dots=verdicts.dots(views),
-            square=verdicts.square,
-            glyphs=verdicts.GLYPHS,
-            statuses=verdicts.STATUSES,
-            own=verdicts.own_conditions(conditions, views),
+            failed=verdict_sheet.failed_claims(views, conditions),
+            confirmed=verdict_sheet.held_claims(views),
+            seed_decided=verdict_sheet.seed_decided_claims(views),
+            dots=verdict_sheet.dots(views),
+            square=verdict_sheet.square,
+            glyphs=verdict_sheet.GLYPHS,
+            statuses=verdict_sheet.STATUSES,
+            own=verdict_sheet.own_conditions(conditions, views),
             spark=sparks.spark,
             dot_plot=sparks.dot_plot,
             reach=sparks.REACH,
@@ -300,7 +300,7 @@ def _blocks(
     ]
 
 
-def _labels(conditions: Sequence[Condition], matrix: Matrix) -> dict[str, str]:
+def _labels(conditions: Sequence[Condition], matrix: ResultMatrix) -> dict[str, str]:
     """Return a short name of each condition by its key: in the matrix that of its column, which suits fewer names."""
     named = dict(zip((condition.key for condition in conditions), short_labels(conditions), strict=True))
     columns = {column.condition.key: column.label for column in matrix.columns}

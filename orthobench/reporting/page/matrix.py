@@ -128,7 +128,7 @@ class MatrixRow:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class ResultMatrix:
     """The models with a result on any of the tasks, those that solve the most tasks first.
 
     Attributes:
@@ -144,7 +144,7 @@ class Matrix:
         return sorted({row.family for row in self.rows})
 
 
-def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
+def compute_matrix(conditions: Sequence[Condition]) -> ResultMatrix:
     """Compute the matrix of these conditions.
 
     Tasks without a baseline or a perfect value are left out, and so are those of which no run trained for an epoch.
@@ -184,7 +184,7 @@ def compute_matrix(conditions: Sequence[Condition]) -> Matrix:
         family = families.get(model, where)
         rows.append(MatrixRow(f"{model} {value}".strip(), model, family, cells, is_sparse and len(names) > MANY))
     ordered = sorted(rows, key=lambda row: (-row.solved, -row.total, row.label))
-    return Matrix(columns, ordered, editions.earlier)
+    return ResultMatrix(columns, ordered, editions.earlier)
 
 
 def families_of_models() -> dict[str, str]:
@@ -370,7 +370,7 @@ CELL, ROW, TOP, LETTER = 44, 22, 150, 6.8
 """Sizes in pixels: the width and height of a cell, the height of the headings, and the width of a letter."""
 
 
-def picture(matrix: Matrix, dark: bool = False) -> str:
+def picture(matrix: ResultMatrix, dark: bool = False) -> str:
     """Draw the matrix as an SVG picture, for documents in which nothing can be clicked. Folded rows are left out."""
     colors = DARK if dark else LIGHT
     rows = [row for row in matrix.rows if not row.is_folded]
@@ -390,7 +390,7 @@ def picture(matrix: Matrix, dark: bool = False) -> str:
     )
 
 
-def _heads(matrix: Matrix, colors: dict[str, Any], left: int) -> Iterator[str]:
+def _heads(matrix: ResultMatrix, colors: dict[str, Any], left: int) -> Iterator[str]:
     for number, column in enumerate(matrix.columns):
         x = left + CELL * number + CELL / 2
         yield (

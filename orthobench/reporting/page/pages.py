@@ -23,7 +23,7 @@ from orthobench.analysis.paper_tables import UNPUBLISHED, Cell, PaperTable, buil
 from orthobench.analysis.statistics import Median, apart_from_first
 from orthobench.errors import counted
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study, papers
-from orthobench.papers.study import StudyRuns
+from orthobench.papers.paper_study import StudyRuns
 from orthobench.reporting.page.studies import StoredStudy
 from orthobench.settings import merged_settings, text
 
@@ -149,7 +149,7 @@ class PaperView:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredNumber:
     """A measured number with its place in a paper."""
 
     paper: Paper
@@ -159,11 +159,11 @@ class Measured:
     cell: Cell
 
 
-def distinct_numbers(views: Sequence[PaperView]) -> list[Measured]:
+def distinct_numbers(views: Sequence[PaperView]) -> list[MeasuredNumber]:
     """Return the measured numbers of all tables; one that a later paper prints again for the same runs counts once."""
     first: dict[Any, str] = {}
     return [
-        Measured(view.paper, part, row.label, column, cell)
+        MeasuredNumber(view.paper, part, row.label, column, cell)
         for view in views
         for part in view.artifacts
         for row in (part.table.rows if part.table else [])

@@ -69,7 +69,7 @@ class Page:
         self._next_look = time.monotonic() + max(CHECK_SECONDS, took / RENDER_SHARE)
 
 
-class Server(ThreadingHTTPServer):
+class PageServer(ThreadingHTTPServer):
     """An HTTP server on the loopback device alone.
 
     Raises:
@@ -105,7 +105,7 @@ class Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD for the page and its updates, if the browser addresses this machine by a local name."""
 
-    server: Server
+    server: PageServer
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "orthobench", ""
     timeout = 30

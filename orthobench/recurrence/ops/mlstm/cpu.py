@@ -119,6 +119,6 @@ def _run(direction: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, 
     sizes |= {"inputs": 0 if u is None else u.shape[-1], "differentiated": 0 if du is None else du.shape[-1]}
     sizes["exponential"] = arguments.parameters["exponential_forget"]
     count = torch.get_num_threads() if steps * batch * heads * size**2 > _SMALL else 1
-    parts = call_c.ranges_of_groups(batch, groups, count)
+    ranges = call_c.ranges_of_groups(batch, groups, count)
     kernel = "mlstm" if arguments.parameters["reads"] else "mlstm_final"
-    call_c.run_parts(f"{kernel}_{direction}", parts, **sizes, **tensors)
+    call_c.run_ranges(f"{kernel}_{direction}", ranges, **sizes, **tensors)

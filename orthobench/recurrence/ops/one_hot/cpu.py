@@ -106,5 +106,5 @@ def _run(
     work = len(transition) * dictionary.numel() + h.numel()
     threads = torch.get_num_threads() if work > _SMALL else 1
     walks = function in ("one_hot_forward", "one_hot_backward")
-    parts = call_c.ranges_of_groups(h.shape[1], groups, threads) if walks else ranges(size, threads)
-    call_c.run_parts(function, parts, **numbers, **tensors)
+    shares = call_c.ranges_of_groups(h.shape[1], groups, threads) if walks else ranges(size, threads)
+    call_c.run_ranges(function, shares, **numbers, **tensors)

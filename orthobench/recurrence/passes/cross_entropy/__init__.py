@@ -16,7 +16,7 @@ from torch.autograd import Function
 from orthobench.recurrence import first_derivative, plain_tensors, threads, workspace
 from orthobench.recurrence.cpu import call_c
 
-_PART = 1 << 16  # logits per part; the division into parts depends only on the sizes
+_NUMBERS_PER_RANGE = 1 << 16  # logits per range; the division depends only on the sizes
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -61,16 +61,16 @@ def mean(logits: Tensor, targets: Tensor, gradient: Tensor | None) -> float:
     kernel = call_c.bind(
         "cross_entropy", classes=classes, scale=1 / rows, logits=logits, targets=targets, gradient=gradient
     )
-    parts = threads.ranges(rows, -(-logits.numel() // _PART))
-    sums = [0.0] * len(parts)
+    ranges = threads.ranges(rows, -(-logits.numel() // _NUMBERS_PER_RANGE))
+    sums = [0.0] * len(ranges)
 
-    def task(part: int, first: int, last: int) -> Callable[[], None]:
+    def task(index: int, first: int, last: int) -> Callable[[], None]:
         def run() -> None:
-            sums[part] = kernel(first, last)
+            sums[index] = kernel(first, last)
 
         return run
 
-    threads.run_all([task(part, *range_) for part, range_ in enumerate(parts)])
+    threads.run_all([task(index, *range_) for index, range_ in enumerate(ranges)])
     if -1.0 in sums:
         raise MemoryError("cross_entropy")
     if -2.0 in sums:

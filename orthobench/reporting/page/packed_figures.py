@@ -51,7 +51,7 @@ def packed_figures(figures: Mapping[str, Mapping[str, Any]], **more: Any) -> byt
         nonlocal count
         if not is_line(trace):
             return trace
-        y = numbers(trace["y"])
+        y = numbers_of(trace["y"])
         sizes = np.abs(y[np.isfinite(y) & (y != 0)])
         result = {**trace, "x": axes.setdefault(tuple(trace["x"]), len(axes))}
         if len(y) == len(trace["x"]) and ((sizes > SINGLE.tiny) & (sizes < SINGLE.max / 2)).all():
@@ -74,7 +74,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
-        return packed(value)
+        return packed_array(value)
     if isinstance(value, (list, tuple, np.ndarray)):
         return [_plain(part) for part in value]
     if isinstance(value, np.generic):
@@ -82,7 +82,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def numbers(values: Any) -> npt.NDArray[np.float64]:
+def numbers_of(values: Any) -> npt.NDArray[np.float64]:
     """Return the numbers of a list or of a packed array, with NaN for missing ones; for names, their positions."""
     if isinstance(values, Mapping):
         dtype = np.dtype(str(values["dtype"])).newbyteorder("<")
@@ -108,7 +108,7 @@ def digits(values: npt.NDArray[Any], count: int) -> list[float | None]:
     return rounded
 
 
-def packed(values: ArrayLike) -> dict[str, str]:
+def packed_array(values: ArrayLike) -> dict[str, str]:
     """Return a typed array in single precision as Plotly reads it, with its shape if it is a matrix."""
     array = np.asarray(values, dtype="<f4")
     record = {"dtype": "f4", "bdata": base64.b64encode(array.tobytes()).decode()}

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from orthobench.errors import StorageError, counted, one_line
 from orthobench.sinks.destination import Change
-from orthobench.sinks.record import RunRecord, read_points
+from orthobench.sinks.run_record import RunRecord, read_points
 from orthobench.sinks.targets import Target
 from orthobench.store import Run, Store
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedRuns:
     """The result of an export: the number of runs by what changed at the destination."""
 
     target: Target
@@ -28,7 +28,7 @@ class Exported:
 
 def export(
     store: Store, runs: Sequence[Run], target: Target, status_of: Callable[[Run], str] = lambda run: run.status
-) -> Exported:
+) -> ExportedRuns:
     """Send runs to a destination, which afterwards has exactly the database's points of each.
 
     Args:
@@ -47,4 +47,4 @@ def export(
             counts[writer.change] += 1
     except Exception as error:
         raise StorageError(f"{target} cannot be written ({one_line(error)}): fix it and export again") from error
-    return Exported(target, counts)
+    return ExportedRuns(target, counts)

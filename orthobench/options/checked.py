@@ -18,10 +18,10 @@ from orthobench.options.arguments import (
     LARGEST_SEED,
     SOME_FILES,
     SOME_TEXTS,
+    ArgumentKind,
     BackendName,
     ComparedValue,
     DeviceName,
-    Kind,
     LoggedSplit,
     Preset,
     ReportFormat,
@@ -69,7 +69,7 @@ def _display(value: Any) -> Any:
 A_DATABASE = (location, "a file or an SQLAlchemy URL")
 A_LABEL = (label, "a number or a name")
 A_MAPPING = (_mapping, "a dictionary of settings by name, such as {'hidden_size': 64}")
-ARGUMENTS: dict[str, Kind] = {
+ARGUMENTS: dict[str, ArgumentKind] = {
     "task": (task, "the name of a task, such as 'adding', or data, 'array:data.npz' or Data(...)"),
     "model": (model, "the name of a model, such as 'scornn', or the class of a layer"),
     "models": (models, "the name of a model or the class of a layer, or a list of them"),
@@ -113,7 +113,7 @@ ARGUMENTS: dict[str, Kind] = {
 """The kind of each argument, for all functions."""
 
 
-def checked(**special: Kind) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def checked(**special: ArgumentKind) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Validate the arguments of an API function by their names, before the function runs.
 
     An argument whose default is None may be None.

@@ -34,10 +34,10 @@ from orthobench.foreign.own_code import described
 from orthobench.foreign.trial import (
     INPUTS,
     Interface,
+    LayerTrial,
+    LayerValue,
     Refused,
-    Trial,
     Unfit,
-    Value,
     batch_axis,
     device_of,
     rebuild,
@@ -228,7 +228,7 @@ class Foreign(Model):
         outputs, final = self.interface.way.call(self.layer, x, own, self.units)
         return outputs, self._packed(final) if self.interface.from_zero else ()
 
-    def _step_by_step(self, x: Tensor, state: Value, trace: GradientTrace) -> tuple[Tensor, State]:
+    def _step_by_step(self, x: Tensor, state: LayerValue, trace: GradientTrace) -> tuple[Tensor, State]:
         """Run one step at a time, so that the state is one tensor in the output and in the next step."""
         assert self.interface.traced is not None
         position, block = self.interface.traced
@@ -340,14 +340,14 @@ class Foreign(Model):
             shapes.append(((*one.shape[:axis], *one.shape[axis + 1 :]), axis, one.dtype))
         return shapes
 
-    def _packed(self, state: Value) -> State:
+    def _packed(self, state: LayerValue) -> State:
         """Return the tensors of the layer's state as `[batch, features]`."""
         return tuple(
             tensor.movedim(axis, 0).reshape(tensor.shape[axis], -1)
             for tensor, (_, axis, _) in zip(tensors_of(state), self._shapes, strict=True)
         )
 
-    def _unpacked(self, state: State) -> Value:
+    def _unpacked(self, state: State) -> LayerValue:
         """Return the layer's state from tensors `[batch, features]`."""
         parts = (
             tensor.reshape(len(tensor), *shape).movedim(0, axis).contiguous()
@@ -425,7 +425,7 @@ def _small_trial(cls: type[Foreign], fixed: str, sizes: tuple[int, int], has_wid
                 raise
             except Exception as error:
                 raise Refused(error, cls.causes(settings, inputs, units)) from error
-            trial = Trial(layer, inputs, units, cls.looks_like_a_cell())
+            trial = LayerTrial(layer, inputs, units, cls.looks_like_a_cell())
             if not features:
                 found = trial.interface()
                 steps = len(trial.x)
@@ -448,7 +448,7 @@ def _faults(cls: type[Foreign], fixed: str, interface: Interface) -> tuple[str, 
         with torch._C.DisableTorchFunction(), _drawing(0), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a layer may take the changed weights for a step of training
             layer = cls.make(settings, inputs, units).train().to(interface.device)
-            trial = Trial(layer, inputs, units, cls.looks_like_a_cell())
+            trial = LayerTrial(layer, inputs, units, cls.looks_like_a_cell())
             first = trial.gradients(interface.way)
             trial.shake()
             second = trial.gradients(interface.way)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from orthobench.analysis.claims.record import Claim
+from orthobench.analysis.claims.claim import Claim
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import FEWEST_SEEDS, Conclusion, Share
 from orthobench.errors import counted

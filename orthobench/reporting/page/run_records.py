@@ -16,7 +16,7 @@ from orthobench.analysis.variants import settings_of
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS
 from orthobench.reporting.figures.decimate import WHOLE, Indices, thinned_curves
 from orthobench.reporting.figures.styles import Styles
-from orthobench.reporting.page.packed import digits, packed
+from orthobench.reporting.page.packed_figures import digits, packed_array
 from orthobench.reporting.page.pages import full_title
 from orthobench.store import Run, Status
 from orthobench.store.result import CPU_SECONDS, UNTIMED
@@ -183,7 +183,7 @@ class Axes:
         single = values.astype("<f4")
         number = self._numbers.setdefault(single.tobytes(), len(self.packed))
         if number == len(self.packed):
-            self.packed.append(packed(single))
+            self.packed.append(packed_array(single))
         return number
 
 

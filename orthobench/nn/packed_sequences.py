@@ -15,7 +15,7 @@ from torch import Tensor
 
 from orthobench.model import Model, State
 
-Run = Callable[[Tensor, State], tuple[Tensor, State]]
+RunCell = Callable[[Tensor, State], tuple[Tensor, State]]
 """Runs a cell over inputs `[T, B, m]` from a state, and returns outputs `[T, B, n]` and the final state."""
 
 
@@ -52,7 +52,7 @@ def _with_one_matrix(cell: Model) -> Model:
     return copied
 
 
-def run_packed(run: Run, data: Tensor, batch_sizes: Tensor, start: State, reverse: bool) -> tuple[Tensor, State]:
+def run_packed(run: RunCell, data: Tensor, batch_sizes: Tensor, start: State, reverse: bool) -> tuple[Tensor, State]:
     """Run a cell over a packed batch, each sequence from its first step to its last, or in reverse.
 
     Args:
@@ -77,7 +77,7 @@ def _pieces(data: Tensor, batch_sizes: Tensor) -> Iterator[Tensor]:
         yield piece.unflatten(0, (-1, size))
 
 
-def _forward(run: Run, pieces: list[Tensor], start: State) -> tuple[Tensor, State]:
+def _forward(run: RunCell, pieces: list[Tensor], start: State) -> tuple[Tensor, State]:
     outputs, state = [], start
     ended: list[list[Tensor]] = [[] for _ in start]  # per tensor, the final rows of sequences that have ended
     for piece in pieces:
@@ -90,7 +90,7 @@ def _forward(run: Run, pieces: list[Tensor], start: State) -> tuple[Tensor, Stat
     return torch.cat(outputs), tuple(final)
 
 
-def _backward(run: Run, pieces: list[Tensor], start: State) -> tuple[Tensor, State]:
+def _backward(run: RunCell, pieces: list[Tensor], start: State) -> tuple[Tensor, State]:
     outputs: list[Tensor] = []
     state = tuple(tensor[:0] for tensor in start)
     for piece in reversed(pieces):

@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 from pydantic import Field, create_model, model_validator
 from torch import Tensor, nn
 
-from orthobench.arrays.files import checksum, read
-from orthobench.arrays.sequences import Array, Layout, Sequences, Targets, arrange
+from orthobench.arrays.arrange import Array, Layout, Sequences, Targets, arrange
+from orthobench.arrays.own_files import checksum, read_own_data
 from orthobench.arrays.words import Kind
 from orthobench.data.checksums import with_checksum
 from orthobench.errors import UsageError, counted
@@ -151,7 +151,7 @@ def open_data(
     Raises:
         UsageError: it cannot be read or trained on; one line with the fix.
     """
-    return arrange(read(path), kind, layout, targets)
+    return arrange(read_own_data(path), kind, layout, targets)
 
 
 @dataclass(frozen=True, eq=False)

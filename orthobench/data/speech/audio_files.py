@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     import soundfile
 
 RATE = 8000
-"""Samples per second of all speech after `read`."""
+"""Samples per second of all speech after `read_audio`."""
 RATES = range(1000, 768_001)
-"""Samples per second that `read` accepts; other rates mean that the header is damaged."""
+"""Samples per second that `read_audio` accepts; other rates mean that the header is damaged."""
 
 _FULL_SCALE = 1 << 15
 
 Samples = NDArray[np.float64]
 
 
-def read(path: Path) -> Samples:
+def read_audio(path: Path) -> Samples:
     """Return the first channel at 8 kHz, `[ceil(samples * 8000 / rate)]`, as multiples of 2^-15 in [-1, 1).
 
     Raises:
@@ -49,10 +49,10 @@ def read(path: Path) -> Samples:
 
 
 def sample_count(path: Path) -> int:
-    """Return the number of samples that `read` would return, using only the file's header.
+    """Return the number of samples that `read_audio` would return, using only the file's header.
 
     Raises:
-        UsageError: as for `read`, except for faults that only show in the samples.
+        UsageError: as for `read_audio`, except for faults that only show in the samples.
     """
     with _opened(path) as file:
         return -(-int(file.frames) * RATE // int(file.samplerate))

@@ -4,7 +4,7 @@
 | --- | --- |
 | `.npz` | `x`, and if known `y`, `lengths` and `split` |
 | `.npy` | `x` alone: what a forecast needs |
-| `.csv`, `.tsv`, `.parquet` | a table, see `table` |
+| `.csv`, `.tsv`, `.parquet` | a table, see `from_table` |
 | a folder | a subfolder for each label, with `.txt`, or `.wav` and `.flac` files; perhaps below `train` and `test` |
 
 A file is data: nothing in it is run, so pickled objects are refused.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from orthobench.arrays.sequences import PARTS, Array, Raw
+from orthobench.arrays.arrange import PARTS, Array, Raw
 from orthobench.data.checksums import files_md5
 from orthobench.data.ptb import read_text
 from orthobench.data.speech import require_audio
@@ -40,7 +40,7 @@ TARGET, SEQUENCE, TIME = ("y", "label", "target"), ("sequence", "id", "series"),
 TEXTS, RECORDINGS = (".txt",), (".wav", ".flac")
 
 
-def read(path: Path) -> Raw:
+def read_own_data(path: Path) -> Raw:
     """Return the arrays of a file or folder.
 
     Raises:
@@ -135,7 +135,7 @@ def _csv(path: Path) -> Raw:
         raise UsageError(
             f"it is not a table ({' '.join(str(error).split())[:100]}): write it again as UTF-8"
         ) from error
-    return table(frame)
+    return from_table(frame)
 
 
 def _is_number(text: Any) -> bool:
@@ -150,7 +150,7 @@ def _parquet(path: Path) -> Raw:
     import pandas as pd
 
     try:
-        return table(pd.read_parquet(path, engine="pyarrow"))
+        return from_table(pd.read_parquet(path, engine="pyarrow"))
     except ImportError as error:
         raise UsageError("Parquet needs pyarrow: `pip install pyarrow`, or write CSV instead") from error
     except (ValueError, TypeError, OSError) as error:  # pyarrow's errors derive from these
@@ -168,7 +168,7 @@ READERS: dict[str, Callable[[Path], Raw]] = {
 }
 
 
-def table(frame: pd.DataFrame) -> Raw:
+def from_table(frame: pd.DataFrame) -> Raw:
     """Return the arrays of a table.
 
     | columns | meaning |

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.statistics import Share, lowest, share_of_pairs
+from orthobench.analysis.statistics import SeedValue, Share, lowest, share_of_pairs
 
-Verdict = tuple[Share, str]
-Seed = TypeVar("Seed")
+ClaimVerdict = tuple[Share, str]
 
 
 class Claim(BaseModel):
@@ -59,16 +58,16 @@ class Comparing(ModelClaim):
     others: list[str] = Field([], description="the models to compare with; none: all others")
     than: dict[str, Any] = Field({}, description="settings of the experiments to compare with, if not the claim's own")
 
-    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> Verdict:
+    def judge(self, variant: VariantData, others: Sequence[VariantData]) -> ClaimVerdict:
         """Check the claim on each pair of seeds."""
         raise NotImplementedError
 
 
-def compare(
+def shares_of_seeds(
     others: Sequence[VariantData],
-    own: Sequence[Seed],
-    rivals: Sequence[Sequence[Seed]],
-    score: Callable[[Seed, Seed], float | None],
+    own: Sequence[SeedValue],
+    rivals: Sequence[Sequence[SeedValue]],
+    score: Callable[[SeedValue, SeedValue], float | None],
 ) -> tuple[Share, str]:
     """Return the lowest share of pairs of seeds over the other models, and each model's share in words.
 
@@ -104,10 +103,10 @@ def in_words(numbers: Sequence[float], form: str = ".3g", not_finite: str = "") 
     return low if low == high else f"{low} to {high}"
 
 
-def listed(
+def listed_values(
     variants: Sequence[VariantData],
-    values: Sequence[Sequence[Seed]],
-    words: Callable[[Sequence[Seed]], str],
+    values: Sequence[Sequence[SeedValue]],
+    words: Callable[[Sequence[SeedValue]], str],
     colon: str = ":",
 ) -> str:
     """Return the values of each variant in words, after its label."""

@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from orthobench.metric import LENGTHS, TRAINED_LENGTHS
-from orthobench.settings import merged_settings, text
+from orthobench.settings import Scalar, merged_settings, text
 from orthobench.store import Run, Status, Store
 
-Scalar = str | bool | int | float
-Points = dict[tuple[str, int], float]
+LoggedPoints = dict[tuple[str, int], float]
 """Values by series and iteration."""
 
 
@@ -79,14 +78,14 @@ class RunRecord:
         }
 
 
-def read_points(store: Store, run: Run, since: int = 0) -> Points:
+def read_points(store: Store, run: Run, since: int = 0) -> LoggedPoints:
     """Return a run's values by series and iteration, from iteration `since` on, in the order of iterations.
 
     A metric's series is called `metric/split`, such as `mse/test`, and a probe's number has the probe's name. A vector
     has four series, its first, last, smallest and largest entry, such as `gradient_norm/h/first`. The first entry of a
     metric over length belongs to the shortest test sequences; the lengths themselves are left out.
     """
-    points: Points = {}
+    points: LoggedPoints = {}
     for _, split, name, _, iteration, value in store.metric_values([run.id], since):
         points[name if split == "probe" else f"{name}/{split}", iteration] = value
     for trace in store.traces([run.id], since=since):
@@ -97,7 +96,7 @@ def read_points(store: Store, run: Run, since: int = 0) -> Points:
     return dict(sorted(points.items(), key=lambda point: (point[0][1], point[0][0])))
 
 
-def equal(first: Points, second: Points) -> bool:
+def equal(first: LoggedPoints, second: LoggedPoints) -> bool:
     """Return whether two runs have the same points; NaN equals NaN."""
     return first.keys() == second.keys() and all(same_number(value, second[at]) for at, value in first.items())
 

@@ -26,7 +26,7 @@ import torch
 from orthobench.recurrence import backends
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cuda import self_test
-from orthobench.recurrence.cuda.self_test import Form, Run
+from orthobench.recurrence.cuda.self_test import KernelVariant, RunCall
 from orthobench.recurrence.source_hash import source_hash
 from orthobench.system.cache import UntrustedError, cache_folder, open_trusted, private_folder
 from orthobench.system.files import write_bytes
@@ -39,7 +39,7 @@ _logger = logging.getLogger("orthobench.recurrence")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SelfTestVerdict:
     """The verdict on one variant on a device; `reason` says why it failed. The errors are relative, by name."""
 
     form: str
@@ -136,23 +136,23 @@ class Cache:
         except OSError as error:
             _logger.debug("the verdict of a self-test is not kept: %s", error)
 
-    def verdict(self, form: str, device: torch.device) -> Verdict | None:
+    def verdict(self, form: str, device: torch.device) -> SelfTestVerdict | None:
         """Return the verdict on a variant, if its test has ended."""
         record = self.read().get(form, {})
         try:
             if record["verdict"] not in ("passed", "failed"):
                 return None
             reason = None if record["verdict"] == "passed" else str(record["reason"])
-            return Verdict(form, device, int(record["n"]), int(record["batch"]), reason, dict(record["errors"]))
+            return SelfTestVerdict(form, device, int(record["n"]), int(record["batch"]), reason, dict(record["errors"]))
         except (LookupError, TypeError, ValueError):
             return None
 
-    def keep(self, verdict: Verdict) -> None:
+    def keep(self, verdict: SelfTestVerdict) -> None:
         """Write a verdict."""
         self.write(verdict.form, as_record(verdict))
 
 
-def as_record(verdict: Verdict) -> dict[str, Any]:
+def as_record(verdict: SelfTestVerdict) -> dict[str, Any]:
     """Return a verdict as JSON values."""
     return {
         "verdict": "passed" if verdict.passed else "failed",
@@ -163,7 +163,7 @@ def as_record(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-_known: dict[tuple[Form, torch.device], Verdict] = {}
+_known: dict[tuple[KernelVariant, torch.device], SelfTestVerdict] = {}
 
 
 def are_on() -> bool:
@@ -171,7 +171,7 @@ def are_on() -> bool:
     return os.environ.get(SWITCH) != "off"
 
 
-def failure(call: Call, run: Run) -> str | None:
+def failure(call: Call, run: RunCall) -> str | None:
     """Return why the kernels of a call are not trusted on its device, or None; a variant's first call tests it.
 
     Args:
@@ -198,7 +198,7 @@ def failure(call: Call, run: Run) -> str | None:
     return None
 
 
-def judge(call: Call, form: Form, run: Run, again: bool = False) -> Verdict:
+def judge(call: Call, form: KernelVariant, run: RunCall, again: bool = False) -> SelfTestVerdict:
     """Return the cached verdict on a variant, or test it; `again` tests it in any case.
 
     Raises:
@@ -213,7 +213,7 @@ def judge(call: Call, form: Form, run: Run, again: bool = False) -> Verdict:
         if not again and (verdict := cache.verdict(name, device)):
             return verdict
         attempts = 0 if again else int(cache.read().get(name, {}).get("attempts", 0))
-        make = functools.partial(Verdict, name, device, self_test.features(call), call.x.shape[1])
+        make = functools.partial(SelfTestVerdict, name, device, self_test.features(call), call.x.shape[1])
         if attempts >= _ATTEMPTS:
             verdict = make(f"the test ended its process {attempts} times")
             cache.keep(verdict)

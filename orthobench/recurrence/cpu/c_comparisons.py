@@ -15,10 +15,10 @@ from torch import Tensor
 
 from orthobench.recurrence import kernels, reference, workspace
 from orthobench.recurrence.call import TANH, Projection
-from orthobench.recurrence.comparison import normal
 from orthobench.recurrence.cpu import cayley, matrix_products, optimiser
 from orthobench.recurrence.cpu import native as cpu
 from orthobench.recurrence.cpu.agreement import BATCH, FEATURES, STEPS, TOLERANCE, agrees, is_close, operation_agrees
+from orthobench.recurrence.kernel_case import normal
 from orthobench.recurrence.operation import Operation
 from orthobench.recurrence.ops import operations
 from orthobench.recurrence.ops.plain import recurrence
@@ -186,7 +186,7 @@ def _step_agrees(has_first: bool, has_second: bool, adds: bool, first: float, se
     actual = weight.clone(), average.clone() if has_first else None, squares.clone() if has_second else None
     numbers = {"first": first, "second": second, "kept": kept, "inside": inside, "divisor": divisor}
     numbers |= {"adds_first": adds, "adds_second": adds, "outside": outside, "keep": keep, "scale": scale}
-    optimiser.Weights([actual]).step([gradient], numbers)
+    optimiser.SteppedWeights([actual]).step([gradient], numbers)
     average = average.mul_(kept).add_(gradient) if adds else average.lerp_(gradient, first)
     top = average if has_first else gradient
     weight.mul_(keep)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from orthobench.arrays.files import table
-from orthobench.arrays.sequences import Array, Raw, targets_of_packed
+from orthobench.arrays.arrange import Array, Raw, targets_of_packed
+from orthobench.arrays.own_files import from_table
 from orthobench.arrays.words import ANY, KINDS, Kind
 from orthobench.errors import UsageError, unknown
 from orthobench.options.data_folder import data_folder
@@ -59,7 +59,7 @@ class Data:
             frame = x.reset_index(drop=True)
             if y is not None:
                 frame = frame.assign(y=np.asarray(y))
-            raw = table(frame)
+            raw = from_table(frame)
             x, y, lengths, split = raw.x, raw.y, raw.lengths, raw.split
             if raw.is_packed:
                 x, y = _unpacked(raw)

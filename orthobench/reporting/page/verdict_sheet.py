@@ -10,13 +10,13 @@ from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import Cell
 from orthobench.papers import Paper
-from orthobench.reporting.page.pages import ArtifactView, Measured, PaperView, distinct_numbers
+from orthobench.reporting.page.pages import ArtifactView, MeasuredNumber, PaperView, distinct_numbers
 
 SquareStatus = Literal["agree", "fails", "partial", "none"]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DecidedClaim:
     """A decided claim with its place in the papers.
 
     Attributes:
@@ -70,7 +70,7 @@ class Dot:
         return self.cell.measured is not None and self.cell.measured.n == 1
 
 
-def failed_claims(views: Sequence[PaperView], conditions: Sequence[Condition]) -> list[Verdict]:
+def failed_claims(views: Sequence[PaperView], conditions: Sequence[Condition]) -> list[DecidedClaim]:
     """Return the claims that did not hold, with the other variants of the same model under the same condition."""
     by_key = {condition.key: condition for condition in conditions}
     return [
@@ -80,7 +80,7 @@ def failed_claims(views: Sequence[PaperView], conditions: Sequence[Condition]) -
     ]
 
 
-def held_claims(views: Sequence[PaperView]) -> tuple[list[Verdict], list[Computed]]:
+def held_claims(views: Sequence[PaperView]) -> tuple[list[DecidedClaim], list[Computed]]:
     """Return the distinct claims that held, and the computed figures.
 
     Claims that cannot fail are left out. A claim that is decided by the same runs in several papers counts once.
@@ -88,12 +88,12 @@ def held_claims(views: Sequence[PaperView]) -> tuple[list[Verdict], list[Compute
     return [verdict for verdict in _verdicts(views) if verdict.result.conclusion == "held"], _computed(views)
 
 
-def seed_decided_claims(views: Sequence[PaperView]) -> list[Verdict]:
+def seed_decided_claims(views: Sequence[PaperView]) -> list[DecidedClaim]:
     """Return the distinct claims that hold for some seeds, or pairs of seeds, but not for others."""
     return [verdict for verdict in _verdicts(views) if verdict.result.conclusion == "depends on the seed"]
 
 
-def _verdicts(views: Sequence[PaperView]) -> list[Verdict]:
+def _verdicts(views: Sequence[PaperView]) -> list[DecidedClaim]:
     """Return every counted and decided claim on trained runs, without repeated checks of the same runs."""
     seen = set[str]()
     verdicts = []
@@ -103,7 +103,7 @@ def _verdicts(views: Sequence[PaperView]) -> list[Verdict]:
                 if not result.is_decided or result.uncounted or (result.evidence and result.evidence in seen):
                     continue
                 seen.add(result.evidence)
-                verdicts.append(Verdict(view.paper, part, result))
+                verdicts.append(DecidedClaim(view.paper, part, result))
     return verdicts
 
 
@@ -136,7 +136,7 @@ def dots(views: Sequence[PaperView]) -> list[Dot]:
     return [dot for number in distinct_numbers(views) if (dot := _dot(number))]
 
 
-def _dot(number: Measured) -> Dot | None:
+def _dot(number: MeasuredNumber) -> Dot | None:
     measured, target = number.cell.measured, number.cell.target
     if measured is None or target is None:
         return None

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from orthobench.options.arguments import Preset
 
 
-class Record(BaseModel):
+class PaperRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class StudyRun(Record):
+class StudyRun(PaperRecord):
     """A run of a study; `settings` override the settings of the task, the paper and the preset."""
 
     figure: str
@@ -24,7 +24,7 @@ class StudyRun(Record):
     most_seeds: int | None = None
 
 
-class StudyRuns(Record):
+class StudyRuns(PaperRecord):
     """Runs of a study that share a task: every model with every one of the `points`."""
 
     preset: Preset
@@ -59,7 +59,7 @@ class StudyRuns(Record):
         ]
 
 
-class Study(Record):
+class Study(PaperRecord):
     """A study: trained runs, a computation, or a benchmark.
 
     `finding` says what the figure of the paper shows. `assumptions` say what the paper leaves open and which choices

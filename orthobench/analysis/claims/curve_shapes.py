@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from orthobench.analysis.claims.record import ModelClaim, Verdict, in_words
+from orthobench.analysis.claims.claim import ClaimVerdict, ModelClaim, in_words
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import CurveEnd, share_of_seeds, side
 
@@ -94,7 +94,7 @@ class EndsBelow(CurveClaim):
     check: Literal["ends_below"] = "ends_below"
     share: float = Field(ge=0, description="the highest end, as a share of the baseline")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         limit = self.share * self.baseline(variant)
         numbers = self.ends(variant)
         against = side(self.curve_ends(variant), limit)
@@ -108,7 +108,7 @@ class EndsBetween(CurveClaim):
     check: Literal["ends_between"] = "ends_between"
     share: float = Field(ge=0, description="the lowest end, as a share of the baseline")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         level = self.baseline(variant)
         low, high = self.share * level, AT_BASELINE * level
         numbers = self.ends(variant)
@@ -122,7 +122,7 @@ class SettlesAbove(CurveClaim):
     check: Literal["settles_above"] = "settles_above"
     share: float = Field(ge=0, description="the lowest value, as a share of the baseline")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         level = self.baseline(variant)
         low, high = self.share * level, AT_BASELINE * level
         lows = [float(series.min()) for series in self.curves(variant)]
@@ -141,7 +141,7 @@ class Starts(CurveClaim):
     at_baseline: bool = Field(description="whether it starts within a tenth of the baseline")
     after: int = Field(ge=0, description="the iteration of the first point of the published curve")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         level = self.baseline(variant)
         curves = zip(self.curves(variant), self.ends(variant), strict=True)
         begun = [(series / level, end / level) for series, end in curves if self.after in series.index]
@@ -166,7 +166,7 @@ class _Stays(CurveClaim):
     def is_as_stated(self, stay: float) -> bool:
         raise NotImplementedError
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         """Check how long the runs stay; the claim does not hold for a run that never drops below the baseline."""
         stays = [_stay(series, self.baseline(variant)) for series in self.curves(variant)]
         dropping = [stay for stay in stays if math.isfinite(stay)]
@@ -206,7 +206,7 @@ class DropsWithin(CurveClaim):
     check: Literal["drops_within"] = "drops_within"
     epochs: float = Field(ge=0, description="the longest drop, in epochs")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         per_epoch = variant.run.iterations_per_epoch
         epochs = [math.inf if drop is None else drop / per_epoch for drop in self.drops(variant)]
         ended = [drop for drop in epochs if math.isfinite(drop)]
@@ -225,7 +225,7 @@ class Smooth(CurveClaim):
         ge=0, description="the largest change for the worse from the best test so far, as a share of the baseline"
     )
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         level, sign = self.baseline(variant), self.sign(variant)
         setbacks = [_setback(series, level, sign) / level for series in self.curves(variant)]
         ended = [setback for setback in setbacks if math.isfinite(setback)]
@@ -261,7 +261,7 @@ class Returns(CurveClaim):
     check: Literal["returns"] = "returns"
     share: float = Field(ge=0, description="the level that it reaches first, as a share of the baseline")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         level = self.baseline(variant)
         limit = self.share * level
         later = [series[series.index > first_below(series, limit)] for series in self.curves(variant)]
@@ -279,7 +279,7 @@ class Late(CurveClaim):
     check: Literal["late"] = "late"
     epochs: float = Field(ge=0, description="the earliest time at 5 % below the baseline, in epochs")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         level, per_epoch = self.baseline(variant), variant.run.iterations_per_epoch
         passed = [at / per_epoch for (at,) in self.falls(variant, (0.05,))]
         last = [end / level for end in self.ends(variant)]
@@ -297,7 +297,7 @@ class Grows(CurveClaim):
     check: Literal["grows"] = "grows"
     ratio: float = Field(ge=0, description="the lowest ratio of the last value to the first")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         ratios = [float(series.iloc[-1]) / max(float(series.iloc[0]), 1e-300) for series in self.curves(variant)]
         share = share_of_seeds(ratio >= self.ratio for ratio in ratios)
         return share, f"grows by {in_words(ratios)}; at least {self.ratio:g}"
@@ -309,7 +309,7 @@ class StaysBelow(CurveClaim):
     check: Literal["stays_below"] = "stays_below"
     limit: float = Field(description="the highest value, in the unit of the metric")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         highest = [float(series.max()) for series in self.curves(variant)]
         share = share_of_seeds(value <= self.limit for value in highest)
         return share, f"highest value {in_words(highest)}; limit {self.limit:g}"
@@ -321,7 +321,7 @@ class StaysAbove(CurveClaim):
     check: Literal["stays_above"] = "stays_above"
     limit: float = Field(description="the value that all exceed, in the unit of the metric")
 
-    def judge(self, variant: VariantData) -> Verdict:
+    def judge(self, variant: VariantData) -> ClaimVerdict:
         lowest = [float(series.min()) for series in self.curves(variant)]
         share = share_of_seeds(value > self.limit for value in lowest)
         return share, f"lowest value {in_words(lowest, '.7g')}; limit {self.limit:g}"

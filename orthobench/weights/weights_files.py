@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-Kind = Literal["best", "last", "state"]
+WeightsKind = Literal["best", "last", "state"]
 """The weights at the best test, the weights after the last iteration, and the state for continuing a run."""
-KINDS: tuple[Kind, ...] = get_args(Kind)
+WEIGHTS_KINDS: tuple[WeightsKind, ...] = get_args(WeightsKind)
 """All kinds of kept files: weights to use again, and the state from which a run continues."""
 SUFFIX = ".safetensors"
 FACTS = "orthobench"
@@ -133,7 +133,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def file_name(key: str, kind: str) -> str:
+def weights_file_name(key: str, kind: str) -> str:
     """Return the name of a run's file of this kind."""
     return f"{key}.{kind}{SUFFIX}"
 
@@ -301,14 +301,14 @@ def weights_folder(
     return WeightsFolder(Location.of(checkpoints or SERVER_FILES).absolute() / "weights")
 
 
-def find(database: Location, key: str, record: Weights) -> tuple[WeightsFolder, str]:
+def find_weights(database: Location, key: str, record: Weights) -> tuple[WeightsFolder, str]:
     """Return the place and the name of a recorded file; only names that orthobench would write are valid.
 
     Raises:
         UsageError: the record names another file.
     """
     parent, _, name = record.path.real.rpartition("/")
-    is_ours = record.kind in KINDS and name == file_name(key, record.kind) and parent.isprintable()
+    is_ours = record.kind in WEIGHTS_KINDS and name == weights_file_name(key, record.kind) and parent.isprintable()
     if not is_ours or not (not parent or "://" in parent or Path(parent).is_absolute()):
         raise UsageError(f"the record of run {key}'s weights names another file, {record.path}: it is damaged")
     return (WeightsFolder(Location(parent)) if parent else weights_folder(database)), name
@@ -317,13 +317,13 @@ def find(database: Location, key: str, record: Weights) -> tuple[WeightsFolder, 
 def exists(database: Location, key: str, record: Weights) -> bool | None:
     """Return whether a recorded file exists; None for a URL, which is not opened."""
     try:
-        folder, name = find(database, key, record)
+        folder, name = find_weights(database, key, record)
     except UsageError:
         return False
     return None if folder.is_remote else folder.exists(name)
 
 
-def read(database: Location, key: str, record: Weights, weights_at: Place | None = None) -> bytes:
+def read_weights(database: Location, key: str, record: Weights, weights_at: Place | None = None) -> bytes:
     """Return the content of a recorded file after checking its hash.
 
     Args:
@@ -333,7 +333,7 @@ def read(database: Location, key: str, record: Weights, weights_at: Place | None
     Raises:
         UsageError: the file is missing, cut off, changed, unreadable, or at another URL.
     """
-    recorded, name = find(database, key, record)
+    recorded, name = find_weights(database, key, record)
     recorded.check_url()
     given = None if weights_at is None else weights_folder(database, weights_at)
     is_named = given is not None and given.holds(recorded)
@@ -380,7 +380,7 @@ def remove(database: Location, key: str, records: Iterable[Weights], weights_at:
         each.remove_parts(key)
     for record in records:
         try:
-            folder, name = find(database, key, record)
+            folder, name = find_weights(database, key, record)
             folder.check_url()
         except UsageError:
             _logger.warning("stays: %s", record.path)
