@@ -125,7 +125,9 @@ def _csv(path: Path) -> Raw:
     import pandas as pd
 
     def parse(**options: Any) -> pd.DataFrame:
-        return pd.read_csv(io.BytesIO(path.read_bytes()), sep="\t" if path.suffix.lower() == ".tsv" else ",", **options)
+        separator = "\t" if path.suffix.lower() == ".tsv" else ","
+        frame: pd.DataFrame = pd.read_csv(io.BytesIO(path.read_bytes()), sep=separator, **options)
+        return frame
 
     try:
         frame = parse()
@@ -240,7 +242,8 @@ def _numbers(frame: pd.DataFrame, column: Any) -> Array:
             raise UsageError(
                 f"column {column} has '{text!s:.40}', which is not a number: encode it as numbers, or leave it out"
             ) from error
-    return values.astype(np.float64)
+    numbers: Array = values.astype(np.float64)
+    return numbers
 
 
 def _is_number_like(value: Any) -> bool:

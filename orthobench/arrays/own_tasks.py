@@ -297,7 +297,8 @@ class DataTask(Task):
         self.settings, self.sequences = settings, sequences
         is_text = bool(sequences.alphabet)
         steps = sequences.steps
-        self.mean, self.scale = np.float32(0), np.float32(1)
+        self.mean: Array = np.zeros(1, np.float32)
+        self.scale: Array = np.ones(1, np.float32)
         if not is_text and settings.standardise:
             self.mean, self.scale = _mean_and_scale(steps[rows_of(divided, 0)])
         scaled = steps if is_text else (steps - self.mean) / self.scale
@@ -525,7 +526,7 @@ def task_of(kind: Kind, name: str, data: str = "") -> type[DataTask]:
         base.Settings.__name__, __base__=base.Settings, data=(str, Field(data, description=usual.description))
     )
     settings.file_name = name
-    members = {"__module__": __name__, "__doc__": base.__doc__, "Settings": settings}
+    members: dict[str, Any] = {"__module__": __name__, "__doc__": base.__doc__, "Settings": settings}
     if data:
         members["protocol"] = {**base.protocol, "batch_size": _batch_size(settings)}
     return type(base.__name__, (base,), members)

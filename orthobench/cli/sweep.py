@@ -143,7 +143,8 @@ def command(
     chosen = None if seeds is None and first_seed is None else parse_seeds(seeds or "1", first_seed)
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
     from orthobench import api
-    from orthobench.analysis.variants import variants
+    from orthobench.analysis.inference import deciding_seeds
+    from orthobench.analysis.variants import group, variants
     from orthobench.cli.records import print_json, print_summary, runs_of
     from orthobench.cli.session_display import TerminalDisplay, report_sweep, resumable
 
@@ -180,8 +181,11 @@ def command(
     if not (json or dry_run or quiet):
         from orthobench.errors import shell_command
 
+        trained = sorted({run.seed for run in result.runs})
+        conditions = group(variants(result.runs), lambda variant: variant.run.condition)
+        needed = deciding_seeds(max(map(len, conditions), default=1) - 1) or 0
         place = () if db == DEFAULT_DATABASE else ("--db", db)
         typer.echo(f"the page: {shell_command('report', '--html', *place)}")
-        typer.echo(f"more seeds: the same command with --seeds {more_seeds(sorted({run.seed for run in result.runs}))}")
+        typer.echo(f"more seeds: the same command with --seeds {more_seeds(trained, needed)}")
     if not dry_run:
         report_sweep(result)

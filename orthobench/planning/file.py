@@ -134,6 +134,7 @@ def read_file(path: Path, kind: type[File]) -> File:
     """
     content = read_toml(path)
     for key in content:
+        # Before pydantic sees it, because its message would not name the nearest key.
         if key not in kind.model_fields:
             raise unknown(f"key of {path}", key, kind.model_fields)
     try:

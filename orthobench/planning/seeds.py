@@ -36,8 +36,14 @@ def parse_seeds(text: str, first: int | None = None) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def more_seeds(seeds: list[int]) -> str:
-    """Return what to give for more seeds than these, which were trained already."""
+def more_seeds(seeds: list[int], needed: int) -> str:
+    """Return what to give for more seeds than these, which were trained already.
+
+    Args:
+        needed: the number of seeds from which on a comparison can decide.
+    """
     count, following = len(seeds), max(seeds) + 1
-    more = 3 if count < 3 else 2 * count
-    return str(more) if min(seeds) == 0 and following == count else f"{following}-{following + count - 1}"
+    more = needed if count < needed else 2 * count
+    if min(seeds) == 0 and following == count:
+        return str(more)
+    return f"{following}-{following + more - count - 1}"

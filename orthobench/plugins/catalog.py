@@ -164,7 +164,7 @@ class Catalog:
 
     def _add_data(self, data: Any) -> str:
         self._plugins["task", data.name] = Plugin("task", data.name, data.path or "own data", data.load)
-        return data.name
+        return str(data.name)
 
     def task_word(self, task: str) -> str:
         """Return a task as a command names it in any folder: own data by its path."""
