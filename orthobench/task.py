@@ -294,6 +294,11 @@ class Task(ABC):
         """
         return cls.version
 
+    @classmethod
+    def remark(cls, settings: Any) -> str:
+        """Return a line about the user's own data that a run prints before it trains; "" for other tasks."""
+        return ""
+
     @abstractmethod
     def __init__(self, settings: Any, seed: int, device: torch.device) -> None:
         """Generate or open the data. The same settings and seed give the same data on every device."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from orthobench.api.trained import evaluate as evaluate
     from orthobench.api.trained import export as export
     from orthobench.api.trained import load_model as load_model
+    from orthobench.arrays.in_memory import Data as Data
     from orthobench.display.display import Display as Display
     from orthobench.display.display import JobsDisplay as JobsDisplay
     from orthobench.errors import OrthobenchError as OrthobenchError
@@ -64,6 +65,7 @@ NAMES = {
     "api.sweeps": ("sweep", "sweep_file", "tune"),
     "api.site": ("publish", "serve"),
     "api.trained": ("evaluate", "export", "load_model"),
+    "arrays.in_memory": ("Data",),
     "errors": ("OrthobenchError", "RunLockedError", "StorageError", "UsageError"),
     "display.display": ("Display", "JobsDisplay"),
     "gate.check": ("CheckResult",),

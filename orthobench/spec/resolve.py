@@ -188,6 +188,7 @@ def resolve(
 
     if not (isinstance(model, str) and model in catalog.names("model")):  # because it may be another file's path, too
         model = catalog.named(model)
+    task = catalog.named_task(task)
     task_class: type[Task] = catalog.load("task", task)
     model_class: type[Model] = catalog.load("model", model)
     groups: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)

@@ -14,6 +14,7 @@ from orthobench.analysis.conditions import SOLVED, Condition, VariantData
 from orthobench.analysis.inference import Standing, deciding_seeds, standings_after_first
 from orthobench.analysis.test_lengths import fits
 from orthobench.analysis.variants import group
+from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
 from orthobench.plugins.layers import is_layer
 from orthobench.settings import text
@@ -381,7 +382,8 @@ def _said(name: str, value: Any) -> str:
 
 def _command(condition: Condition) -> str:
     settings = [part for name, value in condition.settings.items() for part in ("-s", f"{name}={text(value)}")]
-    return shell_command("sweep", condition.task, "--models", "MODEL", "--seeds", str(FEW), *settings)
+    task = word_of(condition.task, condition.settings)
+    return shell_command("sweep", task, "--models", "MODEL", "--seeds", str(FEW), *settings)
 
 
 # ---------------------------------------------------------------------- a picture
