@@ -25,6 +25,7 @@ from orthobench.settings import Settings
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
     """Return a 63-bit seed for one purpose, such as ("data", "train"); the same on every machine."""
+    # Not Python's `hash`, because texts have another one in each process.
     digest = hashlib.sha256("/".join(map(str, (seed, *purpose))).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -307,6 +308,11 @@ class Task(ABC):
         theirs.
         """
         return cls.version
+
+    @classmethod
+    def remark(cls, settings: Any) -> str:
+        """Return a line about the user's own data that a run prints before it trains; "" for other tasks."""
+        return ""
 
     @abstractmethod
     def __init__(self, settings: Any, seed: int, device: torch.device) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from orthobench.api.trained import export as export
     from orthobench.api.trained import load_model as load_model
     from orthobench.api.tuned_comparison import compare_tuned as compare_tuned
+    from orthobench.arrays.in_memory import Data as Data
     from orthobench.display.display import Display as Display
     from orthobench.display.display import JobsDisplay as JobsDisplay
     from orthobench.errors import OrthobenchError as OrthobenchError
@@ -67,6 +68,7 @@ NAMES = {
     "api.site": ("publish", "serve"),
     "api.trained": ("evaluate", "export", "load_model"),
     "api.tuned_comparison": ("compare_tuned",),
+    "arrays.in_memory": ("Data",),
     "errors": ("OrthobenchError", "RunLockedError", "StorageError", "UsageError"),
     "display.display": ("Display", "JobsDisplay"),
     "gate.check": ("CheckResult",),
@@ -85,6 +87,7 @@ if not TYPE_CHECKING:  # a type checker reads the imports above, and reports nam
     def __getattr__(name: str) -> Any:
         for module, names in NAMES.items():
             if name in names:
+                # Kept, because Python asks this function only for names that the module lacks.
                 value = globals()[name] = getattr(import_module(f"orthobench.{module}"), name)
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from orthobench.options.run_options import SweepOptions
     from orthobench.session.tuned_session import TunedColumn, TunedModel
 
-PrintContrast = Callable[["Contrast", "float | None", str], None]
+PrintContrasts = Callable[["Sequence[Contrast]", str, Location], None]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def compare_tuned(
     dry_run: bool,
     quiet: bool,
     json: bool,
-    print_contrast: PrintContrast,
+    print_contrasts: PrintContrasts,
 ) -> None:
     """Train a tuned comparison and print it; in a dry run, print what it costs.
 
@@ -47,9 +47,8 @@ def compare_tuned(
         typer.Exit: runs failed, are left to another process, or were stopped.
     """
     from orthobench import api
-    from orthobench.analysis.compare import adjusted
-    from orthobench.cli.contrasts import contrast_record
     from orthobench.cli.options import check_names
+    from orthobench.cli.outcomes import contrast_record
     from orthobench.cli.records import print_json
     from orthobench.cli.session_display import LEFT_TO_ANOTHER, TerminalDisplay, report_failures, resumable
     from orthobench.settings.assignments import parse_assignments
@@ -71,17 +70,15 @@ def compare_tuned(
         )
     if json:
         print_json(
-            [_record(column, [contrast_record(each, None, "end") for each in column.contrasts()]) for column in columns]
+            [_record(column, [contrast_record(each, "end") for each in column.contrasts()]) for column in columns]
         )
     elif dry_run:
         _print_budget(columns)
     else:
         for column in columns:
             _print_column(column)
-            compared = column.contrasts()
-            p_values = adjusted(compared)
-            for each, p in zip(compared, p_values, strict=True):
-                print_contrast(each, p if len(compared) > 1 else None, "end")
+            if compared := column.contrasts():
+                print_contrasts(compared, "end", db)
             _print_command(column, db)
     if dry_run:
         return

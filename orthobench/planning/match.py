@@ -164,6 +164,7 @@ class Counter:
                 raise UsageError(f"{config.spec.model} is too large to be counted: name fewer parameters") from None
         try:
             return build_model(config.model_class, settings, signature, generator).parameter_count()
+        # Passed on, because its message already names the cause.
         except OrthobenchError:
             raise
         except Exception as error:  # a plugin may raise any error
@@ -282,6 +283,7 @@ def _search(count: Callable[[int], int | None], target: int) -> dict[int, int]:
     size, before = FIRST_SIZE, None
     while size <= LARGEST_SIZE:
         parameters = known(size)
+        # Equal counts end the search too, because the size then has no effect on the model.
         if parameters is not None and (parameters >= target or parameters == before):
             break
         size, before = 2 * size, parameters if parameters is not None else before

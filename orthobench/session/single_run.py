@@ -63,6 +63,8 @@ def train_one(
         check_places(database, options)
         check_device(options)
         check_writable(database)
+        # Before the database, because a run that cannot start must leave no empty file. The trainer is kept,
+        # so that task and model are built once.
         trainer = None
         if is_new(database):
             stack.enter_context(isolated())
@@ -71,6 +73,7 @@ def train_one(
         checkpoints, _ = places(database, options, key)
         if force:
             _forget(store, database, options, key)
+        # Here, because the sink that adds tags belongs to the training, which a run with a result skips.
         store.tag([key], options.tags)
         if run := settled_run(store, checkpoints, options.on_divergence):
             remove_leftovers(store, checkpoints)
@@ -96,7 +99,7 @@ def _train(
     trainer: Trainer | None,
 ) -> Run:
     """Train a run that has no result."""
-    warn_of_layers([config], set())
+    say_before_training([config], set())
     with ExitStack() as stack:
         logs = stack.enter_context(open_logs(store, options.log_to)) if options.log_to else None
         if extend and store.find(config.spec.key) is None:
@@ -112,13 +115,19 @@ def _train(
             raise Stopped from None
 
 
-def warn_of_layers(configs: Iterable[RunConfig], said: set[str]) -> None:
-    """Warn of what keeps the layers of other programs from learning, which for plugins is part of their contract.
+def say_before_training(configs: Iterable[RunConfig], said: set[str]) -> None:
+    """Say what own data is, and warn of what keeps the layers of other programs from learning.
+
+    For plugins both are part of their contract.
 
     Args:
-        said: the warnings so far, which are not repeated; new ones are added.
+        said: the lines so far, which are not repeated; new ones are added.
     """
     for config in configs:
+        with suppress(UsageError):
+            if (remark := config.task_class.remark(config.task_settings)) and remark not in said:
+                said.add(remark)
+                log.info(remark)
         if (faults := getattr(config.model_class, "faults", None)) is None:
             continue
         with suppress(UsageError):  # the run itself will raise it
@@ -175,6 +184,7 @@ def check_device(options: RunOptions) -> None:
     Raises:
         UsageError: one of them is missing.
     """
+    # Otherwise no question, because asking loads torch, and a run that has a result needs none of it.
     if options.device == "cuda" or options.backend != "auto" or options.cuda_graph == "on":
         device = pick_device(options.device)
         check_backend(options.backend, device)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from orthobench.analysis.compare import Contrast, SelectedRuns, contrast, values_of
+from orthobench.analysis.compare import Contrast, SelectedRuns, contrast, values_of, with_standings
 from orthobench.analysis.halving import Halving, TrialCurve
 from orthobench.analysis.statistics import Median, median
 from orthobench.errors import counted
@@ -122,10 +122,11 @@ class TunedColumn:
     def contrasts(self) -> list[Contrast]:
         """Compare the first model with each other one; models without results are left out."""
         compared = [model for model in self.models if model.values]
-        return [
+        contrasts = [
             contrast(compared[0].selection, other.selection, (compared[0].values, other.values), None)
             for other in compared[1:]
         ]
+        return with_standings(contrasts, None)
 
     def records(self) -> list[dict[str, Any]]:
         """Return a row for each model."""

@@ -191,6 +191,7 @@ def resolve(
 
     if not (isinstance(model, str) and model in catalog.names("model")):  # because it may be another file's path, too
         model = catalog.named(model)
+    task = catalog.named_task(task)
     task_class: type[Task] = catalog.load("task", task)
     model_class: type[Model] = catalog.load("model", model)
     groups: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
@@ -223,6 +224,7 @@ def resolve(
         TrainingSettings.read(training_group),
         seed,
     )
+    # Loaded only because an unknown probe should be refused before the run starts.
     catalog.probes(spec.training.get("probes", ()))
     return RunConfig(spec, catalog, preset)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orthobench.analysis.conditions import SOLVED, Condition, VariantData
+from orthobench.analysis.inference import Standing, deciding_seeds, standings_after_first
 from orthobench.analysis.judged import WORDS, Judged, how_judged, trial_count
 from orthobench.analysis.test_lengths import fits
 from orthobench.analysis.variants import group
+from orthobench.arrays.words import word_of
 from orthobench.errors import shell_command
 from orthobench.plugins.layers import is_layer
 from orthobench.settings import text
@@ -52,6 +55,7 @@ class MatrixCell:
         trials: the number of trials of the search that chose the variant; 0 unless it is tuned.
         linear: why the model cannot solve the task, whatever its weights, because its outputs are an affine function of
             its inputs; empty if it could.
+        standing: how the cell stands next to the best one of its column; None for the best.
     """
 
     condition: Condition
@@ -87,6 +91,13 @@ class MatrixCell:
         """The published number for these settings, if there is one."""
         printed = self.variant.printed
         return "" if printed is None else printed.text
+
+    standing: Standing | None = None
+
+    @property
+    def is_best(self) -> bool:
+        """Whether the cell is better than the baseline, and the best of its column or overlapping with it."""
+        return self.score > 0 and self.standing in (None, Standing.OVERLAPS)
 
     @property
     def is_far(self) -> bool:
@@ -173,6 +184,12 @@ class ResultMatrix:
     earlier: frozenset[str] = frozenset()
 
     @property
+    def deciding(self) -> tuple[int, int | None]:
+        """The most models in a column, and how many seeds of each would decide which are worse than the best."""
+        most = max((sum(row.cells[at] is not None for row in self.rows) for at in range(len(self.columns))), default=0)
+        return most, deciding_seeds(most - 1)
+
+    @property
     def blocks(self) -> list[tuple[str, int]]:
         """The heading and the number of columns of each block that is shown, in order."""
         counts = Counter(self.columns[number].block for number in self.shown)
@@ -244,6 +261,8 @@ def compute_matrix(conditions: Sequence[Condition]) -> ResultMatrix:
         other = cells[number]
         if other is None or cell.rank > other.rank:
             cells[number] = cell
+    for number in range(len(columns)):
+        _rank(list(names.values()), number)
     rows = []
     for (model, value), cells in names.items():
         where = model.partition(":")[0] if is_layer(model) else "other"
@@ -267,6 +286,15 @@ def ranked(rows: Sequence[MatrixRow], columns: Sequence[int]) -> list[MatrixRow]
 def _unfolded(columns: Sequence[MatrixColumn]) -> list[int]:
     """Return the numbers of the columns that are not folded; all of them if every column is."""
     return [number for number, column in enumerate(columns) if not column.is_folded] or [*range(len(columns))]
+
+
+def _rank(rows: Sequence[list[MatrixCell | None]], number: int) -> None:
+    """Set how the cells of a column stand next to the best one."""
+    ranked = [(cells, cell) for cells in rows if (cell := cells[number]) is not None]
+    ranked.sort(key=lambda each: -statistics.median(_scores(each[1].condition, each[1].variant)))
+    samples = [_scores(cell.condition, cell.variant) for _, cell in ranked]
+    for (cells, cell), standing in zip(ranked[1:], standings_after_first(samples), strict=True):
+        cells[number] = replace(cell, standing=standing)
 
 
 def families_of_models() -> dict[str, str]:
@@ -355,6 +383,16 @@ def _is_comparison(condition: Condition) -> bool:
     members = _members(condition)
     of_paper = any(variant.comparison and not variant.comparison.differences for variant in members)
     return of_paper or len({variant.run.model for variant in members if len(variant.scores) >= FEW}) > 1
+
+
+def _scores(condition: Condition, variant: VariantData) -> list[float]:
+    """Return the score of each seed: 0 at the baseline, 1 at a perfect value, and minus infinity if it diverged."""
+    baseline, perfect = condition.baseline, condition.metric.perfect
+    assert baseline is not None
+    assert perfect is not None
+    if baseline == perfect:  # nothing can be gained, so the loss counts
+        return [condition.metric.sign * (perfect - end) for end in variant.scores]
+    return [(end - baseline) / (perfect - baseline) if math.isfinite(end) else -math.inf for end in variant.scores]
 
 
 def _cell(condition: Condition, variant: VariantData) -> MatrixCell:
@@ -467,7 +505,8 @@ def _command(condition: Condition, block: Judged) -> str:
     if block == "tuned":
         return shell_command("compare", "--protocol", "tuned", "-t", condition.task, "--models", "MODEL")
     settings = [part for name, value in condition.settings.items() for part in ("-s", f"{name}={text(value)}")]
-    return shell_command("sweep", condition.task, "--models", "MODEL", "--seeds", str(FEW), *settings)
+    task = word_of(condition.task, condition.settings)
+    return shell_command("sweep", task, "--models", "MODEL", "--seeds", str(FEW), *settings)
 
 
 def note_on_tuning(matrix: ResultMatrix) -> str:
@@ -548,10 +587,11 @@ def _drawn_row(
         red, green, blue = (
             round(low + cell.score * (high - low)) for low, high in zip(colors["empty"], colors["full"], strict=True)
         )
+        bold = ' font-weight="bold"' if cell.is_best else ""
         ink = "#ffffff" if cell.is_far or dark else "#000000"
         words = f"{100 * cell.score:.0f}" + "↘" * cell.loses + LINEAR * bool(cell.linear) + SEEDS.get(cell.seeds, "")
         yield f'<rect x="{x + 1}" y="{y + 1}" width="{CELL - 2}" height="{ROW - 2}" fill="rgb({red},{green},{blue})"/>'
-        yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}">{words}</text>'
+        yield f'<text x="{x + CELL / 2:g}" y="{y + 15}" text-anchor="middle" fill="{ink}"{bold}>{words}</text>'
 
 
 def _escaped(words: str) -> str:
