@@ -121,8 +121,10 @@ class DeltaModel(Model):
         if settings.has_decay:
             self.decay_weight = drawn(heads)
             rate, step = torch.rand(2, heads, generator=generator, dtype=torch.float64)
+            # Bounded, because a draw of 0 has no logarithm.
             self.decay_rate = as_parameter((16 * rate).clamp(min=1e-6).log())
             step = (math.log(1e-3) + step * math.log(100)).exp()
+            # The inverse of softplus, with expm1 because 1 - exp(-step) loses digits for steps near 0.001.
             self.decay_bias = as_parameter(step + torch.log(-torch.expm1(-step)))
         self.gate_weight = drawn(n) if settings.output_gate else None
         self.norm_weight = nn.Parameter(torch.ones(settings.head_size))

@@ -166,11 +166,13 @@ def _open(settings: PTBSettings) -> Corpus:
         folder = dataset("ptb").require()
         return Corpus(ALPHABET, tuple(_encode(read_split(folder, split), ALPHABET) for split in SPLITS))
     text = read_text(Path(settings.text))
+    # Sorted, because the order of a set of letters differs between processes.
     alphabet = "".join(sorted(set(text)))
     borders = (len(text) * 90 // 100, len(text) * 95 // 100)
     return Corpus(alphabet, tuple(np.split(_encode(text, alphabet), borders)))
 
 
 def _encode(text: str, alphabet: str) -> npt.NDArray[Any]:
+    # UTF-32, because every character then has the same number of bytes.
     known, read = (np.frombuffer(part.encode("utf-32-le"), np.uint32) for part in (alphabet, text))
     return np.searchsorted(known, read).astype(np.uint8 if len(alphabet) <= 256 else np.int32)

@@ -54,6 +54,7 @@ class VariantData(Variant):
     traces: Mapping[str, Vectors]
     comparison: NearestExperiment | None
     selection: str = "last"
+    # Not functools.cache, because a variant has no hash: its metrics are a mapping.
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def series(self, split: str, name: str) -> Logged:
@@ -120,6 +121,7 @@ class VariantData(Variant):
         baseline, metric = self.run.baselines.get(self.run.metric), self.run.main_metric
         if baseline is None or not self.ends:
             return None
+        # The next number, because an end that only equals the baseline is not better.
         return side(list(self.ends.values()), math.nextafter(baseline, -metric.worst), metric.sign)
 
     @property

@@ -36,6 +36,7 @@ class Logged:
     def of(run: ArrayLike, iteration: ArrayLike, value: ArrayLike) -> Logged:
         """Return the values of rows in any order."""
         run, iteration, value = np.asarray(run, int), np.asarray(iteration, int), np.asarray(value, float)
+        # The run comes last, because lexsort sorts by its last key first.
         order = np.lexsort((iteration, run))
         runs, starts = np.unique(run[order], return_index=True)
         return Logged(runs, np.append(starts, len(run)), iteration[order], value[order])
@@ -81,6 +82,7 @@ class Vectors:
         """Return the vectors of rows of run, epoch, iteration and values, in any order."""
         run, epoch, iteration = np.array([row[:3] for row in rows], int).reshape(-1, 3).T
         order = np.lexsort((iteration, run))
+        # Not np.array, because it would join vectors of equal length into a matrix.
         values = np.fromiter((np.asarray(row[3], float) for row in rows), object, len(rows))
         return Vectors(run[order], epoch[order], iteration[order], values[order])
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from orthobench.analysis.aggregates import Aggregate, PublishedTarget, aggregate, agreement_reason, chance_level, scaled
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.statistics import Agreement, CurveEnd, Median, Summary, median, summarize
+from orthobench.analysis.statistics import FEWEST_SEEDS, Agreement, CurveEnd, Median, Summary, median, summarize
 from orthobench.analysis.variants import of_one_machine
 from orthobench.errors import shell_command
 from orthobench.metric import Metric
@@ -245,21 +245,24 @@ def build_table(paper: Paper, artifact: Artifact, measured: Mapping[str, Variant
     return PaperTable(paper, artifact, artifact.columns, ordered)
 
 
-def fill_command(artifact: Artifact, wanted: Sequence[Experiment], among: Sequence[Experiment] = ()) -> str:
+def fill_command(
+    artifact: Artifact, wanted: Sequence[Experiment], among: Sequence[Experiment] = (), seeds: int = FEWEST_SEEDS
+) -> str:
     """Return the command that runs the models of these experiments in a table or figure; empty without experiments.
 
     Args:
         among: all experiments of the table or figure, if they are known; a command for all models names none.
+        seeds: the fewest seeds; as many as the paper has go before fewer.
     """
     if not wanted:
         return ""
     kind, _, number = artifact.name.partition(" ")
     option, name = (f"--{kind}", number) if kind in ("table", "figure") else ("--table", artifact.name)
-    seeds = max(3, *(experiment.aggregation.upon(artifact.aggregation).seeds or 0 for experiment in wanted))
+    most = max(seeds, *(experiment.aggregation.upon(artifact.aggregation).seeds or 0 for experiment in wanted))
     models = dict.fromkeys(experiment.model for experiment in wanted)
     is_whole = models.keys() >= {experiment.model for experiment in among} and bool(among)
     named = [] if is_whole else ["--models", ",".join(models)]
-    return shell_command("reproduce", wanted[0].paper, option, name, *named, "--seeds", seeds)
+    return shell_command("reproduce", wanted[0].paper, option, name, *named, "--seeds", most)
 
 
 def values(variant: VariantData, selection: str, metric: str, split: str) -> list[float]:
@@ -311,6 +314,7 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
         timed = of_one_machine(variant.finished)
         if not timed:
             return Cell(printed, experiment, None, "not measured", command, UNTIMED, aggregation=how)
+        # A new cache, because the old one holds the curves of all runs.
         variant = replace(variant, runs=timed, cache={})
     chance = _chance(how, printed, variant)
 

@@ -92,6 +92,7 @@ def reproduce_file(
     catalog, location = Catalog(options.plugins), named_or_default(db, writes=True)
     device = pick_device(options.device).type
     runs = runs_in(path, catalog, partial(_records, location), device)
+    # Repeated, because these results may have settled the best trial, for which a later entry waits.
     while True:
         result = train(runs, location, options, dry_run, display)
         planned = {run.key for run in result.plan.runs}

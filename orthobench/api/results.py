@@ -330,6 +330,7 @@ class Results:
         with ExitStack() as locks:
             for key in keys.values():
                 locks.enter_context(lock(self.store, checkpoints_at(root, key)))
+            # After all locks, because a run that still trains could store results that the copy then lacks.
             if file is not None:
                 copy = back_up_alongside(file)
             for number, key in keys.items():

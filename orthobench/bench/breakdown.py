@@ -90,6 +90,7 @@ def _breakdown(shape: Shape, setup: Setup) -> dict[str, Any]:
     peak, step = MultiplyAdd(setup.quick), TimedStep(shape)
     setup.tell(f"{shape.name}: {PEAK}, {', '.join(PARTS)}")
     timed = interleave({PEAK: peak, WHOLE: step}, setup.rounds, setup.clock, setup.shortest)
+    # Not the first two, because they are trials of `interleave`, with fresh memory.
     counted = sorted(step.steps[2:] or step.steps, key=lambda seconds: seconds[WHOLE])
     faster = counted[: (len(counted) + 1) // 2]
     peak_rate = peak.gflop / summarise(timed[PEAK]).seconds

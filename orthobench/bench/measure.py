@@ -109,6 +109,7 @@ def ratio(samples: Sequence[Sample], others: Sequence[Sample]) -> float:
 
     Dividing within rounds matters because the machine's speed may change between them.
     """
+    # Not strict, because a slow implementation has fewer samples.
     pairs = list(zip(samples, others, strict=False))
     return statistics.median(_quiet([(a.seconds / b.seconds, max(a.foreign, b.foreign)) for a, b in pairs]))
 

@@ -91,6 +91,7 @@ def check_arguments(command: Any, ctx: Any, args: list[str]) -> None:
     """
     if ctx.resilient_parsing:  # shell completion
         return
+    # Parsed here as well, because the context only keeps the last value of an option.
     values, _, parameters = command.make_parser(ctx).parse_args(args=list(args))
     for parameter, count in Counter(parameters).items():
         name = "/".join(max(names, key=len) for names in (parameter.opts, parameter.secondary_opts) if names)
@@ -308,4 +309,5 @@ def _print_traceback(verbose: bool) -> None:
     if verbose:
         import traceback
 
+        # Cleaned, because the errors in a traceback can contain the URL of the database.
         typer.echo(without_passwords(traceback.format_exc()), err=True)

@@ -158,9 +158,8 @@ def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
 def print_summary(rows: Sequence[Variant]) -> None:
     """Print the results of each variant over its seeds, the best first, with the baseline of each task.
 
-    The first is "best" if it is better than the baseline. A variant that the test of ranks does not separate from the
-    first, with Holm's adjustment, is "not apart". In a
-    narrow terminal the last columns are left out, because a number must not be cut.
+    The first is "best" if it is better than the baseline, and the others are in the states of
+    `analysis.inference.Standing`. In a narrow terminal the last columns are left out, because a number must not be cut.
     """
     from rich.table import Table
 
@@ -190,7 +189,7 @@ LEAST_COLUMNS = 4
 
 def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
     """Return the table rows of the variants of one condition, and of its baseline, the best first."""
-    from orthobench.analysis.statistics import apart_from_first
+    from orthobench.analysis.inference import standings_after_first
 
     metric, baseline = rows[0].run.main_metric, rows[0].run.baselines.get(rows[0].run.metric)
 
@@ -203,9 +202,9 @@ def _ranked(rows: Sequence[Variant]) -> list[dict[str, Any]]:
         return metric.sign * sum(numbers) / len(numbers) if numbers else float("inf")
 
     ordered = sorted(rows, key=score)
-    apart = apart_from_first([values(variant) for variant in ordered])
+    found = standings_after_first([values(variant) for variant in ordered])
     learns = baseline is None or score(ordered[0]) < metric.sign * baseline
-    notes = ["best" if len(ordered) > 1 and learns else "", *("" if each else "not apart" for each in apart)]
+    notes = ["best" if len(ordered) > 1 and learns else "", *map(str, found)]
     first = ("model", "final [95 %]", "metric")
     records = [
         {name: brief[name] for name in first} | {"": note} | brief

@@ -38,6 +38,7 @@ def _findings(checks: Sequence[tuple[str, Check]]) -> Iterator[DoctorFinding]:
         try:
             yield from check()
         except OrthobenchError as error:
+            # Split at the last colon, because orthobench's errors end with the fix.
             problem, _, fix = str(error).rpartition(": ")
             yield DoctorFinding(section, "examination", problem, Level.ACTION, fix)
         except Exception as error:

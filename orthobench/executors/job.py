@@ -64,6 +64,8 @@ class Job:
         return checkpoints_at(checkpoint_root(self.database, self.options.checkpoints), self.spec.key)
 
     def __getstate__(self) -> dict[str, Any]:
+        # Without the resolved run, because its classes may come from a plugin's file,
+        # and pickle finds classes only by import.
         return vars(self) | {"config": None}
 
     def resolve(self) -> RunConfig:

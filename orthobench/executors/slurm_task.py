@@ -45,6 +45,7 @@ class RunGroup:
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
+        # Imported here, because OpenMP reads its variables when torch loads it.
         import torch
 
         cores = max(self.threads, int(os.environ.get("SLURM_CPUS_PER_TASK") or self.threads))

@@ -59,6 +59,7 @@ _NAMED = 4
 _logger = logging.getLogger("orthobench")
 
 
+# Cached, because the trials are remembered by class, and a layer should have the same class each time.
 @functools.cache
 def model_of(layer: Any, name: str, origin: str) -> type[Foreign]:
     """Return the model class of a layer's class.
@@ -182,6 +183,7 @@ class Foreign(Model):
         Raises:
             UsageError: the layer does not work as a model; one line that says what is missing.
         """
+        # As JSON, because a cache needs a key that can be hashed.
         fixed = settings.model_dump(mode="json", include={each.setting for each in cls.constructor.arguments})
         return _trial(cls, json.dumps(fixed, sort_keys=True), settings.hidden_size)
 

@@ -164,6 +164,7 @@ _LEAST = 400  # rows up to which LAPACK inverts the whole matrix
 
 def lu_factors(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the LU factors and pivots of `[n, n]`, whose Hermitian part is positive definite."""
+    # The `_ex` form, because the plain one waits for the GPU to read an error code.
     factors, pivots, _ = torch.linalg.lu_factor_ex(matrix, pivot=not matrix.is_cuda)
     return factors, pivots
 
@@ -224,6 +225,7 @@ class _ScaledCayley(torch.autograd.Function):
             ctx.save_for_backward(upper, signs, kept.T, signs.contiguous())
             return weight
         inverse = inverse_of_shifted(skew(upper, n).double())
+        # Copied also if the type is the same, because the next line changes the inverse in place.
         ctx.save_for_backward(upper, signs, inverse.to(upper.dtype, copy=True), signs.to(upper.dtype))
         inverse *= 2 * signs.double()  # in place: fresh memory would cost more time than the arithmetic
         inverse.diagonal().sub_(signs)

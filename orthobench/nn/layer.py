@@ -294,6 +294,7 @@ class RecurrentLayer(nn.Module):
                     )
                     return
 
+    # Forgotten here, because a move to another device or type changes all parameters in place.
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         self._versions.clear()
         super()._apply(fn, recurse)

@@ -252,6 +252,7 @@ class Experiment(PaperRecord):
 
     def aggregation_of(self, printed: Printed, artifact: Artifact) -> Aggregation:
         """Return how a result was computed, according to the result, else the experiment, else the table or figure."""
+        # Only if the file has it, because the field's default must not outweigh what the table says.
         own = Aggregation(selection=self.selection if "selection" in self.model_fields_set else None)
         whole = printed.aggregation.upon(self.aggregation).upon(own).upon(artifact.aggregation)
         return whole.upon(Aggregation(selection=self.selection))

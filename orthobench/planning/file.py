@@ -82,6 +82,7 @@ def read_file(path: Path) -> SweepFile:
     """
     content = read_toml(path)
     for key in content:
+        # Before pydantic sees it, because its message would not name the nearest key.
         if key not in SweepFile.model_fields:
             raise unknown(f"key of {path}", key, SweepFile.model_fields)
     try:

@@ -135,6 +135,7 @@ def _values(key: str, part: str) -> Iterator[str]:
         yield part
         return
     first, last, sign, step = match.groups()
+    # Decimals, because 0.1 + 0.1 + 0.1 exceeds 0.3 in binary, and the range would lose its end.
     value, end, change = (_decimal(key, part, text) for text in (first, last, step))
     times = sign == "x"
     rises = value <= end and (change > 1 and value > 0 if times else change > 0)
@@ -165,6 +166,7 @@ def _decimal(key: str, part: str, text: str) -> Decimal:
 
 def _number(exact: Decimal, pointed: bool) -> str:
     """Format a number with twelve digits in plain notation; `pointed` adds a decimal point to a whole number."""
+    # Rounded, because products with a factor such as 1.1 soon have 28 digits.
     value = Context(prec=12).plus(exact).normalize()
     if value == value.to_integral_value() and abs(value) < 10**15:
         return f"{int(value)}.0" if pointed else str(int(value))

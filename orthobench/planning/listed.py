@@ -87,6 +87,7 @@ Find = Callable[[Sequence[str]], Sequence[Run]]
 class ListedRuns(BaseModel):
     """Runs of a paper, a study or a task; the fields are named like the options of the commands that train them."""
 
+    # Strict, because TOML has types: whoever writes seeds = "5" or true has made a mistake.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     paper: Name | None = Field(None, description="a paper's key")
@@ -223,6 +224,7 @@ def _entries(path: Path) -> list[ListedRuns]:
     checked = []
     for number, entry in enumerate(entries, 1):
         for key in entry:
+            # Before pydantic sees the entry, because its message would not name the nearest key.
             if key not in ListedRuns.model_fields:
                 raise unknown(f"key in entry {number} of {path}", key, ListedRuns.model_fields)
         models = entry.get("models")

@@ -57,6 +57,7 @@ class PlannedRun:
         if self.existing_run is None:
             return "stale" if self.older_run else "missing"
         status = self.existing_run.status
+        # No lock is held, so the process is gone: it could not change the status, because it was killed.
         return Status.INTERRUPTED if status == Status.RUNNING else status
 
     @property

@@ -242,15 +242,18 @@ class Search:
         """Yield points from the sampler and then, if their number is finite, all points."""
         import optuna
 
+        # Quiet, because optuna reports each study that it creates, and each draw creates one.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         distributions = self.space.distributions()
         ended = round_start(len(trials), round_size)
         past = [self._as_optuna(trial) for trial in trials[:ended] if trial.state != "failed"]
         past += [self._as_optuna(replace(trial, state="missing", bests=[])) for trial in trials[ended:]]
         for attempt in range(DRAWS):
+            # Reduced because the sampler takes 32 bits.
             seed = derive_seed(0, "search", self.key, len(trials), attempt) % 2**32
             # The constant liar: running trials count as bad, so that the sampler does not draw points near them.
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+            # A new study for each draw, because a draw may depend on nothing but the trials in the database.
             study = optuna.create_study(
                 sampler=sampler, direction="minimize" if self.metric.goal == "min" else "maximize"
             )

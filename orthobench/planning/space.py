@@ -83,6 +83,7 @@ class Range:
         """Return the value as text, rounded and clipped to the range."""
         if self.whole:
             return {self.name: str(value)}
+        # Clipped at last, because rounding can lead out of the range.
         return {self.name: str(min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high))}
 
     def value(self, settings: Mapping[str, str]) -> float:
@@ -143,6 +144,7 @@ class Space:
     def shuffled(self, seed: int) -> Iterator[dict[str, str]]:
         """Yield at most `MAX_POINTS` points in random order; nothing if an axis is a range of real numbers."""
         size = self.size or 0
+        # Drawn from a range, because a list of all points may not fit into memory.
         for index in random.Random(seed).sample(range(size), min(size, MAX_POINTS)):
             drawn: dict[str, float | str] = {}
             for name, axis in self.axes.items():

@@ -248,8 +248,10 @@ def _modules_of(package: ModuleType) -> list[str]:
 def _spec(top: str) -> ModuleSpec | None:
     """Return where a top-level module is: on the path of this process, or in the current folder."""
     for finder in sys.meta_path:
+        # Ours is left out, because it would find the text that an earlier layer has served.
         if not isinstance(finder, PluginFinder) and (spec := finder.find_spec(top, None)):
             return spec
+    # The current folder by name, because the path of an installed command does not contain it.
     return PathFinder.find_spec(top, [str(Path.cwd())])
 
 
@@ -372,6 +374,7 @@ def _module_name(path: str) -> str:
 def _is_current(module: ModuleType, text: bytes) -> bool:
     """Return whether the functions of a module in memory are those of a text."""
     try:
+        # Without inheriting, because the `__future__` import of this file would count for the other text, too.
         codes = {code.co_qualname: code for code in _codes(compile(text, "", "exec", dont_inherit=True))}
     except (SyntaxError, ValueError):
         return False
@@ -552,6 +555,7 @@ def _definition(value: Any, name: str) -> tuple[str, int]:
     definition = (ast.ClassDef, ast.FunctionDef)
     for kind, wanted in ((definition, value.__name__), (ast.Assign, value.__name__), (ast.Assign, name)):
         for file, line in places:
+            # By linecache, because the cells of a notebook are in no file.
             lines = linecache.getlines(file)
             for node in reversed(_statements("".join(lines))):  # a later definition replaces an earlier one
                 decorators = node.decorator_list if isinstance(node, definition) else []

@@ -234,6 +234,7 @@ class GradientTrace:
 
         for t, step in enumerate(steps):
             if step.requires_grad:
+                # t=t, because all hooks would otherwise record the last step.
                 step.register_hook(lambda gradient, t=t: record(gradient, t))
 
 

@@ -141,6 +141,7 @@ def _module(name: str) -> ModuleType:
 
 def _log_once(level: int, message: str) -> None:
     if message not in _logged:
+        # Once, because training makes the same call again in every iteration.
         _logged.add(message)
         _logger.log(level, "%s", message)
 

@@ -39,6 +39,7 @@ def run_all(tasks: Sequence[Callable[[], None]]) -> None:
     try:
         work()
     finally:
+        # Awaited after an error too, because these threads still write into the caller's tensors.
         for future in futures:
             future.result()
 

@@ -53,6 +53,7 @@ class TensorBoard:
         writer = TensorBoardRun(folder, Change.REPLACED if earlier else Change.ADDED, record, False)
         writer.add(points)
         for file in earlier:
+            # Only now, because an export that fails should leave the earlier file.
             file.unlink(missing_ok=True)
         return writer
 
@@ -85,6 +86,7 @@ class TensorBoardRun:
 
     def add(self, points: LoggedPoints) -> None:
         writer = self._open()
+        # With its zone, because timestamp() takes a time without one as local, and the database's are in UTC.
         started = self.record.started_at.replace(tzinfo=UTC).timestamp()
         now = time.time() if self.record.is_running else started
         for (name, iteration), value in points.items():
@@ -122,6 +124,7 @@ def _own_files(folder: Path) -> list[Path]:
 
 def _read(folder: Path) -> tuple[LoggedPoints | None, dict[str, Any] | None]:
     """Return the points of a run's folder, None if one occurs twice, and the run's last record."""
+    # 0 keeps all, because the reader otherwise takes a sample of them.
     events = EventAccumulator(str(folder), size_guidance={TENSORS: 0})
     events.Reload()
     points: LoggedPoints = {}

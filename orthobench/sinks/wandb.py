@@ -45,12 +45,14 @@ class WeightsAndBiases:
         # replacement.
         while any(time.strftime("-run-%Y%m%d_%H%M%S-") in folder.name for folder in earlier):
             time.sleep(0.05)
+        # Set aside and not removed yet, because the export may still fail.
         moved = [folder.rename(folder.with_name(REPLACED + folder.name)) for folder in earlier]
         run: Any = wandb.init(
             project=PROJECT,
             id=record.key,
             name=record.key,
             group=str(record.facts["variant"]),
+            # Cut, because Weights & Biases refuses longer ones.
             tags=[tag[:64] for tag in record.tags],
             config=dict(record.settings) | {f"orthobench.{name}": value for name, value in record.facts.items()},
             mode=self.mode,
@@ -100,6 +102,7 @@ def _settings() -> wandb.Settings:
     return wandb.Settings(
         silent=True,
         console="off",
+        # Runs in addition to open ones, because a sweep trains several at once.
         reinit="create_new",
         symlink=False,
         disable_git=True,

@@ -94,6 +94,7 @@ def copy_to_file(location: Location, copy: Path) -> None:
         _check_tables(location)
         back_up(file, copy)
         return
+    # In the folder of the copy, because a file can get its name in one step only on its own disk.
     with TemporaryDirectory(dir=copy.parent) as folder:
         part = Path(folder) / copy.name
         with open_store(location) as source, open_store(part, create=True) as store:
@@ -143,6 +144,7 @@ def merge(
         with target_connection.begin():
             ids: dict[str, dict[int, int]] = {}  # by table: the target's id of each of the source's rows
             copied: set[int] = set()  # the source's runs whose measured rows are copied
+            # In this order, because a row refers to the new ids of rows in earlier tables.
             for table in Base.metadata.sorted_tables:
                 if table is RUN:
                     ids[table.name], copied = _merge_runs(

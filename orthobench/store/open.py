@@ -63,6 +63,7 @@ def open_store(place: Place, *, create: bool = False, stop_waiting: Callable[[],
 
     def upgrade_or_check() -> None:
         if create and file is not None:
+            # Before anything else, because a write to a damaged file may damage more of it.
             check_before_writing(file)
         version = schema_revision(engine, location)
         if version is None and not create:
@@ -266,10 +267,14 @@ def upgrade(engine: Engine, file: Path | None) -> None:
     Raises:
         StorageError: the disk has no room for the copy or the new tables.
     """
+    # A lock in addition to the transaction, because the journal's mode is changed outside of it.
     with _upgrade_lock(engine, file):
         if file is not None:
             with translated_errors(file, f"database {file} cannot be used"), connect(file) as plain:
+                # On a connection of its own, because SQLite cannot change the journal within a transaction.
                 plain.execute("PRAGMA journal_mode = WAL")
+        # The version is read again inside, because another process may have
+        # upgraded while this one waited for the lock.
         with engine.connect().execution_options(writes=True) as connection, connection.begin():
             version = _version(connection)
             if version == HEAD:
@@ -298,6 +303,7 @@ def _migrate(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config()
+    # Doubled, because alembic's configuration interpolates %.
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

@@ -16,6 +16,7 @@ from orthobench.testing.require import no_global_draws, require, require_apart
 from orthobench.training.build_model import build_model
 from orthobench.training.optimizers import build_optimizer
 
+# All different, because a model that confuses two axes would otherwise pass.
 TIME, BATCH, INPUTS, OUTPUTS, HIDDEN = 7, 3, 2, 4, 8
 UNKNOWN = "no known optimizer"
 
@@ -177,6 +178,7 @@ def random_numbers_come_from_the_generator(model_class: Any) -> None:
 def every_parameter_is_trained_once(model_class: Any) -> None:
     """Every trainable parameter is in exactly one group, and a loss reaches it with a finite gradient."""
     model = _make(model_class)
+    # By identity, because == compares tensors number by number.
     grouped = [id(parameter) for group in model.parameter_groups() for parameter in group.parameters]
     outputs, _ = model(_inputs())
     outputs.square().mean().backward()

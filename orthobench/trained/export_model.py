@@ -53,6 +53,7 @@ class Program(nn.Module):
 
     def __init__(self, model: Model, is_batched: bool) -> None:
         super().__init__()
+        # A copy, because fixed weights leave the parameters of the model without effect.
         self.model = copy.deepcopy(model, _detached(model)).eval()
         self.is_batched = is_batched
         with torch.no_grad():
@@ -106,6 +107,7 @@ def export(
         raise UsageError("a program has no input for the positions that this task reads: write safetensors instead")
     features = () if signature.tokens else (signature.input_size,)
     shape = (steps or _steps(trained), *(() if batch is None else (batch,)), *features)
+    # On the CPU, because a program keeps the device on which it was traced.
     program = Program(trained.model.cpu(), is_batched=batch is not None)
     trained.model.to(trained.device)
     inputs = torch.zeros(shape, dtype=torch.int64 if signature.tokens else torch.float32)

@@ -59,6 +59,7 @@ def begin_longer(
         "total_iterations": _total(config.spec, shorter),
         "continued_from": shorter.key,
     }
+    # Rows before the checkpoint, because a checkpoint newer than the newest row is not used.
     store.fork(shorter.id, columns, state.logged, state.iteration)
     checkpoints.save(vars(state) | {"key": config.spec.key})
     return shorter

@@ -113,6 +113,8 @@ class StepGraph:
         """
         shapes: list[object] = [t if t is None else (t.shape, t.dtype) for t in tensors]
         if self._replay is None and not self.failed:
+            # Counted without interruption, because the last batch of an epoch may be smaller,
+            # and a graph of it would hardly be used.
             self._seen = self._seen + 1 if shapes == self._shapes else 1
             self._shapes = shapes
             if self._seen > WARM_UP:

@@ -159,6 +159,7 @@ class DatabaseSink(EventSink):
         self.store.rewind(self.run_id, iteration, self.segment_token)
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
+        # At each evaluation, because a form is compared at its first use, long after the run has started.
         self._record_self_tests()
         columns = vars(evaluation.progress) | {"final_value": evaluation.value}
         self.store.log(self.run_id, evaluation.rows, evaluation.vectors, columns, backend_names(last_used()))

@@ -47,6 +47,7 @@ def resume(
             problem = _mismatch(checkpoint, key, segments)
         if not problem:
             _set_threads(checkpoint)
+            # A new trainer for each candidate, because a failed restore leaves it in between two states.
             trainer = build_trainer(config, device)
             try:
                 trainer.restore(checkpoint)

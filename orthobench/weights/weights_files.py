@@ -67,6 +67,7 @@ def encode(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:
     """
     from safetensors.torch import save
 
+    # Clones, because safetensors refuses tensors that share memory, such as tied weights.
     own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     record = {"format": FORMAT, "version": __version__, **facts}
     content = save(own, {"format": "pt", FACTS: json.dumps(record, sort_keys=True)})

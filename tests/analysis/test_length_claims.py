@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.length_variants import variant, with_horizons
@@ -24,7 +25,7 @@ def lost(lost_from: int = 2) -> HoldsLengths:
     return HoldsLengths(text="", model="rnn", lost_from=lost_from)
 
 
-def judge(claim: HoldsLengths | ReachesFarther, own: SimpleNamespace, *others: SimpleNamespace) -> ClaimVerdict:
+def judge(claim: HoldsLengths | ReachesFarther, own: Any, *others: Any) -> ClaimVerdict:
     return claim.judge(own, others) if isinstance(claim, ReachesFarther) else claim.judge(own)
 
 

@@ -94,7 +94,7 @@ def _needs(call: Any, name: str) -> bool:
     return inspect.signature(call).parameters[name].default is not None
 
 
-FUNCTIONS = {name: getattr(ob, name) for name in ob.__all__ if inspect.isfunction(getattr(ob, name))}
+FUNCTIONS = {name: getattr(ob, name) for name in vars(ob)["__all__"] if inspect.isfunction(getattr(ob, name))}
 METHODS = {
     name: method for name, method in vars(Results).items() if inspect.isfunction(method) and not name.startswith("_")
 }

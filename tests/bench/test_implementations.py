@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.gradients import gradient
 
 from orthobench.bench import constraints
 from orthobench.bench.implementations import (
@@ -34,7 +35,7 @@ TINY = [
 
 def outcome(step: TrainingStep) -> list[torch.Tensor]:
     loss = step.gradients()
-    return [loss, *(parameter.grad for parameter in step.network.parameters())]
+    return [loss, *(gradient(parameter) for parameter in step.network.parameters())]
 
 
 @pytest.mark.parametrize("shape", TINY, ids=lambda shape: shape.name)
@@ -69,7 +70,7 @@ def test_recorded_step_trains_as_the_eager_one(shape):
 
 def gradients_by_name(network: Network) -> dict[str, torch.Tensor]:
     TrainingStep(network).gradients()
-    return {name: parameter.grad for name, parameter in network.named_parameters()}
+    return {name: gradient(parameter) for name, parameter in network.named_parameters()}
 
 
 @pytest.mark.parametrize("readout", ["last", "all"])

@@ -67,14 +67,19 @@ def cell(text: str) -> str:
     return find_layer(f"{text}.py:Cell").sources.path.removesuffix(".py")
 
 
+def real(location: object) -> str:
+    assert isinstance(location, Location)
+    return location.real
+
+
 TEXTS: dict[str, Callable[[str], object]] = {
     "model": cell,
     "models": cell,
     "match_parameters": cell,
     "log_to": lambda text: parse_target(f"tensorboard:{text}").location.real,
     "to": lambda text: parse_target(f"wandb:{text}").location.real,
-    "checkpoints": lambda text: RunOptions(checkpoints=text).checkpoints.real,
-    "weights": lambda text: RunOptions(weights=text).weights.real,
+    "checkpoints": lambda text: real(RunOptions(checkpoints=text).checkpoints),
+    "weights": lambda text: real(RunOptions(weights=text).weights),
     "slurm": lambda text: read_settings([f"folder={text}"]).folder,
     "db": lambda text: read("db", text, ARGUMENTS["db"]).real,
     "history": lambda text: read("history", text, ARGUMENTS["history"]).real,

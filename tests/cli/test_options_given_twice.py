@@ -23,14 +23,19 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
         yield from commands(inner, (*words, name))
 
 
+def collects(case: Any) -> bool:
+    """Whether the option of a case may be given several times."""
+    return case.values[2].multiple
+
+
 OPTIONS = [
     pytest.param(words, command, option, id=" ".join([*words, max(option.opts, key=len)]))
     for words, command in commands(ROOT)
     for option in command.params
     if option.param_type_name == "option"
 ]
-SINGLE = [case for case in OPTIONS if not case.values[2].multiple]
-COLLECTING = [case for case in OPTIONS if case.values[2].multiple]
+SINGLE = [case for case in OPTIONS if not collects(case)]
+COLLECTING = [case for case in OPTIONS if collects(case)]
 
 
 def test_search_for_options_reaches_every_command():

@@ -40,8 +40,8 @@ def corpus(folder: Path, lower: bool = False) -> Path:
     content = sphere(np.arange(300, dtype=np.int16))
     for part, names in speakers().items():
         for number, name in enumerate(names):
-            where = f"TIMIT/{part}/DR{number % 8 + 1}/{name}"
-            where = folder / (where.lower() if lower else where)
+            inside = f"TIMIT/{part}/DR{number % 8 + 1}/{name}"
+            where = folder / (inside.lower() if lower else inside)
             where.mkdir(parents=True)
             for sentence in SENTENCES:
                 file = f"{sentence.upper()}.WAV"

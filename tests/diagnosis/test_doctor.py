@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from orthobench.cli import app
 from orthobench.diagnosis import DoctorFinding, Level, kernel_findings, machine, storage
 from orthobench.recurrence.cpu import c_comparisons, call_c, library
 from orthobench.recurrence.cuda import backend as cuda
-from orthobench.recurrence.cuda import self_test_verdicts
+from orthobench.recurrence.cuda import self_test, self_test_verdicts
 from orthobench.recurrence.cuda.self_test import SelfTestErrors
 
 SECTIONS = ["versions", "devices", "compilers", "caches", "back ends", "self-tests", "data", "database"]
@@ -54,7 +55,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., N
             return outcome
 
         monkeypatch.setattr("orthobench.recurrence.cuda.self_test.measure", measure)
-        examples = kernel_findings.self_test.examples
+        examples = self_test.examples
         monkeypatch.setattr(
             "orthobench.recurrence.cuda.self_test.examples", lambda device: examples(torch.device("cpu"))
         )
@@ -177,8 +178,8 @@ def test_missing_header_and_missing_triton_are_reported(
     fake_gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_gpu(SelfTestErrors({}, None))
-    monkeypatch.setattr(machine.sysconfig, "get_path", lambda name: "/nowhere")
-    find_spec = machine.importlib.util.find_spec
+    monkeypatch.setattr("sysconfig.get_path", lambda name: "/nowhere")
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "triton" else find_spec(name))
     findings = by_subject(list(machine.compilers()))
     assert findings["Python.h"].level is Level.ACTION
@@ -196,7 +197,7 @@ def test_unwritable_folder_needs_action(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_full_disk_needs_action(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(storage.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=1000))
     finding = storage.folder_finding("data", "folder", tmp_path / "new", "move it")
     assert finding.level is Level.ACTION
     assert finding.fix == "make room there, or move it"
@@ -222,7 +223,7 @@ def test_failing_check_is_a_finding_and_the_others_run(monkeypatch: pytest.Monke
 
 
 def test_missing_extras_are_notes_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    find_spec = machine.importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "optuna" else find_spec(name))
     finding = by_subject(list(machine.versions()))["extra search"]
     assert finding.level is Level.NOTE

@@ -209,6 +209,7 @@ def test_published_numbers_match_a_sample_of_the_papers():
             for printed in experiment.printed_in(artifact)
             if table_column.holds(experiment, printed)
         )
+        assert number is not None
         return number
 
     assert value("helfrich2018", "table 1", "scoRNN, n = 512", "permuted MNIST") == 0.966

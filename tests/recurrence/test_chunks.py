@@ -44,8 +44,9 @@ def errors(operation: Any, problem: Problem, dtype: torch.dtype, traced: bool = 
     parameters, names, arguments = problem
     arguments = [each.to(DEVICE) for each in arguments]
     expected = kernel_case.evaluate(reference.run, operation, parameters, names, arguments, torch.float64, traced)
-    run = kernels.find(operation, "cuda").run
-    actual = kernel_case.evaluate(run, operation, parameters, names, arguments, dtype, traced)
+    kernel = kernels.find(operation, "cuda")
+    assert kernel is not None
+    actual = kernel_case.evaluate(kernel.run, operation, parameters, names, arguments, dtype, traced)
     assert actual.keys() == expected.keys()
     return {name: kernel_case.distance(actual[name], value) for name, value in expected.items()}
 

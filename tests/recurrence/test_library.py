@@ -32,7 +32,7 @@ def processor(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def install(machine: str, flags: str) -> None:
         monkeypatch.delenv("ORTHOBENCH_MARCH", raising=False)
-        monkeypatch.setattr(c_sources.platform, "machine", lambda: machine)
+        monkeypatch.setattr("platform.machine", lambda: machine)
         monkeypatch.setattr(library, "_processor_flags", lambda: set(flags.split()))
 
     return install

@@ -28,7 +28,7 @@ def test_fields_have_the_offsets_of_the_compiler(struct: str, tmp_path: Path) ->
         if re.search(rf"^struct {struct} {{", path.read_text("utf-8"), re.M)
     )
     structure = signatures.structure(struct)
-    offsets = {f"offsetof(struct {struct}, {name})": getattr(structure, name).offset for name, _ in structure._fields_}
+    offsets = {f"offsetof(struct {struct}, {name})": getattr(structure, name).offset for name, *_ in structure._fields_}
     offsets[f"sizeof(struct {struct})"] = ctypes.sizeof(structure)
     checks = "".join(
         f'_Static_assert({expression} == {number}, "{expression}");\n' for expression, number in offsets.items()

@@ -98,10 +98,11 @@ def lines_of(traces) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
 def assert_same_crossings(drawn, whole) -> None:
     """A line crosses each level where the data do; values have five digits, so a level has that width."""
     assert drawn.keys() == whole.keys()
-    for name, curve in whole.items():
+    for name, (x, y) in whole.items():
         for level in LEVELS:
-            earliest, latest = (first_below(*curve, level * (1 + error)) for error in (6e-5, -6e-5))
-            assert earliest - 1e-6 <= first_below(*drawn[name], level) <= latest + 1e-6, (name, level)
+            earliest, latest = (first_below(x, y, level * (1 + error)) for error in (6e-5, -6e-5))
+            found = first_below(drawn[name][0], drawn[name][1], level)
+            assert earliest - 1e-6 <= found <= latest + 1e-6, (name, level)
 
 
 def test_page_has_the_crossings_of_the_data(stored):

@@ -185,7 +185,9 @@ def test_small_study_decides_nothing(orthobench, tiny_options):
         with open_store("results.db") as store:
             results = {"preset": preset, "figures": {"figures 4 and 5": [store.runs()[0].key]}}
             store.add_benchmark("study heat-maps", results, {})
-            study_results = {"heat-maps": find_result(store, find_study("heat-maps"))}
+            result = find_result(store, find_study("heat-maps"))
+            assert result is not None
+            study_results = {"heat-maps": result}
         return {part.artifact.name: part.claim_results for part in view_paper(paper, [], {}, study_results).artifacts}
 
     paper = find_paper("helfrich2020")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from support.pages import add_run
 
@@ -16,7 +17,7 @@ from orthobench.store import open_store
 SETTINGS = {"sequence_length": "10", "hidden_size": "8"}
 
 
-def write_database(folder: Path, **record: str) -> str:
+def write_database(folder: Path, **record: Any) -> str:
     """Return a database in this folder with one run of the LSTM; `record` changes columns of the run."""
     file = folder / "r.db"
     with open_store(str(file), create=True) as store:

@@ -23,7 +23,8 @@ class StopAt(EventSink):
     """Asks to stop after an iteration, and keeps the iterations."""
 
     def __init__(self, last: int = -1) -> None:
-        self.last, self.iterations = last, []
+        self.last = last
+        self.iterations: list[int] = []
 
     def on_iteration(self, iteration):
         self.iterations.append(iteration)

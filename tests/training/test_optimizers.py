@@ -16,7 +16,7 @@ GRADIENTS = np.random.default_rng(0).normal(size=(7, 5))
 START = np.random.default_rng(1).normal(size=5)
 
 
-def _after_steps(name: str, learning_rate: float = 0.01) -> np.ndarray:
+def _after_steps(name: OptimizerName, learning_rate: float = 0.01) -> np.ndarray:
     parameter = torch.nn.Parameter(torch.tensor(START))
     optimizer = build_optimizer(name, [parameter], learning_rate)
     for gradient in GRADIENTS:
@@ -154,7 +154,7 @@ def test_cayley_step_always_descends():
     assert all(lowered)
 
 
-def _trained(name: str, capturable: bool, reload_at: int | None = None) -> list[torch.Tensor]:
+def _trained(name: OptimizerName, capturable: bool, reload_at: int | None = None) -> list[torch.Tensor]:
     """Thirty steps of three parameters, with another learning rate for the last ten."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(33, 33)] if name.startswith("cayley") else [(37,), (7, 11), (1,)]
@@ -181,7 +181,7 @@ def _trained(name: str, capturable: bool, reload_at: int | None = None) -> list[
 IN_C = [name for name in get_args(OptimizerName) if not name.startswith("cayley")]
 
 
-def _two_groups(name: str, in_torch: bool, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+def _two_groups(name: OptimizerName, in_torch: bool, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     """Forty steps of five parameters in two groups; gradients vanish, are missing, or have other strides."""
     generator = torch.Generator().manual_seed(0)
     shapes = (170,), (33, 7), (1,), (4, 16), (2, 3, 5)

@@ -20,8 +20,8 @@ from orthobench.weights.weights_files import decode
 
 
 def run(folder: Path, tiny, **options):
-    options = ob.RunOptions(device="cpu", **options)
-    return ob.run("adding", "scornn", db=str(folder / "r.db"), settings=tiny, options=options)
+    given = ob.RunOptions(device="cpu", **options)
+    return ob.run("adding", "scornn", db=str(folder / "r.db"), settings=tiny, options=given)
 
 
 def records(folder: Path, key: str | None = None):

@@ -193,6 +193,7 @@ def _labelled(subject: ClaimSubject, with_length: bool) -> VariantData:
 def _evidence(claim: ModelClaim, about: Sequence[ClaimSubject], others: Sequence[ClaimSubject]) -> str:
     """Return a text that identifies the check and its models and settings, so that repetitions are recognised."""
     check = claim.model_dump(exclude=SUBJECTS)
+    # Sorted, because two papers may list the same models in another order.
     return json.dumps([check, *(sorted(subject.identity for subject in part) for part in (about, others))])
 
 

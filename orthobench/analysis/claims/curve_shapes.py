@@ -250,6 +250,7 @@ def _setback(series: pd.Series, level: float, sign: float) -> float:
     """
     left = (LEFT_BASELINE if sign > 0 else AT_BASELINE) * level
     curve = sign * series.to_numpy()
+    # Not >=, because a test that is NaN counts as one at the baseline.
     (at_baseline,) = np.nonzero(~(curve < sign * left))
     curve = curve[at_baseline[-1] + 1 :] if len(at_baseline) else curve
     return float((curve - np.minimum.accumulate(curve)).max()) if len(curve) else math.inf
@@ -298,6 +299,7 @@ class Grows(CurveClaim):
     ratio: float = Field(ge=0, description="the lowest ratio of the last value to the first")
 
     def judge(self, variant: VariantData) -> ClaimVerdict:
+        # At least 1e-300, because a curve may begin at exactly 0.
         ratios = [float(series.iloc[-1]) / max(float(series.iloc[0]), 1e-300) for series in self.curves(variant)]
         share = share_of_seeds(ratio >= self.ratio for ratio in ratios)
         return share, f"grows by {in_words(ratios)}; at least {self.ratio:g}"

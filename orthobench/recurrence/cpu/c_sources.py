@@ -15,6 +15,7 @@ CODE = Path(__file__).resolve().parents[1]
 SOURCES = sorted(CODE.rglob("*.c"))
 """The library's files: every C file of the operations and of their shared code. No two have the same name."""
 HEADERS = sorted(CODE.rglob("*.h"))
+# Parts of -ffast-math and not the whole, because the whole assumes that no number is NaN or infinite.
 FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 DIGEST = "kernel_sources"
 """The name of the text in a library that has the digest of the C files from which it was built."""

@@ -57,6 +57,7 @@ def serves(layout: str, *tensors: Tensor | None) -> bool:
 
 
 @functools.lru_cache(maxsize=1000)
+# Cached, because a training step asks for the same shapes each time.
 def _fits(layout: str, *shapes: tuple[int, ...] | None) -> bool:
     """Return whether tensors of these shapes, or None, have the layout; see `serves`."""
     sizes: dict[str, Any] = {}
@@ -262,6 +263,7 @@ def run_ranges(function: str, ranges: Sequence[tuple[int, int]], /, **fields: An
 
 def row_groups(batch: int) -> int:
     """Return the number of groups of batch rows whose weight gradients are summed separately, a power of 2 up to 8."""
+    # From the batch alone, because the order of a sum must not depend on the number of threads.
     return 1 << max(0, min(3, (batch // 3).bit_length() - 1))
 
 
@@ -272,6 +274,7 @@ def ranges_of_groups(batch: int, groups: int, count: int) -> list[tuple[int, int
 
 def total(per_row: Tensor) -> Tensor:
     """Return the sum over the batch of `[B, n]`, always in the same order."""
+    # Not `torch.sum`, because it divides a long sum among its threads, which changes the rounding.
     total = per_row.new_empty(per_row.shape[1:])
     size = total.numel()
     kernels().add_partial_sums(per_row.shape[0], 1, size, size, pointer(per_row), pointer(total))

@@ -57,6 +57,7 @@ class SteppedWeights:
             signatures.structure("rule")(**{"kept": 1, "divisor": 1, "keep": 1, **numbers}),
         )
         ranges = threads.ranges(total, torch.get_num_threads() if total > _FEW else 1)
+        # Passed on, because each thread has its own flag, and the harness sets that of the caller.
         flush = library.flushes_denormals() if len(ranges) > 1 else 0
         arguments = flush, self._passed, ctypes.byref(rule), pointer(self._roots)
 
@@ -69,6 +70,10 @@ class SteppedWeights:
         if self._averages or self._roots is not None:
             run(library.average_gradients)
         if self._roots is not None:
+            # Torch's root, because it is not always the nearest number, and the steps are
+            # to be the same as torch's bit for bit.
             (self._roots if total == self._roots.numel() else self._roots[:total]).sqrt_()
         run(library.descend)
+        # Told to autograd, because it does not see what C writes, and a graph that has saved
+        # a weight must refuse its backward pass.
         torch.autograd.graph.increment_version(self._written)

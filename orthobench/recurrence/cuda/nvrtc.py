@@ -140,6 +140,7 @@ def machine_code(program: str, capability: int) -> bytes:
         if digest == _digest(cubin):
             return cubin
     cubin, _ = compile_program(program, capability)
+    # A name of its own, because other processes and threads may compile the same program now.
     partial = file.with_suffix(f".{os.getpid()}-{threading.get_ident()}.partial")
     try:
         partial.write_bytes(_digest(cubin) + b"\n" + cubin)
@@ -194,12 +195,14 @@ def load(program: str, name: str, device: torch.device, threads: int, shared: in
     _use_context(device)
     function = checked_values(driver.cuModuleGetFunction(checked_values(driver.cuModuleLoadData(cubin)), name.encode()))
     attribute = driver.CUfunction_attribute
+    # Asked for, because CUDA gives a block at most 48 KiB of shared memory by default.
     if shared > 48 * 1024:
         maximum = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked_values(driver.cuFuncSetAttribute(function, maximum, shared))
     if cluster > _PORTABLE:
         allowed = attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
         checked_values(driver.cuFuncSetAttribute(function, allowed, 1))
+    # Torch's private function, because the public one creates an object at each launch.
     stream_of, index, launch_kernel = torch._C._cuda_getCurrentRawStream, device.index or 0, driver.cuLaunchKernel
     wrong_context = driver.CUresult.CUDA_ERROR_INVALID_CONTEXT
     Pointers = ctypes.c_char_p * 1
@@ -253,6 +256,7 @@ def describe(device: torch.device) -> plans.GPU:
             _use_context(device)
             shared = checked_values(driver.cuDeviceGetAttribute(maximum, device.index or 0))
             clusters = {1: properties.multi_processor_count}
+            # Not for older devices, because clusters exist from compute capability 9.0 on.
             if digits >= 90:
                 clusters |= _clusters(digits, shared)
     except RuntimeError as error:

@@ -268,6 +268,7 @@ def _projected(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     x = inputs.new_empty(steps, batch, weight.shape[0])
     rows, result = inputs.view(-1, features), x.view(-1, weight.shape[0])
     if bias is None:
+        # With `out`, because autocast leaves such products alone.
         torch.mm(rows, weight.t(), out=result)
     else:
         torch.addmm(bias, rows, weight.t(), out=result)

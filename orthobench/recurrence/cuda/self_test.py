@@ -99,6 +99,7 @@ def measure(run: RunCall, call: Call, form: KernelVariant) -> SelfTestErrors:
         RuntimeError: the kernels cannot be compiled or launched, or the device lacks memory.
     """
     n, batch, device = features(call), min(call.x.shape[1], MAX_BATCH), call.x.device
+    # Switched on, because a kernel's first call may come from an evaluation, which computes no gradients.
     with torch.inference_mode(False), torch.enable_grad():
         if form.details == ("norm",):
             return _drift(run, n, batch, device)

@@ -210,6 +210,7 @@ def judge(call: Call, form: KernelVariant, run: RunCall, again: bool = False) ->
     if not again and (verdict := cache.verdict(name, device)):
         return verdict
     with cache.lock():
+        # Once more, because another process may have tested the kernels while this one waited for the lock.
         if not again and (verdict := cache.verdict(name, device)):
             return verdict
         attempts = 0 if again else int(cache.read().get(name, {}).get("attempts", 0))
@@ -223,6 +224,7 @@ def judge(call: Call, form: KernelVariant, run: RunCall, again: bool = False) ->
         try:
             outcome = self_test.measure(run, call, form)
         except torch.OutOfMemoryError:
+            # No verdict, because a full memory says nothing about the kernels.
             cache.write(name, None)
             raise
         except Exception as error:  # of the compiler, the launch or the device

@@ -69,6 +69,7 @@ def visible(across: NDArray[np.float64], up: NDArray[np.float64]) -> Indices:
     has_place = np.isfinite(across) & np.isfinite(up)
     needed = np.arange(len(up))
     if len(up) > WHOLE:
+        # Infinite in gaps, because NaN differs from itself, and each point of a gap would be a column.
         columns = np.where(has_place, np.floor_divide(np.where(has_place, across, 0), COLUMN), np.inf)
         is_new = np.append(True, columns[1:] != columns[:-1])
         starts, ends = np.flatnonzero(is_new), np.flatnonzero(np.append(is_new[1:], True))

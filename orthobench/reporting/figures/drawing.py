@@ -51,10 +51,12 @@ def add_curve(figure: Figure, curve: Curve, x: ArrayLike, label: str, style: Sty
     """
     if not len(curve):
         return
+    # Escaped, because Plotly reads tags in names.
     name, x = html.escape(label), np.asarray(x, dtype=float)
     group: dict[str, Any] = {"showlegend": False, "legendgroup": name}
     if (curve.high > curve.low).any():
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", **group}
+        # The upper edge first, because tonexty fills up to the trace before.
         figure.add_scatter(x=x, y=curve.high, **edge)
         figure.add_scatter(x=x, y=curve.low, fill="tonexty", fillcolor=style.band, **edge)
     figure.add_scatter(

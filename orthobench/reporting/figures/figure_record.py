@@ -25,6 +25,7 @@ class Figure:
 
     def __init__(self, layout: Mapping[str, Any]) -> None:
         self.data: list[FigureRecord] = []
+        # A deep copy, because changes below merge into nested records.
         self.layout: FigureRecord = deepcopy(dict(layout))
 
     def add_scatter(self, **properties: Any) -> None:

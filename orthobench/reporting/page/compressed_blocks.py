@@ -23,6 +23,7 @@ def plotly_script() -> str:
     """
     spec = find_spec("plotly")
     folders = spec.submodule_search_locations or [] if spec else []
+    # Read as a file, because importing Plotly takes far longer than reading one script.
     for folder in folders:
         file = Path(folder, "package_data", "plotly.min.js")
         if file.is_file():
@@ -32,6 +33,7 @@ def plotly_script() -> str:
 
 def block(name: str, content: bytes) -> Markup:
     """Return an inert script element with compressed bytes in base64; `name` has only letters, digits and hyphens."""
+    # Without a time, because the same data should give the same page; base64, because HTML cannot hold bytes.
     packed = base64.b64encode(gzip.compress(content, compresslevel=7, mtime=0)).decode()
     return Markup(f'<script type="text/plain" id="data-{name}">{packed}</script>')
 

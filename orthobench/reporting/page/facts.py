@@ -334,6 +334,7 @@ def fill_in(source: str, facts: Facts, name: str) -> str:
         UsageError: a placeholder is malformed, or names something unknown.
     """
     environment = ImmutableSandboxedEnvironment(
+        # Strict, because a misspelt name would otherwise leave nothing in its place.
         undefined=jinja2.StrictUndefined,
         finalize=lambda value: f"{BEGINS}{value}{ENDS}",
         trim_blocks=True,

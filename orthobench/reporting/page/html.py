@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from orthobench.analysis.aggregates import WIDEST
 from orthobench.analysis.claims import count_claims
 from orthobench.analysis.conditions import SOLVED, Condition
+from orthobench.analysis.inference import MEANINGS
 from orthobench.analysis.paper_tables import TOLERANCE, fill_command
 from orthobench.analysis.searches import SearchData, collect_searches
 from orthobench.errors import UsageError
@@ -28,6 +29,7 @@ from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.paper_figures import panel_figures, printed_panels
 from orthobench.reporting.figures.styles import PALETTE, Styles
 from orthobench.reporting.page import sparks, verdict_sheet
+from orthobench.reporting.page.bundle import bundle
 from orthobench.reporting.page.captions import capitalized
 from orthobench.reporting.page.commentary import Commentary, read_source, render
 from orthobench.reporting.page.compressed_blocks import block, json_block, plotly_script, policy
@@ -45,6 +47,7 @@ from orthobench.reporting.page.pages import (
     group_of,
     headline,
     leaderboard,
+    more_seeds,
     study_claims,
     tasks,
     total_verdicts,
@@ -63,11 +66,6 @@ from orthobench.store.result import UNTIMED
 from orthobench.system.files import write_bytes
 from orthobench.system.kinds import refuse_other_kinds
 from orthobench.version import __version__
-
-SCRIPTS = ("data", "figures", "tools", "matrix", "measured", "table", "run", "compare", "routes")
-"""The scripts of the page in the order of execution; they share one scope."""
-LIVE_SCRIPTS = (*SCRIPTS, "live")
-"""The scripts of a page that a server updates."""
 
 
 def write_html(
@@ -173,11 +171,12 @@ def _render(
     is_measured = any(view.coverage[0] for view in views)
     printed = printed_numbers(views, conditions, index()["specs"]) if is_measured else []
     labels = _labels(conditions, matrix)
+    boards = {condition.key: leaderboard(condition) for condition in conditions}
     about = _about(conditions)
     by_task = {column.condition.task for column in matrix.columns}
     in_matrix = {condition.key for column in matrix.columns for condition in column.conditions}
     trials = {c.key for c in conditions if c.task in by_task} - in_matrix
-    script, style = _script(SCRIPTS if sweeps is None else LIVE_SCRIPTS), _resource("page.css")
+    script, style = _script("page" if sweeps is None else "live"), _resource("page.css")
     return (
         _environment()
         .get_template("page.html.j2")
@@ -189,7 +188,9 @@ def _render(
             about=about,
             file_names=_file_names(conditions, views, labels),
             tasks=tasks(conditions, trials),
-            leaderboards={condition.key: leaderboard(condition) for condition in conditions},
+            leaderboards=boards,
+            more_seeds={each.key: more_seeds(each, boards[each.key], results) for each in conditions},
+            meanings=MEANINGS,
             headline=headline,
             groups=GROUPS,
             group_of=group_of,
@@ -260,6 +261,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orthobench", "reporting/page"),
         autoescape=True,
+        # Strict, because a misspelt name would leave a gap on the page that nobody notices.
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -427,10 +429,9 @@ def cited(text: str) -> Markup:
 
 
 @cache
-def _script(names: tuple[str, ...]) -> str:
-    """Return scripts joined into one, in a scope of their own."""
-    parts = "\n".join(_resource(f"script/{name}.js") for name in names)
-    return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
+def _script(entry: str) -> str:
+    """Return the script of the page: `page`, or `live` if a server updates it."""
+    return bundle(entry, lambda name: _resource(f"script/{name}.js"))
 
 
 def _resource(name: str) -> str:

@@ -62,6 +62,7 @@ def packed_figures(figures: Mapping[str, Mapping[str, Any]], **more: Any) -> byt
 
     shared = {name: {**figure, "data": [*map(short, figure["data"])]} for name, figure in figures.items()}
     record = {"figures": shared, "axes": [*axes], **more}
+    # Rounded and not cut, because cutting would make every value smaller.
     bits = np.concatenate([[], *values]).astype("<f4").view("<u4") + np.uint32(LAST_BITS // 2 + 1) & ~np.uint32(
         LAST_BITS
     )

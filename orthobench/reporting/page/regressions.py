@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from orthobench.analysis.inference import Verdict, limit
 from orthobench.store import Store
 from orthobench.store.tables import CHECK
 
@@ -30,7 +31,7 @@ class CheckedNumber:
 
     @property
     def is_worse(self) -> bool:
-        return self.verdict == "worse"
+        return self.verdict == Verdict.WORSE
 
     @property
     def now(self) -> float | None:
@@ -48,7 +49,7 @@ class CheckedNumber:
         allowed, direction = self.finding["allowed"], self.finding.get("direction")
         if self.baseline is None or allowed is None or direction is None:
             return None
-        return self.baseline + float(allowed if direction == "min" else -allowed)
+        return limit(self.finding["before"], direction, allowed)
 
     @property
     def words(self) -> str:

@@ -61,6 +61,7 @@ class MLSTM(Kernel):
         (start,), parameters, (heads, size, parts) = arguments.state, arguments.parameters, _sizes(arguments)
         steps, batch, _ = y.shape
         dgates = torch.empty_like(arguments.weight)
+        # A clone, because the kernel changes it in place, and other nodes of the graph may hold it.
         dstart = torch.zeros_like(start) if tape.final[0] is None else tape.final[0].clone()
         norms = y.new_zeros(steps, batch) if tape.norms else None
         dx = workspace.take(steps, batch, parts * heads * size) if u is None else None

@@ -37,6 +37,7 @@ class OneHot(Kernel):
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         dictionary, transition = (arguments.parameters[name] for name in ("dictionary", "transitions"))
+        # Checked here, because C would read whatever memory a wrong number leads to.
         low, high = arguments.weight.aminmax()
         if not 0 <= low <= high < len(transition):
             raise IndexError(f"{one_hot_recurrence.name}: a step has no row of the {len(transition)} transitions")

@@ -45,6 +45,7 @@ class _CrossEntropy(Function):
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
         gradient = workspace.take(*logits.shape) if ctx.needs_input_grad[0] else None
         out = logits.new_tensor(mean(logits.contiguous(), targets.contiguous(), gradient))
+        # With the result, because the refusal of second derivatives has to reach the logits through a saved tensor.
         ctx.save_for_backward(*([] if gradient is None else [gradient, out]))
         return out
 
@@ -52,6 +53,7 @@ class _CrossEntropy(Function):
     @first_derivative.once_differentiable
     def backward(ctx: Any, saved: tuple[Tensor, ...], factor: Tensor) -> tuple[Tensor, None]:
         gradient, _ = saved
+        # Most losses come with 1, and are not multiplied, because that would be one more pass over all logits.
         return (gradient if factor == 1 else factor * gradient), None
 
 

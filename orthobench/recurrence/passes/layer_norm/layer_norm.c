@@ -21,7 +21,9 @@ void layer_norm_forward(int64_t first, int64_t last, int64_t total, int64_t widt
         for (int64_t col = 0; col < width; col += VL) {
             const int count = lanes(width - col);
             vf centred = load(from + col, count) - mean;
+            /* Zero again, because the zeros behind the last column have become minus the mean. */
             for (int lane = count; lane < VL; lane++) centred[lane] = 0;
+            /* From the mean, because the difference of the mean square and the squared mean loses digits. */
             squares += centred * centred;
         }
         const float scale = 1.0f / sqrtf(sum_of(squares) / (float)width + epsilon);
