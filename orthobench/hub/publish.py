@@ -25,12 +25,14 @@ class Published:
         added: runs that the place did not have.
         known: runs that it had; their files stay as they are.
         without_result: runs that have not ended, or failed, and are left out.
+        sources: the files of plugins whose source code the added runs bring with them.
     """
 
     added: list[str]
     known: list[str]
     without_result: list[str]
     files: list[str]
+    sources: list[str]
 
 
 def publish_runs(store: Store, runs: Sequence[Run], hub: Hub) -> Published:
@@ -39,14 +41,20 @@ def publish_runs(store: Store, runs: Sequence[Run], hub: Hub) -> Published:
     Raises:
         UsageError: the place cannot be read or written, or a run has a value that no reader would accept.
     """
-    present = keys_at(hub) if hub.exists else set()
+    exists = hub.exists
+    present = keys_at(hub) if exists else set()
     final = [run for run in runs if Status(run.status).is_final]
     new = [run for run in final if run.key not in present]
     files: dict[str, bytes] = {}
+    plugins: set[str] = set()
     for start in range(0, len(new), RUNS_OF_A_SHARD):
-        files |= pack_shard(rows_of(store, new[start : start + RUNS_OF_A_SHARD]))
+        rows = rows_of(store, new[start : start + RUNS_OF_A_SHARD])
+        files |= pack_shard(rows)
+        plugins |= {
+            name for row in rows["environments"] for each in row["facts"].get("plugins", ()) for name in each["files"]
+        }
     if files:
-        if not (hub.exists and hub.has(NAME)):
+        if not (exists and hub.has(NAME)):
             files = {NAME: card().encode(), **files}
         hub.add(files, f"Add {counted(len(new), 'run')}")
     return Published(
@@ -54,6 +62,7 @@ def publish_runs(store: Store, runs: Sequence[Run], hub: Hub) -> Published:
         [run.key for run in final if run.key in present],
         [run.key for run in runs if run not in final],
         list(files),
+        sorted(plugins),
     )
 
 
@@ -99,6 +108,8 @@ def opened_runs(place: Place) -> Iterator[Store]:
             yield store
         return
     hub = Hub.of(place)
+    if not hub.exists:
+        raise UsageError(f"{hub.name} does not exist, or your token may not read it: check the name, and $HF_TOKEN")
     shards = _shards(hub)
     if not shards:
         raise UsageError(f"{hub.name} has no runs: `orthobench publish --hub` writes them")

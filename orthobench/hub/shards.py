@@ -129,6 +129,7 @@ def rows_of(store: Store, runs: Sequence[Run]) -> Rows:
             **{name: getattr(run, name) for name in RUN_COLUMNS},
             **{name: run.spec[name] for name in ("task_version", "model_version")},
             "spec": _without_paths(run.spec),
+            "message": run.message and " ".join(run.message.split()),
             "environment": digest_of(run.environment.facts),
             "tags": run.tags,
         }
@@ -250,18 +251,14 @@ def _write(table: str, rows: Iterable[Mapping[str, Any]]) -> bytes:
     pa, columns = _pyarrow(), COLUMNS[table]
     texts = [
         {
-            name: json.dumps(value, sort_keys=True)
-            if columns[name].startswith("json") and value is not None
-            else value
+            name: json.dumps(value, sort_keys=True) if columns[name].startswith("json") and value is not None else value
             for name, value in row.items()
         }
         for row in rows
     ]
     file = io.BytesIO()
     # without dictionaries, so that the sizes in a file's footer are those of its values
-    pa.parquet.write_table(
-        pa.Table.from_pylist(texts, _schema(table)), file, compression="zstd", use_dictionary=False
-    )
+    pa.parquet.write_table(pa.Table.from_pylist(texts, _schema(table)), file, compression="zstd", use_dictionary=False)
     return file.getvalue()
 
 
@@ -430,9 +427,9 @@ class Loader:
         Raises:
             UsageError: a row refers to a missing one, or the database's own checks refuse it.
         """
-        waiting: dict[str, list[dict[str, Any]]] = {}
+        waiting: Rows = {table: [] for table in COLUMNS}
         for table, rows in tables:
-            waiting.setdefault(table, []).extend(rows)
+            waiting[table] += rows
         known = set(self.runs)
         try:
             self._environments(waiting["environments"])
@@ -520,4 +517,3 @@ class Loader:
 
 def _table(name: str) -> Table:
     return Base.metadata.tables[name]
-
