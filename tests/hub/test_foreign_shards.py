@@ -41,7 +41,9 @@ def write(files: Files, name: str | None = None) -> None:
         (Path("pub") / table / f"{shard}.parquet").write_bytes(content)
 
 
-def changed(content: bytes, change: Callable[[list[dict[str, Any]]], Any], metadata: dict[bytes, bytes] | None = None) -> bytes:
+def changed(
+    content: bytes, change: Callable[[list[dict[str, Any]]], Any], metadata: dict[bytes, bytes] | None = None
+) -> bytes:
     """Return a Parquet file whose rows `change` has changed in place."""
     table = pyarrow.parquet.read_table(io.BytesIO(content))
     rows = table.to_pylist()
@@ -100,8 +102,16 @@ CHANGES: dict[str, tuple[str, Callable[[list[dict[str, Any]]], Any], str]] = {
         "the setting text of run",
     ),
     "missing environment": ("runs", lambda rows: first(rows, environment="0" * 16), "has no row '0000000000000000'"),
-    "environment": ("environments", lambda rows: first(rows, facts='{"cpu": "faster"}'), "is not the hash of its facts"),
-    "source": ("sources", lambda rows: rows.append({"digest": "0" * 64, "content": b"x"}), "not the hash of its content"),
+    "environment": (
+        "environments",
+        lambda rows: first(rows, facts='{"cpu": "faster"}'),
+        "is not the hash of its facts",
+    ),
+    "source": (
+        "sources",
+        lambda rows: rows.append({"digest": "0" * 64, "content": b"x"}),
+        "not the hash of its content",
+    ),
     "metric of no run": ("metrics", lambda rows: first(rows, run="0" * 16), "has no row '0000000000000000'"),
     "two values": ("metrics", lambda rows: first(rows, kind="nan"), "without a value"),
     "word": ("metrics", lambda rows: first(rows, value=None, kind="nought"), "'nought' is not nan, inf or -inf"),

@@ -47,7 +47,9 @@ def contents(folder: str = "pub") -> dict[str, bytes]:
 def trained(orthobench, prepared, tiny_options, tmp_path) -> None:
     """A database `a.db` with trained runs: of a built-in model with a tag, and of a layer from a file."""
     cell = "import torch\n\n\nclass Mine(torch.nn.RNN):\n    pass\n"
-    commands = [("run", "adding", name, *tiny_options, "--db", "a.db", "--tag", "t") for name in ("lstm", "./cell.py:Mine")]
+    commands = [
+        ("run", "adding", name, *tiny_options, "--db", "a.db", "--tag", "t") for name in ("lstm", "./cell.py:Mine")
+    ]
     shutil.copytree(prepared(*commands, **{"cell.py": cell}), tmp_path, dirs_exist_ok=True)
 
 
