@@ -33,7 +33,7 @@ from orthobench.system.signals import stop_while_torch_is_loaded
 
 GROUPS = {
     "Train": ("run", "sweep", "tune", "reproduce", "study"),
-    "Results": ("ls", "show", "compare", "report", "publish", "serve", "cite", "check", "delete"),
+    "Results": ("ls", "show", "compare", "report", "publish", "serve", "merge", "verify", "cite", "check", "delete"),
     "Trained models": ("evaluate", "export"),
     "Plugins, data and machine": ("plugins", "data", "db", "bench", "doctor"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,9 @@ import typer
 
 from orthobench.cli import Command, CommandGroup
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
-from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, confirm, print_help
+from orthobench.cli.merge import command as merge
+from orthobench.cli.merge import copied_weights
+from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, confirm, print_help
 from orthobench.errors import UsageError, counted
 from orthobench.options.arguments import RunsFormat
 from orthobench.system.location import Location
@@ -167,7 +169,7 @@ def backup(
     if weights:
         with open_store(file) as store:
             copied, missing = copy_weights(db, Location.of(file), store, [run.key for run in store.runs(brief=True)])
-        typer.echo(_copied_weights(copied, missing))
+        typer.echo(copied_weights(copied, missing))
         return
     count = 0
     with (
@@ -179,54 +181,7 @@ def backup(
         typer.echo(f"{counted(count, 'file')} of weights left in {weights_folder(db).root}: --weights copies them, too")
 
 
-@app.command(cls=Command)
-def merge(
-    sources: Annotated[
-        list[Location],
-        typer.Argument(metavar="FROM...", parser=Location.of, help="Databases to read: files or SQLAlchemy URLs."),
-    ],
-    db: WrittenDatabase = DEFAULT_DATABASE,
-) -> None:
-    """Add the runs of other databases to this one. The other databases do not change.
-
-    Each run is added once. If both databases have a run, the more advanced copy is kept. Finished copies come first,
-    then diverged ones, then those with more iterations, then the copy in this database. The files of weights next to
-    the other databases are copied.
-    """
-    from orthobench.store import open_store
-    from orthobench.store.damage import refuse
-    from orthobench.store.merge import merge as merge_store
-    from orthobench.store.merge import opened_unchanged
-    from orthobench.store.open import check_writable
-    from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, is_locked
-    from orthobench.weights.copy import copy_weights
-
-    for location in sources:
-        if location.is_same(db):
-            raise UsageError(f"{location} is the database to merge into: name another database as source")
-    check_writable(db)
-    root = checkpoint_root(db)
-    with ExitStack() as opened:
-        # Open all sources first, so that a wrong name at the end does not leave a half-merged database.
-        stores = [opened.enter_context(opened_unchanged(location)) for location in sources]
-        for source in stores:
-            refuse(source.engine)
-        store = opened.enter_context(open_store(db, create=True))
-        for location, source in zip(sources, stores, strict=True):
-            result = merge_store(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
-            rows = ", ".join(f"{count} {name}" for name, count in result.rows.items() if count)
-            typer.echo(
-                f"{location}: {counted(len(result.added), 'run')} added, {len(result.replaced)} replaced by one that "
-                f"got further, {len(result.unchanged)} known" + (f"; rows: {rows}" if rows else "")
-            )
-            copied, missing = copy_weights(location, db, store, [*result.added, *result.replaced])
-            if copied or missing:
-                typer.echo(f"{location}: {_copied_weights(copied, missing)}")
-
-
-def _copied_weights(copied: int, missing: int) -> str:
-    lost = f", {missing} are missing or were changed, and are not copied" if missing else ""
-    return f"{counted(copied, 'file')} of weights copied{lost}"
+app.command("merge", cls=Command)(merge)
 
 
 @app.command(cls=Command)

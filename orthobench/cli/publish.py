@@ -1,4 +1,4 @@
-"""`orthobench publish`: a static site of one or many databases."""
+"""`orthobench publish`: a static site of databases, or their runs for others to merge and verify."""
 
 from __future__ import annotations
 
@@ -12,18 +12,45 @@ from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 
 @filtered()
 def command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the site.")],
-    databases: Annotated[
-        list[str],
-        typer.Argument(metavar="DB...", help="Databases: files or SQLAlchemy URLs."),
-    ],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DIR] DB...",
+            help="Folder of the site, and databases: files or SQLAlchemy URLs. With --hub, databases alone.",
+        ),
+    ] = None,
+    hub: Annotated[
+        str | None,
+        typer.Option(
+            "--hub",
+            metavar="ORG/NAME",
+            help="Instead of a site, add the runs to this data set repository of Hugging Face; or to a folder, "
+            "./FOLDER.",
+        ),
+    ] = None,
     filters: Filters = NO_FILTERS,
 ) -> None:
-    """Write a static site for GitHub Pages. Each database has a page, and an index lists them.
+    """Write a static site for GitHub Pages: a page for each database, and an index. Or publish runs (--hub).
 
-    The same command renews the site. A folder with other files is left as it is; see docs/publish.md.
-    `orthobench ls --help` explains the filters.
+    The same command renews the site, and adds new runs to a repository. A folder with other files is left as it is;
+    see docs/publish.md. `orthobench ls --help` explains the filters.
     """
-    from orthobench import api
+    from orthobench.errors import UsageError, counted
 
-    typer.echo("\n".join(map(str, api.publish(folder, databases, where=filters.texts()))))
+    words = words or []
+    if hub is None:
+        if len(words) < 2:
+            missing = "a folder and a database" if not words else "a database"
+            raise UsageError(f"name {missing}, such as orthobench publish site results.db")
+        from orthobench import api
+
+        typer.echo("\n".join(map(str, api.publish(Path(words[0]), words[1:], where=filters.texts()))))
+        return
+    from orthobench.api.sharing import publish_runs
+
+    for database in words or [None]:
+        done = publish_runs(hub, database, where=filters.texts())
+        left = f", {len(done.without_result)} without a result" if done.without_result else ""
+        typer.echo(f"{hub}: {counted(len(done.added), 'run')} added, {len(done.known)} known{left}")
+        if done.sources:
+            typer.echo(f"{hub}: with the source code of {', '.join(done.sources)}")

@@ -80,6 +80,8 @@ ARGUMENTS: dict[str, ArgumentKind] = {
     "db": A_DATABASE,
     "history": A_DATABASE,
     "databases": (places, "a database, or a list of them"),
+    "hub": (named_location, "ORG/NAME, hf://ORG/NAME, or the path of a folder such as ./runs"),
+    "files": (_mapping, "a dictionary of paths by setting"),
     "settings": A_MAPPING,
     "grid": (values, "a dictionary of lists by setting, such as {'learning_rate': [1e-3, 1e-4]}"),
     "options": (_options, "SweepOptions(...), or RunOptions(...)"),

@@ -1,0 +1,103 @@
+"""Share runs: publish them, and train a published run again to check its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from orthobench.analysis.selection import select_runs
+from orthobench.analysis.verification import Verification
+from orthobench.api.results import A_RUN
+from orthobench.display.display import Display
+from orthobench.display.progress import default_display
+from orthobench.errors import UsageError
+from orthobench.hub.place import Hub
+from orthobench.hub.publish import Published, opened_runs
+from orthobench.hub.publish import publish_runs as add_runs
+from orthobench.options.arguments import BackendName, DeviceName
+from orthobench.options.checked import checked
+from orthobench.options.data_folder import use_data_folder
+from orthobench.options.run_options import RunOptions
+from orthobench.plugins import Catalog
+from orthobench.session.verify import train_again
+from orthobench.settings.assignments import read_conditions
+from orthobench.store import Run
+from orthobench.store.merge import opened_unchanged
+from orthobench.store.sqlite import named_or_default
+from orthobench.system.location import Place
+from orthobench.training.settled import status_in
+
+
+@checked()
+def publish_runs(hub: Place, db: Place | None = None, *, where: Sequence[str] = (), **conditions: Any) -> Published:
+    """Add the runs with a result to a data set repository of Hugging Face, or to a folder with the same files.
+
+    Runs that it has already are left as they are, whoever published them.
+
+    Args:
+        hub: "ORG/NAME", "hf://ORG/NAME", "file:///FOLDER" or "./FOLDER"; created if it does not exist.
+        db: a file or an SQLAlchemy URL; None for the default database.
+        where: restrict to runs that meet these conditions, such as ["n=170"].
+        conditions: further conditions by name, such as `task="adding"`.
+
+    Raises:
+        UsageError: a place cannot be read or written, or no run meets the conditions.
+    """
+    location, place = named_or_default(db, writes=False), Hub.of(hub)
+    with opened_unchanged(location) as store:
+        runs = select_runs(store.runs(), read_conditions(where, **conditions), status_in(store, location))
+        if not runs:
+            raise UsageError(f"{location} holds no runs to publish: train one with `orthobench run`")
+        return add_runs(store, runs, place)
+
+
+@checked(run=A_RUN)
+def verify(
+    run: Run | str,
+    db: Place | None = None,
+    *,
+    files: Mapping[str, Any] | None = None,
+    device: DeviceName | None = None,
+    backend: BackendName = "auto",
+    plugins: Sequence[Path] = (),
+    model: str | type | None = None,
+    data_folder: Path | None = None,
+    display: Display | None = None,
+) -> Verification:
+    """Train a stored run again on this machine, and compare its numbers with the stored ones. Nothing is stored.
+
+    Args:
+        run: a record, a key or its first digits.
+        db: a database, or a repository or folder of published runs; None for the default database.
+        files: the files or folders of this machine that the run's settings name, by the name of the setting.
+        device: where to compute; None for the kind of device that trained the run.
+        plugins: Python files with the task and model of the run, if these are not built in.
+        model: the run's model if it is a layer of another program; only this imports its code, because the record may
+            be a stranger's.
+        data_folder: the folder of the data sets; None for the usual one.
+
+    Raises:
+        UsageError: the run is unknown, has no result, needs other code than this, or cannot start here.
+        Stopped: the user stopped the run.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(use_data_folder(data_folder))
+        catalog = Catalog(plugins)
+        if model is not None:
+            catalog.named(model)
+        store = stack.enter_context(opened_runs(named_or_default(db, writes=False)))
+        record = store.get(run.key if isinstance(run, Run) else run)
+        kind: DeviceName = "cuda" if record.device == "cuda" else "cpu"
+        options = RunOptions(
+            device=device or kind, backend=backend, data_folder=data_folder, plugins=tuple(plugins), keep_weights="none"
+        )
+        return train_again(
+            store,
+            record,
+            catalog,
+            options,
+            {name: str(value) for name, value in (files or {}).items()},
+            display or default_display(),
+        )
