@@ -353,7 +353,7 @@ class Run(Base):
     @property
     def is_trial(self) -> bool:
         """Whether the run is a trial of a search that never uses the test data, and so has no result."""
-        return self.spec["training"].get("judged_by") == "validation_only"
+        return bool(self.spec["training"].get("judged_by") == "validation_only")
 
     @property
     def epochs(self) -> float:
