@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ class Api:
 
 
 @pytest.fixture
-def repository(orthobench, monkeypatch) -> Iterator[None]:
+def repository(orthobench, monkeypatch) -> None:
     """A hub whose repositories are folders below `hub`, in place of the network."""
     monkeypatch.setattr(Api, "commits", [])
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
@@ -64,7 +63,6 @@ def repository(orthobench, monkeypatch) -> Iterator[None]:
     with open_store("a.db", create=True) as store:
         for seed in range(3):
             add_run(store, "lstm", seed, SETTINGS)
-    yield
 
 
 def test_each_publication_is_one_commit(orthobench, repository):
