@@ -17,6 +17,7 @@ from support.pages import add_run
 from orthobench.store import open_store
 
 SETTINGS = {"sequence_length": "10", "hidden_size": "8"}
+CLIENT = huggingface_hub.HfApi
 TOKEN = "hf_abcdefghijklmnop"
 
 
@@ -26,7 +27,7 @@ class Api:
     commits: list[str] = []
 
     def _bind(self, name: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        return inspect.signature(getattr(huggingface_hub.HfApi, name)).bind(self, *args, **kwargs).arguments
+        return inspect.signature(getattr(CLIENT, name)).bind(self, *args, **kwargs).arguments
 
     def repo_info(self, *args: Any, **kwargs: Any) -> None:
         given = self._bind("repo_info", *args, **kwargs)
