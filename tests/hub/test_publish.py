@@ -109,7 +109,7 @@ def test_values_that_are_not_finite_and_several_writings_of_a_place_survive(orth
     assert orthobench("db", "merge", f"file://{Path.cwd()}/pub", "--db", "b.db").code == 0
     final = [row for row in rows(database, METRICS)[0] if row[0] in {run[0] for run in rows("b.db", RUNS)[0]}]
     assert rows("b.db", METRICS)[0] == final
-    assert any(row[6] == "inf" for row in final)
+    assert any(row[6] == "nan" for row in final)
 
 
 def test_publishing_again_adds_only_what_is_new(orthobench, database):
@@ -158,7 +158,7 @@ def test_card_names_a_folder_for_each_table(orthobench, database):
     }
 
 
-@pytest.mark.parametrize("place", ["hf://a/b/c", "a/b/c", "s3://bucket/x", "../..\0", "", "hf://../x", "http://h/x"])
+@pytest.mark.parametrize("place", ["hf://a/b/c", "s3://bucket/x", "../..\0", "", "hf://../x", "http://h/x"])
 def test_places_of_another_form_are_refused(orthobench, database, place):
     done = orthobench("publish", "--hub", place, database)
     assert done.code == 2
