@@ -48,7 +48,8 @@ def command(
         return
     from orthobench.api.sharing import publish_runs
 
-    for database in words or [None]:
+    databases: list[str | None] = [*words] or [None]
+    for database in databases:
         done = publish_runs(hub, database, where=filters.texts())
         left = f", {len(done.without_result)} without a result" if done.without_result else ""
         typer.echo(f"{hub}: {counted(len(done.added), 'run')} added, {len(done.known)} known{left}")

@@ -351,7 +351,7 @@ def _check_value(name: str, kind: str, value: Any) -> None:
         _check_text(name, value, LONGEST_NAME if kind == "name" else LONGEST_TEXT)
     if kind == "name" and (not value or value[0] in "=+-@ "):
         raise ValueError(f"its {name} {value[:40]!r} is empty, or a spreadsheet would compute it")
-    if kind == "float" and not math.isfinite(value):
+    if kind == "float" and (math.isnan(value) or (name == "value" and math.isinf(value))):  # a result may be infinite
         raise ValueError(f"its {name} is {value}")
     if kind == "json":
         if not isinstance(value, dict):

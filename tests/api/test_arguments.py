@@ -51,7 +51,11 @@ WRONG: dict[str, list[Any]] = {
     "form": ["xml", "", 3],
     **{name: [3, [3]] for name in ("where", "only", "names", "selections", "columns", "kinds")},
     **{name: [0, -1, 1.5, "10", True] for name in ("trials", "steps", "batch")},
-    **{name: [3, "", ["a"]] for name in ("baseline", "path", "file", "out", "commentary", "folder", "weights_at")},
+    **{
+        name: [3, "", ["a"]]
+        for name in ("baseline", "path", "file", "out", "commentary", "folder", "weights_at", "hub")
+    },
+    "files": [3, "text=corpus.txt", ["text"]],
     "jobs": [-1, 1.5, "2", True],
     "options": [{"device": "cpu"}, "cpu"],
     "plugins": [3, [3], [""], {"a": 1}],
@@ -153,6 +157,7 @@ REQUIRED = {
     "name": "orthogonality",
     "results": "r.db",
     "folder": "page",
+    "hub": "./runs",
     "databases": ["r.db"],
     "run": "abc",
     "form": "safetensors",
