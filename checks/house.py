@@ -20,37 +20,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 
-from checks.rooms import LINKED, ROOT
+from checks.rooms import LINKED, ROOT, room_of
+from checks.traced_run import PROGRAM
 
 PRODUCT = ("orthobench", *LINKED)
 PACKAGE = "orthobench"
 RUN = ("run", "adding", "scornn", "--preset", "quick", "--device", "cpu", "--db", "house.db")
-COUNT = """
-import json, sys
-from pathlib import Path
-
-package, depth, called = Path(sys.argv[1]), 0, set()
-
-
-def on_call(frame, event, argument):
-    global depth
-    code = frame.f_code
-    if code.co_name == "_find_and_load" and code.co_filename.startswith("<frozen importlib"):
-        depth += {"call": 1, "return": -1}.get(event, 0)
-    elif event == "call" and not depth and code.co_filename.startswith(str(package)) and code.co_name[0] != "<":
-        called.add((Path(code.co_filename).relative_to(package).as_posix(), code.co_qualname))
-
-
-from orthobench.cli import main
-
-sys.argv = ["orthobench", *sys.argv[2:]]
-sys.setprofile(on_call)
-try:
-    main()
-finally:
-    sys.setprofile(None)
-    print(json.dumps(sorted(called)))
-"""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -151,8 +126,8 @@ def _arrows(root: Path, files: Sequence[Path], trees: Sequence[ast.Module]) -> d
     rooms: dict[str, set[str]] = {}
     named: dict[str, set[str]] = {}
     for path, tree in zip(files, trees, strict=True):
-        first, *rest = path.relative_to(root).parts
-        room = first if first in LINKED else rest[0].removesuffix(".py").replace("__init__", PACKAGE)
+        room = room_of(path.relative_to(root).as_posix())
+        assert room is not None
         rooms.setdefault(room, set())
         modules = {name.partition(".")[2].partition(".")[0] for node in ast.walk(tree) for name in _own(node)}
         named.setdefault(room, set()).update(modules)
@@ -184,9 +159,14 @@ def _calls(root: Path) -> dict[str, str]:
     """Train a small run with the code of a checkout, in a new folder and cache, and count what it calls."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONPATH": str(root), "ORTHOBENCH_CACHE": folder}
-        command = [sys.executable, "-c", COUNT, str(root / PACKAGE), *RUN]
+        command = [sys.executable, "-c", PROGRAM, str(root / PACKAGE), *RUN]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=True)
-    called = json.loads(done.stdout.splitlines()[-1])
+    # Functions have names; a lambda or a comprehension is part of the one around it.
+    called = [
+        (file, name)
+        for file, name in json.loads(done.stdout.splitlines()[-1])["called"]
+        if not name.rpartition(".")[2].startswith("<")
+    ]
     files = {file for file, _ in called}
     return {"a first run calls: functions, files": f"{len(called)}, {len(files)}"}
 
