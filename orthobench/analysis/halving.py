@@ -56,7 +56,7 @@ class TrialCurve:
             return math.inf
         limit = share * self.run.total_iterations
         inside = next((number for number, (at, _) in enumerate(self.values, 1) if at >= limit), len(self.values))
-        own = [value for _, value in self.values[: inside or len(self.values)]]
+        own = [value for _, value in self.values[:inside]]
         end = curve_end(own[-1:] if self.run.solved_at is not None else own)
         return math.inf if end is None or math.isnan(end.value) else sign * end.value
 

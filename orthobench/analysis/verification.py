@@ -109,10 +109,7 @@ def _judge(
     run: Run, again: Run, is_unequal: bool, is_elsewhere: bool, margin: float | None, seeds: int
 ) -> tuple[Outcome, str]:
     """Return the outcome and its reason."""
-    ends = [
-        (each.status, each.iterations, each.final_value, each.best_value, each.best_iteration) for each in (run, again)
-    ]
-    if not is_unequal and all(_same(*pair) for pair in zip(*ends, strict=True)):
+    if not is_unequal and _same(_end(run), _end(again)):
         return "identical", "all numbers are equal bit for bit"
     if not is_elsewhere:
         return "differs", "the environments are equal, and the numbers are not"

@@ -25,7 +25,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -522,9 +522,8 @@ def task_of(kind: Kind, name: str, data: str = "") -> type[DataTask]:
         data: its path; "" if a setting gives it, as in a stored run.
     """
     base, usual = TASKS[kind], DataSettings.model_fields["data"]
-    settings: Any = create_model(
-        base.Settings.__name__, __base__=base.Settings, data=(str, Field(data, description=usual.description))
-    )
+    field = (str, Field(data, description=usual.description))
+    settings = cast(Any, create_model(base.Settings.__name__, __base__=base.Settings, data=field))
     settings.file_name = name
     members: dict[str, Any] = {"__module__": __name__, "__doc__": base.__doc__, "Settings": settings}
     if data:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,11 +24,6 @@ from orthobench.options.arguments import ComparedValue
 from orthobench.options.run_options import SweepOptions
 from orthobench.planning import MAX_SEEDS
 from orthobench.system.location import Location
-
-if TYPE_CHECKING:
-    from orthobench.analysis.compare import Contrast
-    from orthobench.system.location import Location
-
 
 TRAINING = (
     "device",
@@ -180,7 +173,7 @@ def command(
     if json:
         records.print_json([outcomes.contrast_record(each, value) for each in compared])
         return
-    print_contrasts(compared, value, db)
+    outcomes.print_contrasts(compared, value, db)
 
 
 def _tuned(
@@ -219,33 +212,4 @@ def _tuned(
         match_state,
     )
     place = default_database(writes=True) if db == default_database(writes=False) else db
-    compare_tuned(asked, place, options, dry_run=dry_run, quiet=quiet, json=json, print_contrasts=print_contrasts)
-
-
-def print_contrasts(compared: Sequence[Contrast], value: str, db: Location) -> None:
-    """Print each contrast, the table of all, and the commands that train the seeds which would decide."""
-    from orthobench.cli import outcomes, records
-
-    out = records.console()
-    for each in compared:
-        names = (each.first.text, each.second.text)
-        outcomes.print_contrast(each, "", names, value, several=len(compared) > 1)
-        out.print()
-    out.print(outcomes.table([outcomes.of_contrast(each, ("first", "second")) for each in compared]))
-    for line in _more_seeds(compared, db):
-        out.print(line, soft_wrap=True)
-
-
-def _more_seeds(contrasts: Sequence[Contrast], db: Location) -> list[str]:
-    """Return the commands that add the seeds which would decide; a selection of several variants has none."""
-    from orthobench.cli.show import command_of
-
-    place = "" if db == DEFAULT_DATABASE else f" --db {shlex.quote(str(db))}"
-    commands = {
-        side.text: f"  {command_of(db, side.runs[0], contrast.deciding)}{place}"
-        for contrast in contrasts
-        for side in (contrast.first, contrast.second)
-        if contrast.deciding is not None and len({run.variant for run in side.runs}) == 1
-    }
-    needed = next((contrast.deciding for contrast in contrasts if contrast.deciding is not None), None)
-    return [f"train {needed} seeds of each:", *commands.values()] if commands else []
+    compare_tuned(asked, place, options, dry_run=dry_run, quiet=quiet, json=json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,8 @@ import typer
 from orthobench.system.location import Location
 
 if TYPE_CHECKING:
-    from orthobench.analysis.compare import Contrast
     from orthobench.options.run_options import SweepOptions
     from orthobench.session.tuned_session import TunedColumn, TunedModel
-
-PrintContrasts = Callable[["Sequence[Contrast]", str, Location], None]
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,6 @@ def compare_tuned(
     dry_run: bool,
     quiet: bool,
     json: bool,
-    print_contrasts: PrintContrasts,
 ) -> None:
     """Train a tuned comparison and print it; in a dry run, print what it costs.
 
@@ -48,7 +44,7 @@ def compare_tuned(
     """
     from orthobench import api
     from orthobench.cli.options import check_names
-    from orthobench.cli.outcomes import contrast_record
+    from orthobench.cli.outcomes import contrast_record, print_contrasts
     from orthobench.cli.records import print_json
     from orthobench.cli.session_display import LEFT_TO_ANOTHER, TerminalDisplay, report_failures, resumable
     from orthobench.settings.assignments import parse_assignments

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from orthobench.system.location import DEFAULT_DATABASE, Location
 
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast, Differences
@@ -247,3 +250,32 @@ def _shown(value: Any) -> str:
         plugin = value.get("path") or value.get("distribution")  # in an environment, with the hashes of its files
         return f"{plugin} {value.get('revision')}" if plugin else str(value)
     return text(value)
+
+
+def print_contrasts(compared: Sequence[Contrast], value: str, db: Location) -> None:
+    """Print each contrast, the table of all, and the commands that train the seeds which would decide."""
+    from orthobench.cli.records import console
+
+    out = console()
+    for each in compared:
+        names = (each.first.text, each.second.text)
+        print_contrast(each, "", names, value, several=len(compared) > 1)
+        out.print()
+    out.print(table([of_contrast(each, ("first", "second")) for each in compared]))
+    for line in _more_seeds(compared, db):
+        out.print(line, soft_wrap=True)
+
+
+def _more_seeds(contrasts: Sequence[Contrast], db: Location) -> list[str]:
+    """Return the commands that add the seeds which would decide; a selection of several variants has none."""
+    from orthobench.cli.show import command_of
+
+    place = "" if db == DEFAULT_DATABASE else f" --db {shlex.quote(str(db))}"
+    commands = {
+        side.text: f"  {command_of(db, side.runs[0], contrast.deciding)}{place}"
+        for contrast in contrasts
+        for side in (contrast.first, contrast.second)
+        if contrast.deciding is not None and len({run.variant for run in side.runs}) == 1
+    }
+    needed = next((contrast.deciding for contrast in contrasts if contrast.deciding is not None), None)
+    return [f"train {needed} seeds of each:", *commands.values()] if commands else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -22,8 +23,9 @@ class Made:
     solved_at: int | None = None
 
 
-def trial(number: int, values, status: str = "finished", solved_at: int | None = None) -> TrialCurve:
-    return TrialCurve(number, Made(status, solved_at=solved_at), list(enumerate(values)))
+def trial(number: int, values: Any, status: str = "finished", solved_at: int | None = None) -> TrialCurve:
+    run: Any = Made(status, solved_at=solved_at)
+    return TrialCurve(number, run, list(enumerate(values)))
 
 
 def flat(number: int, value: float, upto: int = TOTAL, status: str = "finished") -> TrialCurve:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ from orthobench.spec.resolve import resolve
 from orthobench.store import open_store
 from orthobench.training.lifecycle import train
 
-SETTINGS = {"sequence_length": 8, "train_size": 4000, "test_size": 500, "batch_size": 20, "epochs": 1}
+SETTINGS: dict[str, Any] = {"sequence_length": 8, "train_size": 4000, "test_size": 500, "batch_size": 20, "epochs": 1}
 SETTINGS |= {"hidden_size": 16, "optimizer": "adam", "learning_rate": 0.02, "shuffle": False, "evaluate_every": 200}
 FAULTS = ("untrained", "sign of the gradient turned")
 AGAIN = "other seeds"
@@ -87,7 +88,9 @@ def test_constant_is_tested_apart(databases):
 def test_check_calls_broken_models_worse_and_other_seeds_not(databases):
     def ends(name: str) -> list[float]:
         with open_store(str(databases[name])) as store:
-            return [run.final_value for run in store.runs(model="gru")]
+            values = [run.final_value for run in store.runs(model="gru")]
+        assert None not in values
+        return [value for value in values if value is not None]
 
     before = ends(INTACT)
     margin = measured_margin(before, SEEDS, "min")

@@ -25,7 +25,7 @@ def departure(name: str, settings: dict) -> float:
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=draw, dtype=torch.float64))
         x, y = torch.randn(2, 5, 4, 2, generator=draw, dtype=torch.float64)
         outputs = [model(each)[0] for each in (x + y, x, y, 0 * x)]
     together, first, second, nothing = outputs
