@@ -107,7 +107,7 @@ def command(
     json: Json = False,
     csv: Annotated[bool, typer.Option("--csv", help="Of two databases: print a table as CSV.")] = False,
 ) -> None:
-    """Compare selections of runs, two databases, or models that are tuned alike.
+    """Compare runs, databases, or models that are tuned alike.
 
     The first selection is compared with each other selection: settings, environment, code and the metric.
     The test is of ranks: a diverged run counts as the worst. Runs are paired by seed where six seeds or more are

@@ -23,9 +23,9 @@ def command(
     ],
     db: WrittenDatabase = DEFAULT_DATABASE,
 ) -> None:
-    """Add the runs of other databases to this one, or published runs. The others do not change.
+    """Add the runs of other databases, or published runs.
 
-    Each run is added once. If both databases have a run, the more advanced copy is kept. Finished copies come first,
+    The other databases do not change. Each run is added once. If both databases have a run, the more advanced copy is kept. Finished copies come first,
     then diverged ones, then those with more iterations, then the copy in this database. The files of weights next to
     the other databases are copied; published runs have none.
     """

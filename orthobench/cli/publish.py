@@ -30,9 +30,9 @@ def command(
     ] = None,
     filters: Filters = NO_FILTERS,
 ) -> None:
-    """Write a static site for GitHub Pages: a page for each database, and an index. Or publish runs (--hub).
+    """Write a static site of databases, or publish runs (--hub).
 
-    The same command renews the site, and adds new runs to a repository. A folder with other files is left as it is;
+    The site has a page for each database and an index, for GitHub Pages. The same command renews the site, and adds new runs to a repository. A folder with other files is left as it is;
     see docs/publish.md. `orthobench ls --help` explains the filters.
     """
     from orthobench.errors import UsageError, counted

@@ -26,6 +26,7 @@ from orthobench.version import __version__
 
 EXTRAS = {
     "audio": speech.PACKAGES,
+    "hub": ("huggingface_hub", "pyarrow"),
     "mlflow": ("mlflow", "sqlparse"),
     "onnx": ("onnx", "onnxscript"),
     "postgresql": ("psycopg",),
@@ -39,6 +40,7 @@ EXTRAS = {
 """The packages of each extra in pyproject.toml."""
 USES = {
     "audio": "the task timit",
+    "hub": "orthobench publish --hub",
     "mlflow": "`log_to='mlflow'`",
     "onnx": "the export of a model to ONNX",
     "postgresql": "a PostgreSQL server as database",

@@ -75,7 +75,7 @@ def _with_files(spec: RunSpec, files: Mapping[str, str]) -> RunSpec:
             if name not in unused:
                 raise UsageError(
                     f"run {spec.key} reads a file or folder, {name}, with the MD5 {settings[name + CHECKSUM]!s:.40}: "
-                    f"say where it is here, -s {name}=PATH"
+                    f"give its path on this machine, {name}=PATH"
                 )
             settings[name] = whole_path(unused.pop(name))
     if unused:

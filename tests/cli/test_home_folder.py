@@ -16,6 +16,7 @@ from orthobench.api.trained import A_TRAINED_RUN
 from orthobench.cli import app
 from orthobench.diagnosis import machine
 from orthobench.executors.slurm_settings import read_settings
+from orthobench.hub.place import Hub
 from orthobench.options import arguments
 from orthobench.options.arguments import read
 from orthobench.options.checked import ARGUMENTS
@@ -57,6 +58,7 @@ PATHS = [case for case in EVERY if case.values[2] is not str]
 NAMES = {
     "task", "set_", "tags", "executor", "budget", "grid", "paper", "table", "figure", "only", "quantities", "name",
     "where", "reason", "kinds", "shape", "columns", "papers", "runs", "names", "kind", "sql",
+    "seeds",
 }  # fmt: skip
 """The parameters whose texts name no file."""
 
@@ -83,7 +85,8 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "slurm": lambda text: read_settings([f"folder={text}"]).folder,
     "db": lambda text: read("db", text, ARGUMENTS["db"]).real,
     "history": lambda text: read("history", text, ARGUMENTS["history"]).real,
-    "databases": lambda text: read("databases", [text], ARGUMENTS["databases"])[0].real,
+    "words": lambda text: read("databases", [text], ARGUMENTS["databases"])[0].real,
+    "hub": lambda text: Hub.of(text).folder,
     "selections": lambda text: Location.of(text).real,
     "run": lambda text: read("run", f"{text}.safetensors", A_TRAINED_RUN).removesuffix(".safetensors"),
 }
@@ -124,6 +127,7 @@ VARIABLES: dict[str, Callable[[], object]] = {
 NO_PATHS = {
     "MLFLOW_EXPERIMENT_NAME", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "SLURM_CPUS_PER_TASK", "SLURM_RESTART_COUNT",
     "TERM", "WANDB_MODE", "WANDB_PROJECT", "COMP_WORDS", "COMP_CWORD", "_ORTHOBENCH_COMPLETE", "CUDA_VISIBLE_DEVICES",
+    "HF_TOKEN",
 }  # fmt: skip
 
 

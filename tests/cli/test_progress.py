@@ -10,6 +10,8 @@ import pytest
 from rich.console import Console
 
 from orthobench.display.progress import Progress, SideBySide, busy, is_live, short_label
+from orthobench.store import MetricRow
+from orthobench.training.events import Evaluation, RunProgress
 
 LABEL = "[2/4] scornn sequence_length=2000 hidden_size=190 seed 2"
 START: Any = SimpleNamespace(
@@ -21,7 +23,16 @@ START: Any = SimpleNamespace(
     total_iterations=10_000,
     iterations_per_epoch=1000,
 )
-EVALUATION: Any = SimpleNamespace(iteration=1500, loss=0.002324, metrics={"cross_entropy": 0.00239}, solved=False)
+PROGRESS = RunProgress(1500, backend=None, best_value=None, best_iteration=None, seconds={}, peak_memory=None)
+
+
+def evaluation(iteration: int, loss: float, value: float, split: str = "test") -> Evaluation:
+    """Return an evaluation that measured the mean training loss and a value of the main metric."""
+    rows = [
+        MetricRow("train", "loss", 1, iteration, loss),
+        MetricRow(split, "cross_entropy", 1, iteration, value),
+    ]
+    return Evaluation(iteration, 1, rows, [], value, PROGRESS, judge=split)
 
 
 def row(width: int, monkeypatch) -> str:
@@ -31,7 +42,7 @@ def row(width: int, monkeypatch) -> str:
     progress.on_start(START)
     for iteration in (1, 1500):
         progress.on_iteration(iteration)
-    progress.on_evaluation(EVALUATION)
+    progress.on_evaluation(evaluation(1500, 0.002324, 0.00239))
     shown = io.StringIO()
     Console(file=shown, width=width).print(progress.bar.get_renderable())
     (line,) = shown.getvalue().splitlines()
@@ -74,10 +85,18 @@ def test_plain_lines_name_the_settings_once(capsys):
     progress = Progress(LABEL, live=False)
     progress.on_start(START)
     progress.on_iteration(1)
-    progress.on_evaluation(SimpleNamespace(iteration=2000, loss=0.1, metrics={"cross_entropy": 0.2}, solved=False))
+    progress.on_evaluation(evaluation(2000, 0.1, 0.2))
     first, second = capsys.readouterr().err.splitlines()
     assert first == f"{LABEL}: run 0123456789abcdef, 21764 parameters, cpu"
     assert second.startswith("[2/4] scornn seed 2: epoch 2.00  loss 0.1  cross_entropy 0.2 (baseline 0.01029)")
+
+
+def test_run_without_tests_names_its_validation_data(capsys):
+    progress = Progress(LABEL, live=False)
+    progress.on_start(START)
+    progress.on_iteration(1)
+    progress.on_evaluation(evaluation(2000, 0.1, 0.2, "valid"))
+    assert "loss 0.1  validation cross_entropy 0.2 (baseline 0.01029)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("terminal", "live"), [("xterm", True), ("dumb", False), ("unknown", False)])
