@@ -109,14 +109,17 @@ def differing_settings(runs: Sequence[Run], by: Callable[[Run], str]) -> dict[st
     """
     differing: dict[str, dict[str, Any]] = {}
     for members in group(runs, by):
-        described = [settings_of(run) for run in members]
+        described = {run.variant: settings_of(run) for run in members}
+        first = described[members[0].variant]
         names = {
             name
-            for name in set().union(*described)
-            if any(name not in own or own[name] != described[0].get(name) for own in described)
+            for name in set().union(*described.values())
+            if any(name not in own or own[name] != first.get(name) for own in described.values())
         }
-        for run, own in zip(members, described, strict=True):
-            differing[run.key] = {name: value for name, value in own.items() if name in names}
+        chosen = {
+            variant: {name: value for name, value in own.items() if name in names} for variant, own in described.items()
+        }
+        differing |= {run.key: dict(chosen[run.variant]) for run in members}
     return differing
 
 

@@ -9,12 +9,14 @@ import typer
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 from orthobench.options.arguments import ComparedValue
+from orthobench.system.cycles import without_cycle_search
 
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast
 
 
 @filtered()
+@without_cycle_search()
 def command(
     selections: Annotated[
         list[str],

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import mannwhitneyu, ttest_ind, wilcoxon
 from support.records import run_record
 
-from orthobench.analysis import statistics
+from orthobench.analysis import compare, statistics
 from orthobench.analysis.compare import contrasts
 from orthobench.analysis.statistics import compare_paired, compare_unpaired, holm
 from orthobench.store import MetricRow, Status, open_store
@@ -293,15 +293,16 @@ def test_comparison_reads_each_run_once(tmp_path, monkeypatch):
             run = store.start(run_record(key=f"{number:016x}", model=model, seed=number % 2), {})
             rows = [MetricRow(split, name, 1, 1, 0.5) for split in ("train", "test") for name in ("mse", "accuracy")]
             store.log(run.id, rows, [], {"status": Status.FINISHED, "iterations": 1})
-        read = {"runs": [], "metric_values": []}
-        for name, results in read.items():
-            method = getattr(store, name)
+        read = {"runs": [], "metric_columns": []}
+        for owner, name in ((store, "runs"), (compare, "metric_columns")):
+            method = getattr(owner, name)
 
-            def counted(*arguments, method=method, results=results, **options):
+            def counted(*arguments, method=method, results=read[name], **options):
                 results.append(method(*arguments, **options))
                 return results[-1]
 
-            monkeypatch.setattr(store, name, counted)
+            monkeypatch.setattr(owner, name, counted)
         contrasts(store, ["model=rnn", "model=lstm", "model=gru"], {}, lambda run: run.status)
     assert [[run.model for run in runs] for runs in read["runs"]] == [["rnn"] * 2, ["lstm"] * 2, ["gru"] * 2]
-    assert [(split, name) for rows in read["metric_values"] for _, split, name, *_ in rows] == [("test", "mse")] * 6
+    [columns] = read["metric_columns"]
+    assert (len(columns.value), columns.splits, columns.names) == (6, ["test"], ["mse"])

@@ -32,7 +32,6 @@ from orthobench.reporting.page.blocks import block, json_block, plotly_script, p
 from orthobench.reporting.page.captions import capitalized
 from orthobench.reporting.page.commentary import Commentary, read_source, render
 from orthobench.reporting.page.contents import Contents, contents_of
-from orthobench.reporting.page.cycles import without_cycle_search
 from orthobench.reporting.page.facts import Facts
 from orthobench.reporting.page.matrix import Matrix, compute_matrix, short_labels
 from orthobench.reporting.page.packed import figure_json, packed_figures
@@ -60,6 +59,7 @@ from orthobench.reporting.tables.reproduction import where_it_was_run
 from orthobench.spec.index import index
 from orthobench.store import Status, Store
 from orthobench.store.result import UNTIMED
+from orthobench.system.cycles import without_cycle_search
 from orthobench.system.files import write_bytes
 from orthobench.system.kinds import refuse_other_kinds
 from orthobench.version import __version__
