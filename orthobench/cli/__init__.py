@@ -16,7 +16,7 @@ from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -229,11 +229,14 @@ def _run_command() -> None:
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        _end_without_reader()
     except BaseException as error:  # a layer may exit or raise anything, and Python would print its text as it is
         if isinstance(error, SystemExit) and "_ORTHOBENCH_COMPLETE" in os.environ:  # the end of a completion
             raise
+        if isinstance(error, SystemExit) and isinstance(
+            error.__context__, BrokenPipeError
+        ):  # typer turns one into this
+            _end_without_reader()
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             name = max(Path(str(error.filename)).parts, key=len)
             _fail(f"the name of a file or folder is too long, {name:.20}...: choose a shorter one", verbose)
@@ -246,6 +249,13 @@ def _run_command() -> None:
         typer.echo(f"error: {one_line(error)}{hint}", err=True)
         sys.exit(1)
     sys.exit(code or 0)
+
+
+def _end_without_reader() -> NoReturn:
+    """End as a program ends whose output nobody reads any more, such as `orthobench ls | head`."""
+    # Python flushes the standard streams at its end, which would fail again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())  # type: ignore[union-attr]
+    sys.exit(141)
 
 
 def _message(error: typer.TyperException) -> str:

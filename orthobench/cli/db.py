@@ -282,10 +282,45 @@ def drop_weights(
 
 
 @app.command(cls=Command)
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One query, in quotes.")],
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    json: Json = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Print the answer to a query in SQL.
+
+    The views runs_flat and metrics_flat spare most joins, and traces_flat has the vectors, one entry a row. The
+    documentation's page "Query the database" describes all tables, with examples. A query changes nothing.
+    """
+    from orthobench.cli import records
+    from orthobench.store.query import query as answer
+
+    if csv and json:
+        raise UsageError("--csv and --json are two formats: choose one")
+    table = answer(db, sql)
+    if json:
+        records.print_json([dict(zip(table.columns, row, strict=True)) for row in table.rows])
+    elif csv:
+        import pandas
+
+        from orthobench.store.export import as_csv
+
+        typer.echo(as_csv(pandas.DataFrame(list(table.rows), columns=table.columns)), nl=False)
+    else:
+        records.print_columns(
+            table.columns, [["" if value is None else str(value) for value in row] for row in table.rows]
+        )
+
+
+@app.command(cls=Command)
 @filtered()
 def export(
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="Folder for the files runs.*, segments.*, metrics.*.")
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]", help="Folder for the files runs.*, segments.*, metrics.*; with sqlite: tables.sqlite."
+        ),
     ] = None,
     form: Annotated[RunsFormat, typer.Option("--format", help="Format of the files.")] = "csv",
     to: Annotated[

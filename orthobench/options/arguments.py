@@ -37,7 +37,7 @@ ImageFormat = Literal["svg", "png", "pdf", "pgfplots"]
 ReportFormat = Literal["html", TableFormat, ImageFormat, "reproduction"]
 ExportFormat = Literal["safetensors", "onnx", "pt2"]
 """The formats of a trained model: its weights, or its program."""
-RunsFormat = Literal["csv", "json", "parquet"]
+RunsFormat = Literal["csv", "json", "parquet", "sqlite"]
 """The formats in which `orthobench db export` writes runs."""
 
 LARGEST_SEED = 2**32 - 1

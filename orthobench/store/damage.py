@@ -357,7 +357,7 @@ def check_before_writing(file: Path) -> None:
 
 
 def refuse_views(engine: Engine) -> None:
-    """Refuse a SQLite file in which a view has the name of a table: orthobench has no views, and a view may be endless.
+    """Refuse a SQLite file in which a view has the name of a table: a view may be endless.
 
     Raises:
         DamagedError: it has such a view.

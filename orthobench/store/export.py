@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from orthobench.errors import UsageError
 from orthobench.options.arguments import RunsFormat
 from orthobench.settings import merged_settings
+from orthobench.store.sqlite import connect
 from orthobench.store.store import Store
 from orthobench.store.tables import Run
 from orthobench.system.files import refuse_file, replacing, storage_error
@@ -21,15 +22,16 @@ from orthobench.system.strict_json import dump_json
 if TYPE_CHECKING:
     import pandas
 
-KINDS_BY_FORMAT: dict[RunsFormat, str] = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
+KINDS_BY_FORMAT: dict[RunsFormat, str] = {"csv": "CSV", "json": "JSON", "parquet": "Parquet", "sqlite": "SQLite"}
 PREFIX = ("run", "task", "model", "seed")
 BATCH = 500  # runs per query, because databases limit the number of values in a query
 
 
 def export(store: Store, runs: Sequence[Run], folder: Path, form: RunsFormat, vectors: bool = False) -> list[Path]:
-    """Write the files `runs`, `segments`, `metrics`, `weights` and `vectors` into a folder; return their paths.
+    """Write the tables `runs`, `segments`, `metrics`, `weights` and `vectors` into a folder; return the files' paths.
 
-    Existing files of these names are replaced.
+    Each table is a file of its name; as SQLite, all of them are in `tables.sqlite`. Existing files of these names are
+    replaced.
     The table of runs has the columns of `Run`. A column setting_NAME, baseline_NAME, seconds_NAME or environment_NAME
     holds each entry of a record. The table of segments has run, iteration, started_at, backend and environment_NAME.
     The table of metrics has run, split, name, epoch, iteration, value and `kind`. The kind of a value that is not
@@ -45,27 +47,38 @@ def export(store: Store, runs: Sequence[Run], folder: Path, form: RunsFormat, ve
         StorageError: the folder cannot be written.
     """
     refuse_file(folder)
-    for name in ("runs", "metrics", *(["vectors"] if vectors else [])):
-        refuse_other_kinds(folder / f"{name}.{form}", KINDS_BY_FORMAT[form])
-    written = []
+    tables: dict[str, Callable[[], pandas.DataFrame]] = {
+        "runs": lambda: _runs(runs),
+        "segments": lambda: _segments(store, runs),
+        "metrics": lambda: _metrics(store, runs),
+        "weights": lambda: _weights(store, runs),
+    }
+    if vectors:
+        tables["vectors"] = lambda: _vectors(store, runs)
+    files = [folder / f"{name}.{form}" for name in (["tables"] if form == "sqlite" else tables)]
+    for file in files:
+        refuse_other_kinds(file, KINDS_BY_FORMAT[form])
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        tables: dict[str, Callable[[], pandas.DataFrame]] = {
-            "runs": lambda: _runs(runs),
-            "segments": lambda: _segments(store, runs),
-            "metrics": lambda: _metrics(store, runs),
-            "weights": lambda: _weights(store, runs),
-        }
-        if vectors:
-            tables["vectors"] = lambda: _vectors(store, runs)
-        for name, table in tables.items():
-            file = folder / f"{name}.{form}"
-            with replacing(file) as part:
-                _write(table(), part, form)
-            written.append(file)
+        if form == "sqlite":
+            with replacing(files[0]) as part:
+                _write_sqlite(tables, part)
+        else:
+            for file, table in zip(files, tables.values(), strict=True):
+                with replacing(file) as part:
+                    _write(table(), part, form)
     except OSError as error:
         raise storage_error(error.filename or folder, error) from error
-    return written
+    return files
+
+
+def _write_sqlite(tables: Mapping[str, Callable[[], pandas.DataFrame]], file: Path) -> None:
+    with connect(file) as connection:
+        for name, table in tables.items():
+            table().to_sql(name, connection, index=False)
+            if name != "weights":
+                connection.execute(f"CREATE INDEX {name}_run ON {name} ({'key' if name == 'runs' else 'run'})")
+        connection.commit()
 
 
 def as_csv(frame: pandas.DataFrame) -> str:

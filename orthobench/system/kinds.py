@@ -66,6 +66,7 @@ KINDS = {
         Kind("PNG", ".png", _begins_with(b"\x89png")),
         Kind("PDF", ".pdf", _begins_with(b"%pdf")),
         Kind("Parquet", ".parquet", _begins_with(b"par1")),
+        Kind("SQLite", ".sqlite", _begins_with(b"sqlite format 3")),
         Kind("JSON", ".json", _is_json),
         Kind("CSV", ".csv", _is_text_named(".csv")),
         Kind("Markdown", ".md", _is_text_named(".md", ".markdown")),

@@ -45,3 +45,17 @@ def test_error_keeps_its_exit_code(closed, folder):
     done = call(folder, closed, "ls", "--nonsense")
     assert (done.returncode, done.stdout) == (2, "")
     assert ("nonsense" in done.stderr) == (closed == ">&-")
+
+
+@pytest.mark.parametrize(
+    "words", [("ls",), ("plugins", "--json"), ("db", "query", "SELECT * FROM metric"), ("--help",)]
+)
+def test_reader_that_leaves_early_is_no_error(words, folder):
+    """As `orthobench plugins | head` does; the exit code is that of a program which the signal of a pipe ends."""
+    command = [sys.executable, "-m", "orthobench", *words]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141

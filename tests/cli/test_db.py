@@ -256,3 +256,29 @@ def test_vectors_are_exported_on_request(orthobench, database, tmp_path):
     assert [float(row["value"]) for row in rows] == [value for trace in traces for value in trace.values]
     assert [int(row["position"]) for row in rows] == [step for trace in traces for step in range(len(trace.values))]
     assert {(row["name"], int(row["iteration"])) for row in rows} == {(each.name, each.iteration) for each in traces}
+
+
+def test_sqlite_export_has_all_tables_in_one_file(orthobench, database, tmp_path):
+    assert orthobench("db", "export", "out", "--format", "sqlite", "--vectors").out == "2 runs in out/tables.sqlite\n"
+    assert orthobench("db", "export", "csv", "--vectors").code == 0
+    with closing(sqlite3.connect(tmp_path / "out" / "tables.sqlite")) as connection:
+        for name in ("runs", "segments", "metrics", "weights", "vectors"):
+            cursor = connection.execute(f"SELECT * FROM {name}")
+            lines = list(csv.reader((tmp_path / "csv" / f"{name}.csv").read_text().splitlines()))
+            assert [column for column, *_ in cursor.description] == lines[0]
+            assert len(cursor.fetchall()) == len(lines) - 1
+    (tmp_path / "out" / "tables.sqlite").write_text("mine")
+    assert orthobench("db", "export", "out", "--format", "sqlite").code == 2
+    assert (tmp_path / "out" / "tables.sqlite").read_text() == "mine"
+
+
+def test_query_prints_columns_csv_and_json(orthobench, database):
+    sql = "SELECT run, model FROM runs_flat ORDER BY status DESC"
+    first, second = orthobench("db", "query", sql, "--csv").out.splitlines()[1:]
+    assert {first, second} == {f"{FINISHED},rnn", f"{CUT_OFF},rnn"}
+    assert orthobench("db", "query", sql).out.splitlines()[1].split() == first.split(",")
+    assert json.loads(orthobench("db", "query", sql, "--json").out)[0] == dict(
+        zip(("run", "model"), first.split(","), strict=True)
+    )
+    refused = orthobench("db", "query", sql, "--json", "--csv")
+    assert (refused.code, refused.err) == (2, "error: --csv and --json are two formats: choose one\n")
