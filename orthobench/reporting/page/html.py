@@ -28,7 +28,7 @@ from orthobench.reporting.figures.length_figures import over_length
 from orthobench.reporting.figures.paper_figures import panel_figures, printed_panels
 from orthobench.reporting.figures.styles import PALETTE, Styles
 from orthobench.reporting.page import sparks, verdicts
-from orthobench.reporting.page.blocks import block, json_block, plotly_script, policy
+from orthobench.reporting.page.blocks import block, json_block, plotly_block, plotly_script, policy
 from orthobench.reporting.page.captions import capitalized
 from orthobench.reporting.page.commentary import Commentary, read_source, render
 from orthobench.reporting.page.contents import Contents, contents_of
@@ -292,11 +292,11 @@ def _blocks(
     panels = (panel for view in views for part in view.artifacts for panel in part.panels)
     rates = {condition.key: _rates(condition) for condition in (*conditions, *panels)}
     return [
-        block("plotly", plotly_script().encode()),
+        plotly_block(),
         json_block("index", index),
         json_block("environments", {run.environment.digest: run.environment.flat_facts for run in runs}),
         *(block(f"figures-{key}", packed_figures(named, rates=rates.get(key, {}))) for key, named in plain.items()),
-        *(json_block(f"runs-{condition.key}", run_details(condition, points)) for condition in conditions),
+        *(block(f"runs-{condition.key}", run_details(condition, points)) for condition in conditions),
     ]
 
 

@@ -3,8 +3,7 @@
 async function runRecord(key) {
   const run = (await loadRuns()).find((other) => other.key === key);
   if (!run) return null;
-  const { runs, axes } = await unpack("runs-" + run.condition.key);
-  return { ...run, ...runs[key], axes };
+  return { ...run, ...(await unpackRun("runs-" + run.condition.key, key)) };
 }
 
 // Return the vectors of a probe by name, each with its first and its last measurement.
