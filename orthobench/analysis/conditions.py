@@ -186,6 +186,8 @@ class Condition:
 def collect(store: Store, runs: Sequence[Run] | None = None) -> list[Condition]:
     """Return the conditions of these runs (default: all runs) with all measurements, in the order of their start."""
     runs = store.runs() if runs is None else runs
+    if not runs:
+        return []
     ids = [run.id for run in runs]
     metrics = metrics_by_variant(metric_columns(store, ids), runs)
     traces = vectors_by_variant(trace_columns(store, ids), runs)

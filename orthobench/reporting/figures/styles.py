@@ -78,6 +78,10 @@ class Styles:
         self._styles = shipped | self._styles
         self._lines: dict[int, tuple[Condition, dict[tuple[str, int], Style]]] = {}
 
+    def looks(self, conditions: Sequence[Condition]) -> dict[str, Style]:
+        """Return the styles of the models of these conditions, from which the styles of their lines follow."""
+        return {v.run.model: self._styles[v.run.model] for condition in conditions for v in condition.variants}
+
     def of_model(self, model: str) -> Style:
         """Return a model's style."""
         return self._styles[model]

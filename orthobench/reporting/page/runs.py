@@ -174,8 +174,13 @@ def run_details(condition: Condition, points: int) -> bytes:
 
 
 def points_for(count: int) -> int:
-    """Return the number of points per curve for this number of runs."""
-    return max(FEWEST_POINTS, min(POINTS, POINTS_IN_ALL // max(count, 1)))
+    """Return the number of points per curve for this number of runs.
+
+    It changes in steps of a third or a half, so that one more run seldom changes the curves of all others.
+    """
+    most = min(POINTS, POINTS_IN_ALL // max(count, 1))
+    steps = (step for size in range(most.bit_length()) for step in (2**size, 2**size * 3 // 2) if step <= most)
+    return max(FEWEST_POINTS, *steps) if most < POINTS else POINTS
 
 
 class Axes:
