@@ -123,7 +123,7 @@ class VariantData(Variant):
             return None
         return side(list(self.ends.values()), math.nextafter(baseline, -metric.worst), metric.sign)
 
-    @property
+    @cached_property
     def solved(self) -> Side | None:
         """Which finished and diverged runs solve the task (`SOLVED`); None if no perfect value is known."""
         limit = self._limit

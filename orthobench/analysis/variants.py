@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orthobench.analysis.statistics import Summary, summarize
@@ -43,7 +44,7 @@ class Variant:
         """The distinct back ends of the finished runs (`backends`)."""
         return backends(self.runs)
 
-    @property
+    @cached_property
     def tags(self) -> list[str]:
         """The tags of all runs, sorted."""
         return sorted({tag for run in self.runs for tag in run.tags})

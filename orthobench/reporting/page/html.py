@@ -167,7 +167,7 @@ def _render(
 ) -> str:
     kept = kept or Kept()
     studied = [condition for result in results for _, condition in result.conditions]
-    styles = Styles([*conditions, *studied])
+    styles = kept.styles = Styles([*conditions, *studied], kept.styles)
     parts = [
         *(_study_part(result, styles, kept) for result in results),
         *(_condition_part(condition, styles, kept) for condition in conditions),
@@ -312,7 +312,9 @@ def _panel_part(part: ArtifactView, panel: Condition, styles: Styles, kept: Kept
     def build() -> Part:
         return _part(panel.key, panel_figures(part, panel, styles), _rates(panel))
 
-    return kept(f"figures-{panel.key}", [panel, *part.panels], styles.looks([panel]), build)
+    variants = [variant for each in part.panels for variant in each.variants]
+    values = styles.looks([panel]), [variant.label for variant in variants]
+    return kept(f"figures-{panel.key}", [run for variant in variants for run in variant.runs], values, build)
 
 
 def _study_part(result: StoredStudy, styles: Styles, kept: Kept) -> Part:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
+from orthobench.reporting.figures.styles import Styles
 from orthobench.store import Run, Store
 
 T = TypeVar("T")
@@ -14,11 +15,13 @@ class Kept:
     """Parts of a page by name, with what each of them was built from.
 
     Attributes:
-        built: the names of the parts that were built, in this order; a server's tests empty it.
+        built: the names of the parts that were built, in this order.
+        styles: the styles of the last page.
     """
 
     def __init__(self) -> None:
         self.built: list[str] = []
+        self.styles: Styles | None = None
         self._parts: dict[str, tuple[Sequence[object], Any, Any]] = {}
         self._runs: dict[int, tuple[Any, Run | None]] = {}
 

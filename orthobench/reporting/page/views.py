@@ -32,11 +32,14 @@ def load_views(
     results = [] if scope.conditions else study_results(store, kept)
     by_name = {result.study.name: result for result in results}
 
+    variants_of = {each.key: {variant.run.variant for variant in each.variants} for each in conditions}
+
     def view(paper: Paper) -> PaperView:
-        tasks = {experiment.task for experiment in paper.experiments()}
+        names = {variant_keys.get(experiment.identity) for experiment in paper.experiments()}
         used = [by_name.get(artifact.study) for artifact in paper.artifacts()]
-        tasks |= {group.task for part in paper.artifacts() if part.study for group in find_study(part.study).run}
-        own = [condition for condition in conditions if condition.task in tasks]
+        loose = [find_study(part.study) for part in paper.artifacts() if part.study and part.study not in by_name]
+        tasks = {runs.task for study in loose for runs in study.run}
+        own = [each for each in conditions if each.task in tasks or not names.isdisjoint(variants_of[each.key])]
         return kept(f"paper {paper.key}", [*own, *used], None, lambda: view_paper(paper, own, variant_keys, by_name))
 
     views = mark_repeated_claims([view(paper) for paper in papers()])
